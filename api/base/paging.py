@@ -5,8 +5,6 @@ from typing import TypeVar
 
 from redis.asyncio import Redis
 
-from shared.redis.records import readable_names
-
 _Found = TypeVar("_Found")
 
 
@@ -37,5 +35,5 @@ async def read_page(
         if not names:
             break
         start += len(names)
-        found += await read(readable_names(index, names))
+        found += await read([name.decode() for name in names])
     return found[:limit], len(found) > limit

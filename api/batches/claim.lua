@@ -15,9 +15,9 @@ end
 local reply = {}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now), 'LIMIT', 0, ARGV[3])) do
   local key = ARGV[1] .. id
-  local fields = redis.pcall('HMGET', key, 'revision', 'record', 'done', 'cancelling')
+  local fields = redis.call('HMGET', key, 'revision', 'record', 'done', 'cancelling')
   if not fields[2] then
-    redis.call('ZREM', KEYS[1], id) -- expired, or not written by Vinoqueue
+    redis.call('ZREM', KEYS[1], id) -- expired
   else
     local epoch = redis.call('HINCRBY', key, 'epoch', 1)
     redis.call('ZADD', KEYS[1], string.format('%.0f', now + lease), id)

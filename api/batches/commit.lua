@@ -6,7 +6,7 @@
 --       lease (ms), TTL (ms) of a batch that has ended ('' if it has not)
 -- Returns {1, the time at which cancellation was asked for, or ''}; {0} if the claim is not the newest, or the store has
 -- lost records that were written under it.
-local fields = redis.pcall('HMGET', KEYS[1], 'epoch', 'revision', 'cancelling')
+local fields = redis.call('HMGET', KEYS[1], 'epoch', 'revision', 'cancelling')
 local revision = tonumber(fields[2])
 -- The next revision means that this call is repeated because its reply got lost.
 if fields[1] ~= ARGV[2] or not revision or (revision ~= tonumber(ARGV[3]) and revision ~= tonumber(ARGV[3]) + 1) then

@@ -11,15 +11,14 @@ from typing import NamedTuple
 
 import msgspec
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
 from api.base.paging import read_page
 from api.base.store_errors import store_errors
 from api.batches.record import Batch, is_batch_id
 from shared.redis import keys
 from shared.redis.clock import store_time
-from shared.redis.records import decode_record, readable_names, report_unreadable
-from shared.redis.scripts import KeyType, Script
+from shared.redis.records import decode_record
+from shared.redis.scripts import Script
 
 LEASE = 6.0
 """Duration of a feeder's lease in seconds. Another replica takes over when it has expired."""
@@ -71,9 +70,9 @@ class BatchStore:
         """``limit`` is the maximum number of unfinished batches of an owner."""
         self._redis = redis
         self._limit = limit
-        self._create = _script(redis, "create", ("hash", "zset", "zset"))
-        self._claim = _script(redis, "claim", ("zset",))
-        self._commit = _script(redis, "commit", ("hash", "zset"))
+        self._create = _script(redis, "create")
+        self._claim = _script(redis, "claim")
+        self._commit = _script(redis, "commit")
 
     async def now(self) -> float:
         """Return the store's time (Unix seconds)."""
@@ -134,8 +133,8 @@ class BatchStore:
 
         Raises what redis-py raises.
         """
-        found = readable_names(keys.UNFINISHED_BATCHES, await self._redis.zrange(keys.UNFINISHED_BATCHES, 0, limit - 1))
-        names = sorted({*found, *also})
+        found = await self._redis.zrange(keys.UNFINISHED_BATCHES, 0, limit - 1)
+        names = sorted({*(name.decode() for name in found), *also})
         return await self._readable(names) if names else []
 
     async def claim(self, most: int) -> list[BatchClaim]:
@@ -185,16 +184,12 @@ class BatchStore:
         async with self._redis.pipeline(transaction=False) as pipe:
             for name in names:
                 pipe.hmget(keys.batch(name), ["record", "cancelling"])
-            rows = await pipe.execute(raise_on_error=False)
+            rows = await pipe.execute()
         return [_visible(name, row) for name, row in zip(names, rows, strict=True)]
 
 
-def _visible(name: str, row: Sequence[bytes | None] | Exception) -> Batch | None:
+def _visible(name: str, row: Sequence[bytes | None]) -> Batch | None:
     """Return a batch as its owner sees it: ``cancelling`` from the moment of the request."""
-    if isinstance(row, RedisError):
-        report_unreadable(keys.batch(name), row)
-        return None
-    assert not isinstance(row, Exception)
     record, cancelling = row
     batch = decode_record(_decoder, keys.batch(name), record)
     if batch is not None and cancelling and batch.outcome in (None, "cancelled") and batch.status in _CANCELLABLE:
@@ -209,5 +204,5 @@ def _time(stored: bytes) -> int | None:
 _CANCELLABLE = ("validating", "in_progress", "finalizing")
 
 
-def _script(redis: Redis, name: str, types: Sequence[KeyType]) -> Script:
-    return Script(redis, (files("api.batches") / f"{name}.lua").read_text(), types)
+def _script(redis: Redis, name: str) -> Script:
+    return Script(redis, (files("api.batches") / f"{name}.lua").read_text())

@@ -18,7 +18,7 @@ from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import Delta, decode_frame, decode_journal
 from shared.redis import keys, outage
 from shared.redis.raw_connection import RawConnection
-from shared.redis.records import UNREADABLE, is_wrong_type, report_unreadable
+from shared.redis.records import UNREADABLE, report_unreadable
 from shared.redis.subscription import stay_subscribed
 from shared.runtime.tasks import cancel_all
 
@@ -150,7 +150,7 @@ class Relay:
                 choice_stream.resume()
             return
         for choice_stream, exists, journal in zip(choices, replies[::2], replies[1::2], strict=True):
-            if isinstance(journal, Exception) and not is_wrong_type(journal):
+            if isinstance(journal, Exception):
                 logger.warning("journal of %s not read: %s", choice_stream.job, journal)
                 choice_stream.resume()
             else:
@@ -161,11 +161,9 @@ class Relay:
                 ):
                     choice_stream.fail(LOST)
 
-    def _fill(self, choice_stream: ChoiceStream, journal: list[bytes] | Exception) -> None:
+    def _fill(self, choice_stream: ChoiceStream, journal: list[bytes]) -> None:
         """Bring ``choice_stream`` up to date from its journal, or fail it when the journal is unreadable."""
         try:
-            if isinstance(journal, Exception):
-                raise ValueError(str(journal))
             choice_stream.fill(decode_journal(journal))
         except UNREADABLE as error:
             report_unreadable(keys.journal(choice_stream.job), error)

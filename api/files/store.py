@@ -75,7 +75,7 @@ class FileStore:
         self._max_bytes = max_bytes
         self._uploads: Counter[str] = Counter()
         """Number of uploads in progress, by owner."""
-        self._add = Script(redis, (files("api.files") / "add.lua").read_text(), ("string", "zset", "hash"))
+        self._add = Script(redis, (files("api.files") / "add.lua").read_text())
 
     async def check(self) -> None:
         """Check the storage before the replica serves. Raises :class:`FilesDirError` if it can never be used."""

@@ -14,9 +14,8 @@ from api.base.hosts import is_loopback
 from api.keys.record import ApiKey, KeyFile
 from api.keys.secret import digest
 from api.keys.store import decoded, stored_keys
-from shared.redis import keys, outage
+from shared.redis import outage
 from shared.redis.clock import StoreClock, store_time
-from shared.redis.records import is_wrong_type, report_unreadable
 from shared.runtime.ticks import next_tick
 
 logger = logging.getLogger(__name__)
@@ -110,8 +109,6 @@ class Keyring:
                 on_refresh()
                 outage.store.succeeded("keys")
             except (RedisError, OSError) as error:
-                if is_wrong_type(error):
-                    report_unreadable(keys.API_KEYS, error)
                 outage.store.failed("keys", error)
             await asyncio.sleep(next_tick(REFRESH))
 

@@ -53,8 +53,8 @@ class Limiter:
         self._lease_ms = int(lease * 1000)
         self._longest_ms = int(longest * 1000)
         folder = files("api.limits")
-        self._reserve = Script(redis, (folder / "reserve.lua").read_text(), ("hash", "zset"))
-        self._settle = Script(redis, (folder / "settle.lua").read_text(), ("hash", "zset"))
+        self._reserve = Script(redis, (folder / "reserve.lua").read_text())
+        self._settle = Script(redis, (folder / "settle.lua").read_text())
 
     def new_name(self) -> str:
         """Return a unique name for a reservation, which includes the replica's id."""

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 from arq.connections import ArqRedis
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import RedisError
 
 from api.models.service_rate import ServiceRate
 from shared.protocol.registry import IMAGE, ModelInfo, ReplicaInfo, WorkerInfo, WorkerStatus, read_registry
 from shared.protocol.request import Sampling
 from shared.protocol.version import PROTOCOL
 from shared.redis import keys, outage
-from shared.redis.records import is_wrong_type, report_unreadable
 from shared.runtime.ticks import next_tick
 
 logger = logging.getLogger(__name__)
@@ -194,20 +193,11 @@ class Directory:
         return time.monotonic() - seen if seen is not None else float("inf")
 
     async def _depths(self, models: dict[str, ModelInfo]) -> dict[str, Depth]:
-        counts = await asyncio.gather(*(self._size(index(model)) for model in models for index in _INDEXES))
+        counts = await asyncio.gather(*(self._redis.zcard(index(model)) for model in models for index in _INDEXES))
         return {
             model: Depth(waiting, claimed)
             for model, waiting, claimed in zip(models, counts[::2], counts[1::2], strict=True)
         }
-
-    async def _size(self, index: str) -> int:
-        try:
-            return int(await self._redis.zcard(index))
-        except ResponseError as error:
-            if not is_wrong_type(error):
-                raise
-            report_unreadable(index, error)
-            return 0
 
 
 def _report_gone(before: Collection[WorkerInfo], now: Collection[WorkerInfo]) -> None:

@@ -43,8 +43,8 @@ end
 
 -- Returns an iterator over the jobs of a response that has no document.
 local function jobs_of(record)
-  local jobs = redis.pcall('HGET', record, 'jobs')
-  return string.gmatch(type(jobs) == 'string' and jobs or '', '%S+')
+  local jobs = redis.call('HGET', record, 'jobs')
+  return string.gmatch(jobs or '', '%S+')
 end
 
 local function delete(of, response)
@@ -53,8 +53,8 @@ local function delete(of, response)
     redis.call('DEL', JOURNALS .. job, NEEDED .. job)
   end
   redis.call('DEL', record, KEPT .. of .. ':' .. response)
-  redis.pcall('ZREM', INDEXES .. of, response)
-  redis.pcall('ZREM', RUNNING .. of, response)
+  redis.call('ZREM', INDEXES .. of, response)
+  redis.call('ZREM', RUNNING .. of, response)
   redis.call('ZREM', KEYS[3], response)
   count(of, response, 0)
 end
@@ -100,8 +100,8 @@ local function count_running()
   end
   redis.call('HSET', KEYS[1], field, now)
   for _, response in ipairs(redis.call('ZRANGE', KEYS[5], 0, -1)) do
-    local read, bytes = pcall(read_journals, record_of(owner, response))
-    if read and bytes > 0 then
+    local bytes = read_journals(record_of(owner, response))
+    if bytes > 0 then
       count(owner, response, bytes_of(response) + bytes)
     end
   end
@@ -109,7 +109,7 @@ end
 
 -- Evicts an owner's oldest response that has ended, but not this one; returns whether there was one.
 local function evict_of(of)
-  for _, response in ipairs(redis.pcall('ZRANGE', INDEXES .. of, 0, 1)) do
+  for _, response in ipairs(redis.call('ZRANGE', INDEXES .. of, 0, 1)) do
     if response ~= id then
       delete(of, response)
       return true

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 from arq.connections import ArqRedis
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import RedisError
 
 from api.base.fair_thread import FairThread
 from api.base.paging import read_page
@@ -17,8 +17,8 @@ from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.queue.texts import JOB_TTL_MS
 from shared.redis import keys
 from shared.redis.clock import store_time
-from shared.redis.records import UNREADABLE, is_wrong_type, readable_names, report_unreadable
-from shared.redis.scripts import KeyType, Script, text_with_prelude
+from shared.redis.records import UNREADABLE, report_unreadable
+from shared.redis.scripts import Script, text_with_prelude
 from shared.runtime.tasks import BackgroundTasks
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,6 @@ _RETRY_AFTER = 5.0
 _RETRY = 1.0
 """Seconds between two attempts to delete a response while the store is unreachable."""
 
-_TYPES: tuple[KeyType, ...] = ("hash", "zset", "zset", "zset", "zset", "hash")
 _CONSTANTS = {
     "RECORDS": keys.STORED_PREFIX,
     "INDEXES": keys.STORED_INDEX_PREFIX,
@@ -99,7 +98,7 @@ class ResponseStore:
         self.followers = 0
         """Number of streams that read journals in this replica (:func:`api.stored.replay.follow`)."""
         self._scripts = {
-            name: Script(redis, text_with_prelude("api.stored", name, _CONSTANTS), _TYPES)
+            name: Script(redis, text_with_prelude("api.stored", name, _CONSTANTS))
             for name in ("create", "end", "delete", "tag")
         }
 
@@ -169,13 +168,7 @@ class ResponseStore:
             return None
         key = keys.stored(owner, response_id)
         async with store_errors():
-            try:
-                fields: dict[bytes, bytes] = await cast("Any", self._redis.hgetall(key))
-            except ResponseError as error:
-                if not is_wrong_type(error):
-                    raise
-                report_unreadable(key, error)
-                return None
+            fields: dict[bytes, bytes] = await cast("Any", self._redis.hgetall(key))
         if not fields:
             return None
         try:
@@ -217,8 +210,8 @@ class ResponseStore:
         async with store_errors(), self._redis.pipeline(transaction=False) as pipe:
             for job in record.jobs:
                 pipe.lrange(keys.journal(job), 0, -1)
-            replies = await pipe.execute(raise_on_error=False)
-        return [_events(keys.journal(job), reply) for job, reply in zip(record.jobs, replies, strict=True)]
+            journals: list[list[bytes]] = await pipe.execute()
+        return journals
 
     async def journal(self, owner: str, record: StoredResponse, start: int) -> JournalPart:
         """Return the events of a background response's job from the index ``start`` on."""
@@ -230,15 +223,8 @@ class ResponseStore:
                 pipe.lrange(name, start, stop)
                 pipe.lindex(name, 0)
                 pipe.lindex(name, max(0, start - 1))
-            running, *replies = await pipe.execute(raise_on_error=False)
-        if isinstance(running, Exception):
-            _events(key, running)
-            return JournalPart(running=False, events=[], before=(None, None))
-        if running:
-            events, *before = replies[:3]
-        else:
-            journal, (events, *before) = keys.stored_journal(owner, record.id), replies[3:]
-        events = _events(journal, events)
+            running, *replies = await pipe.execute()
+        events, *before = replies[:3] if running else replies[3:]
         return JournalPart(
             running=bool(running) or len(events) == _JOURNAL_READ, events=events, before=(before[0], before[1])
         )
@@ -247,7 +233,7 @@ class ResponseStore:
         """Return the ids of an owner's responses without a document."""
         index = keys.stored_running(owner)
         async with store_errors():
-            return readable_names(index, await self._redis.zrange(index, 0, -1))
+            return [name.decode() for name in await self._redis.zrange(index, 0, -1)]
 
     async def without_payloads(self, owner: str, response_ids: Sequence[str]) -> list[str]:
         """Return which of these responses without a document have no job that is queued or running."""
@@ -255,8 +241,8 @@ class ResponseStore:
             async with self._redis.pipeline(transaction=False) as pipe:
                 for response_id in response_ids:
                     pipe.hget(keys.stored(owner, response_id), "jobs")
-                rows = await pipe.execute(raise_on_error=False)
-            jobs = [row.decode().split() if isinstance(row, bytes) else [] for row in rows]
+                rows = await pipe.execute()
+            jobs = [row.decode().split() if row else [] for row in rows]
             async with self._redis.pipeline(transaction=False) as pipe:
                 for names in jobs:
                     pipe.exists(*map(keys.payload, names or [""]))
@@ -270,10 +256,6 @@ class ResponseStore:
         """
         index = keys.stored_index(owner)
         async with store_errors():
-            if (kind := await self._redis.type(index)) not in (b"zset", b"none"):
-                # Replaced when the next completion is stored.
-                report_unreadable(index, ValueError(f"its type is {kind.decode()}"))
-                return [], False
             found = await read_page(
                 self._redis,
                 index,
@@ -302,7 +284,7 @@ class ResponseStore:
         async with self._redis.pipeline(transaction=False) as pipe:
             for name in names:
                 pipe.hmget(keys.stored(owner, name), ["model", "metadata"])
-            rows = await pipe.execute(raise_on_error=False)
+            rows = await pipe.execute()
         return [name for name, row in zip(names, rows, strict=True) if _matches(keys.stored(owner, name), row, wanted)]
 
     async def _run(self, script: str, owner: str, response_id: str, *arguments: str | bytes | int) -> int:
@@ -318,23 +300,8 @@ class ResponseStore:
         return int(await self._scripts[script](names, [*head, *arguments]))
 
 
-def _events(key: str, reply: Any) -> list[bytes]:
-    """Return the journal in a reply; empty if the key holds another type of value."""
-    if isinstance(reply, Exception):
-        if not is_wrong_type(reply):
-            raise reply
-        report_unreadable(key, reply)
-        return []
-    return cast("list[bytes]", reply)
-
-
 def _matches(key: str, row: Any, wanted: Selection) -> bool:
     """Return whether a completion matches ``wanted``. Unreadable ones do not."""
-    if isinstance(row, Exception):
-        if not is_wrong_type(row):
-            raise row
-        report_unreadable(key, row)
-        return False
     model, metadata = row
     if model is None:
         return False

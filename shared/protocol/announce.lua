@@ -29,7 +29,7 @@ if ARGV[5] then
   redis.call('ZADD', KEYS[4], string.format('%.3f', now), ARGV[5])
   if redis.call('HLEN', KEYS[3]) > redis.call('ZCARD', KEYS[4]) then
     for _, name in ipairs(redis.call('HKEYS', KEYS[3])) do
-      -- Written by an older version, or by something else.
+      -- Written by an older version.
       redis.call('ZADD', KEYS[4], 'NX', string.format('%.3f', now - 1), name)
     end
   end

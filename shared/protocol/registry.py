@@ -5,18 +5,17 @@ Leases use the store's clock only. Unreadable records are skipped (see :mod:`sha
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from itertools import islice
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 from redis.asyncio import Redis
-from redis.exceptions import ResponseError
 
 from shared.redis import keys
-from shared.redis.records import UNREADABLE, is_wrong_type, readable_names, report_unreadable
-from shared.redis.scripts import KeyType, Script
+from shared.redis.records import UNREADABLE, report_unreadable
+from shared.redis.scripts import Script
 
 _INDEX_TTL = 60
 """Seconds for which an id stays in the index after its record has expired."""
@@ -126,7 +125,6 @@ def unread_protocols(worker: WorkerInfo, replicas: Iterable[ReplicaInfo]) -> lis
 _Info = TypeVar("_Info", WorkerInfo, ReplicaInfo)
 
 _ANNOUNCE = (files("shared.protocol") / "announce.lua").read_text()
-_TYPES: tuple[KeyType, ...] = ("string", "zset", "hash", "zset")
 
 
 async def announce_worker(redis: Redis, info: WorkerInfo, *, lease: float) -> None:
@@ -191,26 +189,21 @@ async def read_registry(redis: Redis) -> RegistrySnapshot:
 
     Unreadable records are skipped. Raises what redis-py raises when the store is unreachable.
     """
-    indexes = await asyncio.gather(
-        _read_index(keys.WORKERS, redis.zrange(keys.WORKERS, 0, -1)),
-        _read_index(keys.REPLICAS, redis.zrange(keys.REPLICAS, 0, -1)),
-        _read_index(keys.MODELS, redis.hgetall(keys.MODELS)),  # type: ignore[arg-type] # the stub does not distinguish sync and async clients
+    workers, replicas, models = await asyncio.gather(
+        _ids(redis, keys.WORKERS), _ids(redis, keys.REPLICAS), cast("Any", redis.hgetall(keys.MODELS))
     )
-    workers = readable_names(keys.WORKERS, indexes[0])
-    replicas = readable_names(keys.REPLICAS, indexes[1])
     names = [*map(keys.worker, workers), *map(keys.replica, replicas)]
     records = await redis.mget(names) if names else []
     return RegistrySnapshot(
         _read(workers, names, records, WorkerInfo),
         _read(replicas, names[len(workers) :], records[len(workers) :], ReplicaInfo),
-        _read_models(dict(indexes[2])),
+        _read_models(models),
     )
 
 
 async def registered_workers(redis: Redis) -> list[WorkerInfo]:
     """Read the workers' records only. Raises what redis-py raises when the store is unreachable."""
-    index = await _read_index(keys.WORKERS, redis.zrange(keys.WORKERS, 0, -1))
-    ids = readable_names(keys.WORKERS, index)
+    ids = await _ids(redis, keys.WORKERS)
     names = [keys.worker(worker) for worker in ids]
     return _read(ids, names, await redis.mget(names) if names else [], WorkerInfo)
 
@@ -220,9 +213,8 @@ async def heartbeats(redis: Redis, *, lease: float) -> dict[str, float]:
 
     Includes workers whose lease of ``lease`` seconds ended within the last minute. Raises what redis-py raises.
     """
-    indexed = await _read_index(keys.WORKERS, redis.zrange(keys.WORKERS, 0, -1, withscores=True))
-    ends = dict(indexed)
-    return {name: float(ends[name.encode()]) - lease for name in readable_names(keys.WORKERS, ends)}
+    ends = await redis.zrange(keys.WORKERS, 0, -1, withscores=True)
+    return {worker.decode(): float(end) - lease for worker, end in ends}
 
 
 async def _announce(
@@ -233,19 +225,11 @@ async def _announce(
     served: list[str | bytes] | None = None,
 ) -> None:
     arguments = (info.id, msgspec.json.encode(info), int(lease * 1000), _INDEX_TTL, *(served or ()))
-    await Script(redis, _ANNOUNCE, _TYPES[: len(names)])(names, arguments)
+    await Script(redis, _ANNOUNCE)(names, arguments)
 
 
-async def _read_index(name: str, reply: Awaitable[Any]) -> Any:
-    """Return the ``reply`` to a command that reads the index ``name``; empty when the key holds another type of value,
-    which the next announcement replaces."""
-    try:
-        return await reply
-    except ResponseError as error:
-        if not is_wrong_type(error):
-            raise
-        report_unreadable(name, error)
-        return ()
+async def _ids(redis: Redis, index: str) -> list[str]:
+    return [item.decode() for item in await redis.zrange(index, 0, -1)]
 
 
 def _read(ids: Sequence[str], names: Sequence[str], records: Sequence[bytes | None], kind: type[_Info]) -> list[_Info]:
@@ -266,9 +250,9 @@ def _read(ids: Sequence[str], names: Sequence[str], records: Sequence[bytes | No
 
 def _read_models(records: dict[bytes, bytes]) -> dict[str, ModelInfo]:
     models = {}
-    for name in readable_names(keys.MODELS, islice(records, MAX_MODELS)):
+    for name, record in islice(records.items(), MAX_MODELS):
         try:
-            models[name] = msgspec.json.decode(records[name.encode()], type=ModelInfo)
+            models[name.decode()] = msgspec.json.decode(record, type=ModelInfo)
         except UNREADABLE as error:
-            report_unreadable(f"{keys.MODELS} {name}", error)
+            report_unreadable(f"{keys.MODELS} {name.decode()}", error)
     return models

@@ -21,7 +21,6 @@ from shared.protocol.registry import announce_worker
 from shared.protocol.request import ChatRequest, Image, Job, Message
 from shared.redis import keys
 from shared.redis.client import connect
-from shared.redis.scripts import _DELETE_FOREIGN, Script
 from tests.support.emitting import emit
 from tests.support.fleet import free_port
 from tests.support.jobs import REPLICA, WORKER, job
@@ -244,11 +243,6 @@ async def tag(client: Client) -> None:
     assert await client.stored.tag("key-1", completion().id, {"a": "b"})
 
 
-async def delete_foreign(client: Client) -> None:
-    await client.redis.set("key", "a string")
-    assert await Script(client.redis, _DELETE_FOREIGN)(["key"], ["hash"]) == [b"key"]
-
-
 CASES: dict[str, tuple[Case, ...]] = {
     "shared/protocol/queue/enqueue.lua": (enqueue, enqueue_behind_another, enqueue_cancelled, enqueue_images),
     "shared/protocol/queue/charge.lua": (charge,),
@@ -261,7 +255,6 @@ CASES: dict[str, tuple[Case, ...]] = {
     "shared/protocol/queue/emit.lua": (emit_deltas, emit_ends),
     "shared/protocol/queue/dead_letter.lua": (move_to_dead_letters,),
     "shared/protocol/announce.lua": (announce,),
-    "shared/redis/scripts.py:_DELETE_FOREIGN": (delete_foreign,),
     "api/limits/reserve.lua": (reserve,),
     "api/limits/settle.lua": (settle,),
     "api/files/add.lua": (add_file,),
@@ -278,7 +271,6 @@ CASES: dict[str, tuple[Case, ...]] = {
 OTHER_REPLIES = {
     "shared/protocol/queue/release.lua": "the number of jobs is only logged",
     "shared/protocol/queue/reap.lua": "the jobs are only logged",
-    "shared/redis/scripts.py:_DELETE_FOREIGN": "the keys are only logged",
 }
 """Scripts whose second run leaves the store as it is but has another reply, and why that does no harm."""
 

@@ -7,18 +7,16 @@ process anyway, and waking it for the reply as well would double the cost.
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Callable, Sequence
 
-from redis.exceptions import ConnectionError, RedisError, ResponseError, TimeoutError
+from redis.exceptions import ConnectionError, RedisError, TimeoutError
 
 from shared.protocol.events import Event, encode_event
 from shared.protocol.queue import Emitter, Lease, StaleClaims
 from shared.redis import outage
 from shared.redis.client import READ_TIMEOUT
 from shared.redis.raw_connection import RawConnection
-from shared.redis.records import is_wrong_type
 
 logger = logging.getLogger(__name__)
 
@@ -31,15 +29,12 @@ _RETRY_DELAYS = (0.05, 0.1, 0.2, 0.4)
 _REPLY_CHECK = 0.1
 """Seconds after which the reply is read even without more events to send."""
 
-_ERROR_CODE = re.compile(r"[A-Z]{3,}\b")
-
 
 class Publisher:
     """Publishes events to API replicas and appends them to the journals, in order per job.
 
     A call that fails because of the store's state (unreachable, read-only, busy, out of memory, ...) is repeated until
-    it succeeds. If the script itself fails, the events of each job in the call are sent separately, and the job for
-    which it fails again is given up like one whose lease was lost, so that it does not hold up the others.
+    it succeeds.
     """
 
     def __init__(
@@ -53,8 +48,8 @@ class Publisher:
     ) -> None:
         """``connection`` is used by the publisher only. ``load`` returns the share of slots in use, from 0 to 1.
 
-        ``on_stale`` is called with the leases that this worker has lost or can't publish for, ``on_orphaned`` with the
-        id of an API replica that has gone.
+        ``on_stale`` is called with the leases that this worker has lost, ``on_orphaned`` with the id of an API replica
+        that has gone.
         """
         self._emitter = emitter
         self._connection = connection
@@ -71,8 +66,6 @@ class Publisher:
         """Events sent but not confirmed by the store. They are sent again after a reconnect."""
         self._sent_ended: set[Lease] = set()
         """Jobs whose terminal event is in ``_sent``."""
-        self._suspects: dict[Lease, None] = {}
-        """Jobs in a call for which the script has failed, in order. Their events are sent separately."""
         self._replicas: tuple[str, ...] = ()
         """Replicas addressed by ``_sent``, in the order of the reply's receiver counts."""
         self._sent_at = 0.0
@@ -113,7 +106,8 @@ class Publisher:
             self._idle.clear()
             return
         if self._pending:
-            self._take_pending()
+            self._sent, self._pending = self._pending, {}
+            self._sent_ended, self._ended = self._ended, set()
             self._send()
         else:
             self._idle.set()
@@ -163,19 +157,6 @@ class Publisher:
             self._flush_due = True
             asyncio.get_running_loop().call_soon(self.flush)
 
-    def _take_pending(self) -> None:
-        """Move pending events to ``_sent``: those of one suspect, or else all."""
-        while self._suspects:
-            suspect = next(iter(self._suspects))
-            del self._suspects[suspect]
-            if suspect in self._pending:
-                self._sent = {suspect: self._pending.pop(suspect)}
-                self._sent_ended = self._ended & {suspect}
-                self._ended -= self._sent_ended
-                return
-        self._sent, self._pending = self._pending, {}
-        self._sent_ended, self._ended = self._ended, set()
-
     def _send(self) -> None:
         """Send ``_sent`` as one script call."""
         self._idle.clear()
@@ -215,9 +196,6 @@ class Publisher:
                 self._send()
             return not self._sent
         except RedisError as error:
-            if _is_script_error(error):
-                self._isolate(error)
-                return True
             self._disconnect(error)
             return False
         self._sent = {}
@@ -225,24 +203,6 @@ class Publisher:
         for replica, count in zip(self._replicas, receivers, strict=True):
             self._track_receivers(replica, count)
         return True
-
-    def _isolate(self, error: RedisError) -> None:
-        """Handle a failure of the script: give up the job that causes it, or identify it by sending jobs separately."""
-        sent, self._sent = self._sent, {}
-        ended, self._sent_ended = self._sent_ended, set()
-        self._load_due = True
-        if len(sent) == 1:
-            (lease,) = sent
-            logger.error("request %s is given up, its events can't be published: %s", lease.job, error)
-            self.drop(lease)
-            self._on_stale([lease])
-            return
-        logger.warning("publishing failed; the events of %d requests are sent separately: %s", len(sent), error)
-        for lease, events in self._pending.items():
-            sent[lease] = [*sent.get(lease, ()), *events]
-        self._suspects = dict.fromkeys(sent)
-        self._pending = sent
-        self._ended |= ended
 
     def _check_reply(self) -> None:
         """Read a reply that no :meth:`flush` has read since."""
@@ -280,12 +240,3 @@ class Publisher:
         if now - self._no_receiver_since.setdefault(replica, now) >= ORPHAN_GRACE:
             del self._no_receiver_since[replica]
             self._on_orphaned(replica)
-
-
-def _is_script_error(error: RedisError) -> bool:
-    """Return whether the script fails on these events, rather than because of the store's state.
-
-    redis-py removes the general code ``ERR`` from an error and has exception types for some others. Any other code,
-    such as ``BUSY`` or ``MISCONF``, stands for a state that may pass.
-    """
-    return type(error) is ResponseError and (is_wrong_type(error) or not _ERROR_CODE.match(str(error)))

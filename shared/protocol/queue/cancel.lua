@@ -14,7 +14,7 @@ for at = 3, #ARGV do
   elseif claim then
     local attempt, worker = parse_claim(claim)
     redis.call('HSET', CLAIMS, job, CANCELLED .. claim_of(attempt, worker))
-    redis.pcall('HSET', state, 'cancelled', ARGV[2])
+    redis.call('HSET', state, 'cancelled', ARGV[2])
     claimed[#claimed + 1] = job
     redis.call('PUBLISH', WORKER_CHANNEL .. worker, 'cancel ' .. job)
   elseif redis.call('EXISTS', JOURNAL .. job) == 0 then

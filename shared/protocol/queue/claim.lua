@@ -11,12 +11,11 @@
 -- KEYS: see the prelude, fair_queue, reserved, moves
 -- ARGV: worker, slots used, slots, lease (ms), duration (ms) of a reservation, slots to leave free of lines of batches,
 --       digest of the worker's vocabulary and chat template
--- A job whose records are unreadable is deleted; its API replica notices the missing payload.
+-- A job whose payload has expired is deleted; its API replica notices that.
 -- Returns the number of jobs still waiting, without lines of batches if no more of them may be claimed, then
 -- {id, attempt, crashes, lost_workers, payload, journal, cause, foreign} for each claimed one; foreign is 1 when its
 -- tokens are of another vocabulary or chat template, else 0.
 
-local MAX_ATTEMPTS = 1000000
 local FAIR_QUEUE, RESERVED, MOVES = KEYS[6], KEYS[7], KEYS[8]
 local WORKER, SLOTS, BATCH_RESERVE, VOCABULARY = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[6]), ARGV[7]
 
@@ -30,9 +29,7 @@ local function read_reserved()
     redis.call('ZREMRANGEBYSCORE', RESERVED, string.format('(%.0f', now + tonumber(ARGV[5])), '+inf')
     for _, entry in ipairs(redis.call('ZRANGE', RESERVED, 0, -1)) do
       local job, worker = string.match(entry, '^(%S+) (.*)$')
-      if not job then
-        redis.call('ZREM', RESERVED, entry) -- not written by Vinoqueue
-      elseif worker == WORKER then
+      if worker == WORKER then
         reserved[job], ours = worker, ours + 1
       else
         reserved[job], others = worker, others + 1
@@ -63,15 +60,6 @@ local function pop(take, most_lines, reserved, for_others)
   return popped
 end
 
--- Returns a count from a job's state. Raises an error when it is invalid.
-local function number_of(stored)
-  local number = tonumber(stored or 0)
-  if not (number and number >= 0 and number <= MAX_ATTEMPTS) then
-    error('no count')
-  end
-  return number
-end
-
 local servers -- of this model, by vocabulary
 
 -- Returns a worker that serves this model with a vocabulary, or nil. Workers renew their records in the registry, which
@@ -80,9 +68,9 @@ local function server_of(vocabulary)
   if not servers then
     servers = {}
     for _, worker in ipairs(redis.call('ZRANGE', WORKERS, 0, -1)) do
-      local readable, record = pcall(cjson.decode, redis.pcall('GET', WORKER_RECORD .. worker) or '')
-      if readable and type(record) == 'table' and record.status == 'serving' and type(record.vocabulary) == 'string'
-        and QUEUE == QUEUE_OF .. tostring(record.model) then
+      local stored = redis.call('GET', WORKER_RECORD .. worker)
+      local record = stored and cjson.decode(stored) or {}
+      if record.status == 'serving' and record.vocabulary and QUEUE == QUEUE_OF .. record.model then
         servers[record.vocabulary] = worker
       end
     end
@@ -91,7 +79,7 @@ local function server_of(vocabulary)
 end
 
 -- Claims a job that was removed from the queue. Returns its row of the reply, or nil when its payload is missing, or the
--- worker for which it must wait. Raises an error when its records are unreadable.
+-- worker for which it must wait.
 local function claim(job, score, lease_end)
   local payload = redis.call('GET', PAYLOAD .. job)
   if not payload then
@@ -105,9 +93,6 @@ local function claim(job, score, lease_end)
     return nil, other
   end
   local attempt = redis.call('HINCRBY', state, 'attempt', 1)
-  if attempt < 1 then
-    error('no attempt')
-  end
   redis.call('HSET', state, 'score', score, 'vocabulary', foreign and past[4] or VOCABULARY)
   redis.call('PEXPIRE', state, JOB_TTL)
   redis.call('HSET', CLAIMS, job, claim_of(attempt, WORKER))
@@ -118,8 +103,8 @@ local function claim(job, score, lease_end)
     journal = redis.call('LRANGE', JOURNAL .. job, 0, -1)
     log_move(MOVES, job, past[5], WORKER, past[3])
   end
-  local crashes, lost_workers = number_of(past[1]), number_of(past[2])
-  return {job, number_of(attempt), crashes, lost_workers, payload, journal, past[3] or '', foreign and 1 or 0}
+  local crashes, lost_workers = tonumber(past[1] or 0), tonumber(past[2] or 0)
+  return {job, attempt, crashes, lost_workers, payload, journal, past[3] or '', foreign and 1 or 0}
 end
 
 local used = tonumber(ARGV[2])
@@ -130,7 +115,6 @@ if waiting > 0 then
   reserved, for_us, for_others = read_reserved()
 end
 if waiting > 0 and used < SLOTS then
-  redis.call('ZCARD', INFLIGHT) -- fails before any job is removed if the key holds another type of value
   local others = redis.call('ZCOUNT', LOAD, '-inf', '(1')
   local own = redis.call('ZSCORE', LOAD, WORKER)
   if own and tonumber(own) < 1 then
@@ -152,13 +136,13 @@ if waiting > 0 and used < SLOTS then
         redis.call('ZREM', RESERVED, job .. ' ' .. WORKER)
         reserved[job] = nil
       end
-      local claimed, row, other = pcall(claim, job, score, lease_end)
-      if claimed and other then
+      local row, other = claim(job, score, lease_end)
+      if other then
         left[#left + 1], left[#left + 2], left[#left + 3] = score, job, other
         wanted = wanted + 1
       else
         taken[#taken + 1], taken[#taken + 2] = job, score
-        if claimed and row then
+        if row then
           reply[#reply + 1] = row
           used = used + 1
         else

@@ -9,9 +9,6 @@
 -- Returns {1, receivers of each frame...} or {0, stale ids...}.
 -- The journal of an ended job is kept as long as a stored response needs it, whose document may have to be made from it
 -- (see keys.journal_needed).
---
--- Journals that hold another type of value are skipped (redis.pcall), so that one of them does not block all jobs of the
--- worker.
 local call = redis.call
 local worker = ARGV[1]
 local frames = tonumber(ARGV[3])
@@ -47,7 +44,7 @@ end
 
 for at = first, rest - 1, 3 do
   local journal = JOURNAL .. ARGV[at]
-  if redis.pcall('RPUSH', journal, ARGV[at + 2]) == 1 then
+  if call('RPUSH', journal, ARGV[at + 2]) == 1 then
     call('PEXPIRE', journal, JOB_TTL)
   end
 end
@@ -56,8 +53,7 @@ while at <= #ARGV do
   local job, final, events = ARGV[at], ARGV[at + 2], tonumber(ARGV[at + 3])
   local journal = JOURNAL .. job
   if events > 0 then
-    local pushed, length = pcall(call_with, 'RPUSH', journal, ARGV, at + 4, at + 3 + events)
-    if pushed and length == events then
+    if call_with('RPUSH', journal, ARGV, at + 4, at + 3 + events) == events then
       call('PEXPIRE', journal, JOB_TTL)
     end
   end
@@ -68,7 +64,7 @@ while at <= #ARGV do
   at = at + 4 + events
 end
 if ARGV[2] ~= '' then
-  redis.pcall('ZADD', LOAD, 'XX', ARGV[2], worker)
+  call('ZADD', LOAD, 'XX', ARGV[2], worker)
 end
 local receivers = {1}
 for frame = 1, frames do

@@ -12,7 +12,7 @@ end
 local claimed = {}
 local jobs = redis.call('ZRANGE', INFLIGHT, 0, ARGV[1] - 1)
 for at, claim in ipairs(read_claims(jobs)) do
-  local score = tonumber(redis.pcall('HGET', STATE .. jobs[at], 'score'))
+  local score = tonumber(redis.call('HGET', STATE .. jobs[at], 'score'))
   if claim and score then
     local attempt, worker = parse_claim(claim)
     for _, value in ipairs({jobs[at], worker, tonumber(attempt), math.floor(score / BAND_WIDTH)}) do

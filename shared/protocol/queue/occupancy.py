@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 from redis.asyncio import Redis
 
-from shared.protocol.queue.texts import QUEUE_TYPES, queue_keys, script_text
+from shared.protocol.queue.texts import queue_keys, script_text
 from shared.redis import keys
 from shared.redis.records import UNREADABLE, report_unreadable
 from shared.redis.scripts import Script
@@ -65,7 +65,7 @@ class OccupancyReader:
     """Reads occupancies, each in one script call that writes nothing."""
 
     def __init__(self, redis: Redis) -> None:
-        self._script = Script(redis, script_text("occupancy"), (*QUEUE_TYPES, "list"))
+        self._script = Script(redis, script_text("occupancy"))
 
     async def read(self, model: str) -> Occupancy:
         """Return the occupancy of ``model``. Raises what redis-py raises."""
@@ -75,7 +75,7 @@ class OccupancyReader:
         return Occupancy(
             dict(zip(TIERS.values(), waiting, strict=True)),
             {
-                job.decode(errors="replace"): Holder(worker.decode(errors="replace"), attempt, TIERS[band])
+                job.decode(): Holder(worker.decode(), attempt, TIERS[band])
                 for job, worker, attempt, band in rows
                 if band in TIERS
             },

@@ -21,10 +21,9 @@ local function call_with(command, key, list, first, last)
   return reply
 end
 
--- Returns a stored fair queueing tag; 1 when it is missing or invalid.
+-- Returns a stored fair queueing tag; 1 when it is missing.
 local function tag_of(stored)
-  local tag = tonumber(stored)
-  return tag and tag >= 1 and tag < BAND_WIDTH and tag or 1
+  return tonumber(stored or 1)
 end
 
 -- The hash of claims has a field for each claimed job: the attempt and the worker, after a mark when it is cancelled.
@@ -111,8 +110,7 @@ end
 
 local function add_to_sums(unit, kind, tenant, bytes)
   for _, sum in ipairs(sum_fields(unit, kind, tenant)) do
-    local now = redis.pcall('HINCRBY', SIZES, sum, bytes)
-    if type(now) ~= 'number' or now <= 0 then
+    if redis.call('HINCRBY', SIZES, sum, bytes) <= 0 then
       redis.call('HDEL', SIZES, sum)
     end
   end
@@ -128,9 +126,7 @@ local function uncount(field)
   if entry then
     redis.call('HDEL', SIZES, field)
     local unit, kind, bytes, tenant = string.match(entry, '^(%l+) (%l+) (%d+) %d (.*)$')
-    if unit then
-      add_to_sums(unit, kind, tenant, '-' .. bytes)
-    end
+    add_to_sums(unit, kind, tenant, '-' .. bytes)
   end
 end
 
@@ -138,7 +134,7 @@ end
 -- and its images.
 local function drop(job)
   redis.call('DEL', PAYLOAD .. job, STATE .. job)
-  redis.pcall('ZREM', INFLIGHT, job)
+  redis.call('ZREM', INFLIGHT, job)
   redis.call('HDEL', CLAIMS, job)
   uncount('job:' .. job)
   local request = string.match(job, '^(.+):%d+$')
@@ -159,7 +155,7 @@ end
 -- Ends a cancelled job, which no worker holds: appends its terminal event to its journal and deletes everything else.
 local function end_cancelled(job, event)
   drop(job)
-  redis.pcall('RPUSH', JOURNAL .. job, event)
+  redis.call('RPUSH', JOURNAL .. job, event)
   redis.call('PEXPIRE', JOURNAL .. job, LINGER)
 end
 
@@ -169,30 +165,29 @@ local function forget(job)
   redis.call('DEL', JOURNAL .. job)
 end
 
--- Logs for the fleet view that a job has left the worker source, for the queue or for the worker target. Must not
--- fail. Does nothing when source is not known.
+-- Logs for the fleet view that a job has left the worker source, for the queue or for the worker target. Does
+-- nothing when source is not known.
 local function log_move(moves_key, job, source, target, cause)
   if not source or source == '' then
     return
   end
-  redis.pcall('LPUSH', moves_key, cjson.encode({
+  redis.call('LPUSH', moves_key, cjson.encode({
     time = math.floor(now_ms()) / 1000, request = job, model = string.sub(QUEUE, #QUEUE_OF + 1), from = source,
     to = target or cjson.null, reason = cause == 'worker_lost' and cause or 'released',
   }))
-  redis.pcall('LTRIM', moves_key, 0, 199)
-  redis.pcall('PEXPIRE', moves_key, MOVES_TTL)
+  redis.call('LTRIM', moves_key, 0, 199)
+  redis.call('PEXPIRE', moves_key, MOVES_TTL)
 end
 
 -- Returns a claimed job to its old position in the queue, and notes from where and why. Ends it instead when it is
--- cancelled, and deletes it when its state is unreadable; its API replica then notices the missing payload.
+-- cancelled, and deletes it when its state has expired; its API replica then notices the missing payload.
 local function requeue(job, cause, moves_key)
-  local state = redis.pcall('HMGET', STATE .. job, 'score', 'cancelled')
-  local score = tonumber(state[1])
+  local state = redis.call('HMGET', STATE .. job, 'score', 'cancelled')
   if state[2] then
     end_cancelled(job, state[2])
     return false
   end
-  if not score or score ~= score then
+  if not state[1] then
     forget(job)
     return false
   end
@@ -200,14 +195,13 @@ local function requeue(job, cause, moves_key)
   redis.call('ZREM', INFLIGHT, job)
   redis.call('HDEL', CLAIMS, job)
   redis.call('HSET', STATE .. job, 'cause', cause, 'source', worker or '')
-  redis.call('ZADD', QUEUE, string.format('%.17g', score), job)
+  redis.call('ZADD', QUEUE, state[1], job)
   log_move(moves_key, job, worker, nil, cause)
   return true
 end
 
 -- Advances the virtual time of each band to the tag of its newest claimed job. Jobs that returned to the queue have
--- older tags and do not move it back. claimed: alternating ids and scores, by ascending score. Must not fail, because
--- the jobs are out of the queue already.
+-- older tags and do not move it back. claimed: alternating ids and scores, by ascending score.
 local function advance(fair_queue_key, claimed)
   local newest = {}
   for at = 2, #claimed, 2 do
@@ -215,8 +209,8 @@ local function advance(fair_queue_key, claimed)
     newest[string.format('time:%.0f', band)] = tonumber(claimed[at]) - band * BAND_WIDTH
   end
   for field, tag in pairs(newest) do
-    if tag > tag_of(redis.pcall('HGET', fair_queue_key, field)) then
-      redis.pcall('HSET', fair_queue_key, field, string.format('%.0f', tag))
+    if tag > tag_of(redis.call('HGET', fair_queue_key, field)) then
+      redis.call('HSET', fair_queue_key, field, string.format('%.0f', tag))
     end
   end
 end

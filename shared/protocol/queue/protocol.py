@@ -19,12 +19,11 @@ from shared.protocol.events import (
 )
 from shared.protocol.prefix import prefix_digests
 from shared.protocol.queue.packing import MAX_BYTES, pack_jobs
-from shared.protocol.queue.texts import QUEUE_TYPES, queue_keys, script_text
+from shared.protocol.queue.texts import queue_keys, script_text
 from shared.protocol.request import ChatRequest, Job, Tier, decode_request
 from shared.redis import keys
 from shared.redis.raw_connection import Argument
-from shared.redis.records import report_unreadable
-from shared.redis.scripts import KeyType, Script
+from shared.redis.scripts import Script
 
 REAP_LIMIT = 256
 
@@ -53,17 +52,7 @@ _BANDS: dict[Tier, int] = {"priority": -3, "default": -2, "auto": -2, "flex": -1
 Scores stay far below the current time in ms, because arq defers jobs with a future score, and are never 0, which arq
 takes for a missing job."""
 
-_SCRIPTS: dict[str, tuple[KeyType, ...]] = {
-    "enqueue": ("hash", "hash", "zset"),
-    "charge": ("hash", "string"),
-    "claim": ("hash", "zset", "list"),
-    "cancel": (),
-    "renew": (),
-    "release": ("list",),
-    "reap": ("string", "list"),
-    "dead_letter": ("list",),
-}
-"""The scripts, and the types of their keys after those that all get."""
+_SCRIPTS = ("enqueue", "charge", "claim", "cancel", "renew", "release", "reap", "dead_letter")
 
 _FULL: dict[int, FullBy] = {1: "jobs", 2: "bytes", 3: "tenant_bytes", 4: "images"}
 """The reasons in *enqueue*'s reply."""
@@ -128,7 +117,7 @@ class JobQueue:
         self.model = model
         self._lease_ms = lease_ms
         self._keys = queue_keys(model)
-        self._queue, self._inflight, self._claims, _, self._load = self._keys
+        self._queue, self._inflight, _, _, self._load = self._keys
         self._fair_queue = keys.fair_queue(model)
         self._prefixes = keys.prefixes(model)
         self._reserved = keys.reserved(model)
@@ -138,9 +127,7 @@ class JobQueue:
         self._reaped = keys.reaped(model)
         self._moves = keys.moves(model)
         self._dead_letters = keys.dead_letters(model)
-        self._scripts = {
-            name: Script(redis, script_text(name), (*QUEUE_TYPES, *types)) for name, types in _SCRIPTS.items()
-        }
+        self._scripts = {name: Script(redis, script_text(name)) for name in _SCRIPTS}
 
     async def enqueue(
         self,
@@ -244,24 +231,10 @@ class JobQueue:
             [self._fair_queue, self._reserved, self._moves],
             [worker, used, slots, self._lease_ms, self._reserved_ms, batch_reserve, vocabulary],
         )
-        claims = []
-        for job, attempt, crashes, lost_workers, payload, journal, cause, foreign in rows:
-            try:
-                claims.append(
-                    Claim(
-                        job.decode(),
-                        attempt,
-                        payload,
-                        tuple(journal),
-                        crashes,
-                        lost_workers,
-                        cause.decode(errors="replace"),
-                        bool(foreign),
-                    )
-                )
-            except UnicodeDecodeError as error:
-                report_unreadable(f"{self._queue} {job!r}", error)
-                await self._discard(job)
+        claims = [
+            Claim(job.decode(), attempt, payload, tuple(journal), crashes, lost_workers, cause.decode(), bool(foreign))
+            for job, attempt, crashes, lost_workers, payload, journal, cause, foreign in rows
+        ]
         return claims, int(remaining)
 
     async def renew(self, worker: str, claims: Iterable[tuple[str, int]]) -> list[str]:
@@ -309,7 +282,7 @@ class JobQueue:
         extended once.
         """
         expires_ms, *requeued = await self._run("reap", [self._reaped, self._moves], [REAP_LIMIT, self._lease_ms])
-        return [job.decode(errors="replace") for job in requeued], expires_ms / 1000 if expires_ms >= 0 else None
+        return [job.decode() for job in requeued], expires_ms / 1000 if expires_ms >= 0 else None
 
     async def journal(self, job: str) -> list[Event]:
         """Return the published events of ``job`` in order; empty when it is unknown or its journal has expired."""
@@ -319,13 +292,6 @@ class JobQueue:
     async def withdraw(self, worker: str) -> None:
         """Remove ``worker`` from the wake-up list."""
         await self.redis.zrem(self._load, worker)
-
-    async def _discard(self, job: bytes) -> None:
-        """Delete a claimed job whose id is not UTF-8."""
-        await self.redis.zrem(self._inflight, job)
-        await cast("Any", self.redis.hdel(self._claims, job))  # type: ignore[arg-type] # its stub knows only str
-        prefixes = (keys.PAYLOAD_PREFIX, keys.STATE_PREFIX, keys.JOURNAL_PREFIX)
-        await self.redis.delete(*(prefix.encode() + job for prefix in prefixes))
 
     async def place(self, job: str) -> int | None:
         """Return the number of jobs ahead of a waiting ``job``; ``None`` when it does not wait."""

@@ -19,11 +19,11 @@ local expired = redis.call('ZRANGEBYSCORE', INFLIGHT, '-inf', now, 'WITHSCORES',
 local back = {-1}
 for at = 1, #expired, 2 do
   local job, state = expired[at], STATE .. expired[at]
-  if blind and redis.call('HEXISTS', CLAIMS, job) == 1 and redis.pcall('HGET', state, 'spared') ~= expired[at + 1] then
+  if blind and redis.call('HEXISTS', CLAIMS, job) == 1 and redis.call('HGET', state, 'spared') ~= expired[at + 1] then
     redis.call('ZADD', INFLIGHT, lease_end, job)
-    redis.pcall('HSET', state, 'spared', lease_end)
+    redis.call('HSET', state, 'spared', lease_end)
   elseif requeue(job, 'worker_lost', KEYS[7]) then
-    redis.pcall('HINCRBY', state, 'lost_workers', 1)
+    redis.call('HINCRBY', state, 'lost_workers', 1)
     back[#back + 1] = job
   end
 end

@@ -8,7 +8,7 @@ for at = 3, #ARGV, 3 do
   local job = ARGV[at]
   if is_held(redis.call('HGET', CLAIMS, job), claim_of(ARGV[at + 1], ARGV[1])) then
     if ARGV[at + 2] == '1' then
-      redis.pcall('HINCRBY', STATE .. job, 'crashes', 1)
+      redis.call('HINCRBY', STATE .. job, 'crashes', 1)
     end
     if requeue(job, ARGV[2], KEYS[6]) then
       back = back + 1

@@ -1,7 +1,6 @@
 """The texts of the queue's scripts, and the constants that they share with Python."""
 
 from shared.redis import keys, scripts
-from shared.redis.scripts import KeyType
 
 JOB_TTL_MS = 6 * 3_600_000
 """TTL (ms) of a job's records."""
@@ -11,9 +10,6 @@ LINGER_MS = 60_000
 
 MOVES_TTL_MS = 300_000
 """TTL (ms) of the log of moves, and how long a move is shown."""
-
-QUEUE_TYPES: tuple[KeyType, ...] = ("zset", "zset", "hash", "hash", "zset")
-"""Types of the :func:`queue_keys`."""
 
 _CONSTANTS: dict[str, str | int] = {
     "PAYLOAD": keys.PAYLOAD_PREFIX,

@@ -225,18 +225,15 @@ async def test_a_job_that_is_on_its_way_to_the_queue_is_not_taken_for_lost(redis
 GARBAGE = [b"", b"?", b"\xff", b"\x91" * 10_000, encode_event(STARTED)[:-1], encode_event(Finished(9, "stop"))]
 
 
-@pytest.mark.parametrize("garbage", [*GARBAGE, None], ids=lambda garbage: repr(garbage)[:16])
-async def test_a_damaged_journal_ends_its_own_answer_only(redis: ArqRedis, garbage: bytes | None) -> None:
+@pytest.mark.parametrize("garbage", GARBAGE, ids=lambda garbage: repr(garbage)[:16])
+async def test_a_damaged_journal_ends_its_own_answer_only(redis: ArqRedis, garbage: bytes) -> None:
     relay = Relay(redis, "api-1")
     damaged, whole = ResponseStream(["a"], "tiny"), ResponseStream(["b"], "tiny")
     for answer in (damaged, whole):
         relay.open(answer)
         await redis.set(keys.payload(answer.jobs[0]), b"payload")
         relay.route(frame_of((answer.jobs[0], 1, STARTED), (answer.jobs[0], 1, delta(0, "x"))))
-    if garbage is None:
-        await redis.set(keys.journal("a"), "not a list")
-    else:
-        await awaitable(redis.rpush(keys.journal("a"), encode_event(STARTED), encode_event(delta(0, "x")), garbage))
+    await awaitable(redis.rpush(keys.journal("a"), encode_event(STARTED), encode_event(delta(0, "x")), garbage))
     await awaitable(redis.rpush(keys.journal("b"), encode_event(STARTED), encode_event(delta(0, "x"))))
     for name in ("a", "b"):
         relay.route(frame_of((name, 1, delta(2, "z"))))  # the event before it is missing

@@ -209,14 +209,10 @@ async def test_limits_hold_as_before_after_the_stores_clock_was_set_back(
     assert (await reserve(limiter, one, 50))[1] is None, "buckets go on to fill by the store's clock"
 
 
-@pytest.mark.parametrize("garbage", ["x", "", "nan", "inf", "-1", "1e300", None])
-async def test_garbage_among_the_counts_refuses_nobody(redis: FakeAsyncRedis, garbage: str | None) -> None:
+@pytest.mark.parametrize("garbage", ["x", "", "nan", "inf", "-1", "1e300"])
+async def test_garbage_among_the_counts_refuses_nobody(redis: FakeAsyncRedis, garbage: str) -> None:
     key = ApiKey(id="k", digest="0" * 64, requests_per_minute=10, tokens_per_minute=100, concurrency=2)
-    for name in (keys.buckets("k"), keys.admitted("k")):
-        if garbage is None:
-            await awaitable(redis.rpush(name, "garbage"))
-    if garbage is not None:
-        await awaitable(redis.hset(keys.buckets("k"), mapping={"requests": garbage, "tokens": garbage, "at": garbage}))
+    await awaitable(redis.hset(keys.buckets("k"), mapping={"requests": garbage, "tokens": garbage, "at": garbage}))
     limiter = Limiter(redis, replica="api-1", lease=2, longest=600)
     reservation = Reservation(key, limiter.new_name(), 10)
     refusal, _ = await limiter.reserve(reservation)

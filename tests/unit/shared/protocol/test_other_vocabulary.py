@@ -133,18 +133,6 @@ async def test_a_worker_that_does_not_serve_or_serves_another_model_is_not_waite
     assert claimed.foreign
 
 
-async def test_an_unreadable_record_of_a_worker_is_skipped(queue: JobQueue, redis: ArqRedis) -> None:
-    await enqueue(queue, "a")
-    await generate_and_return(queue, "blue", BLUE, "a")
-    for name in ("x", "y", "z"):
-        await redis.zadd(keys.WORKERS, {name: 0})
-    await redis.set(keys.worker("x"), "{")
-    await redis.set(keys.worker("y"), "7")
-    await awaitable(redis.rpush(keys.worker("z"), "list"))
-    ((claimed,), _) = await claim(queue, "green", GREEN)
-    assert claimed.foreign
-
-
 async def test_a_job_of_an_older_worker_is_continued(queue: JobQueue, redis: ArqRedis) -> None:
     """Workers of older versions name no vocabulary."""
     await enqueue(queue, "a")

@@ -1,5 +1,7 @@
 """The claim and lease protocol, script by script, on a simulated Redis."""
 
+import time
+
 import pytest
 from arq.connections import ArqRedis
 
@@ -335,3 +337,28 @@ async def test_a_clock_that_is_set_back_does_not_stop_the_reaping(redis: ArqRedi
     assert await queue.reap() == ([], 20)
     wall_clock.advance(20)
     assert (await queue.reap())[0] == ["a"]
+
+
+@pytest.mark.parametrize(("fraction", "wait"), [(0.0, 2.0), (0.0004, 2.0), (0.0006, 2.001)])
+async def test_a_lease_of_a_clock_that_was_set_back_ends_after_one_lease(
+    redis: ArqRedis, wall_clock: WallClock, fraction: float, wait: float
+) -> None:
+    queue = JobQueue(redis, "tiny", lease_ms=2_000)
+    wall_clock.advance(3600)
+    await enqueue(queue, "a")
+    await queue.claim("w1", used=0, slots=1)
+    # Ends of leases are whole milliseconds, and so are waits for them, rounded up.
+    wall_clock.advance(fraction - 3600)
+    assert await queue.reap() == ([], wait)
+    for _ in range(2):
+        wall_clock.advance(wait / 3)
+        assert (await queue.reap())[0] == []
+    wall_clock.advance(wait / 3)
+    assert await queue.reap() == (["a"], None)
+
+
+async def test_no_job_stays_reserved_because_a_clock_was_set_back(queue: JobQueue, wall_clock: WallClock) -> None:
+    await enqueue(queue, "a")
+    await queue.redis.zadd(keys.reserved("tiny"), {"a dead-worker": (time.time() + 3600) * 1000})
+    claims, _ = await queue.claim("w1", used=0, slots=1)
+    assert [claim.job for claim in claims] == ["a"]

@@ -120,13 +120,3 @@ async def test_what_expires_does_not_count(queue: JobQueue, redis: ArqRedis, wal
     await enqueue(queue, "r", LIMIT)
     await queue.cancel(["r:0", "expires:0"])
     assert await counted(redis) == {}
-
-
-async def test_foreign_values_do_not_count(queue: JobQueue, redis: ArqRedis) -> None:
-    await redis.set(keys.sizes("tiny"), "garbage")
-    await enqueue(queue, "r0", 400)
-    await redis.set(keys.sizes("tiny"), "garbage")
-    await queue.cancel(["r0:0"])
-    await enqueue(queue, "r1", LIMIT)
-    await queue.cancel(["r1:0"])
-    assert await counted(redis) == {}

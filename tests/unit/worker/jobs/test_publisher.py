@@ -232,12 +232,6 @@ def reply_of(line: str) -> Exception:
     return error
 
 
-SCRIPT_ERRORS = [
-    "ERR user_script:7: attempt to index a nil value script: 0f1e, on @user_script:7.",
-    "ERR Wrong number of args calling command from script script: 0f1e, on @user_script:9.",
-    "WRONGTYPE Operation against a key holding the wrong kind of value script: 0f1e, on @user_script:9.",
-]
-
 STATES = [
     "BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
     "LOADING Valkey is loading the dataset in memory",
@@ -252,27 +246,6 @@ STATES = [
 ]
 
 
-@pytest.mark.parametrize("line", SCRIPT_ERRORS)
-async def test_a_job_whose_events_cannot_be_published_does_not_block_the_others(rig: Rig, line: str) -> None:
-    rig.step(0, "a", "b", "c")
-    rig.publisher.end(rig.lease("c"), Finished(1, "stop"))
-    rig.step(1, "a", "b")
-    rig.line.answer(reply_of(line))
-    assert rig.line.frames()[1:] == [[("a", 0), ("a", 1)]], "one job at a time"
-    rig.line.answer([1, 1])
-    assert rig.line.frames()[2:] == [[("b", 0), ("b", 1)]]
-    rig.step(2, "a", "b")
-    rig.line.answer(reply_of(line))
-    assert rig.stale == [[rig.lease("b")]]
-    assert rig.line.frames()[3:] == [[("c", 0), ("c", 1)]]
-    rig.line.answer([1, 1])
-    assert rig.line.frames()[4:] == [[("a", 2)]], "its pending events are dropped, those of others are not"
-    rig.line.answer([1, 1])
-    rig.step(3, "a", "c")
-    assert rig.line.frames()[5:] == [[("a", 3), ("c", 3)]]
-    assert rig.line.opened == 1
-
-
 @pytest.mark.parametrize("line", STATES)
 async def test_what_the_state_of_the_store_refuses_is_sent_again_unchanged(rig: Rig, line: str) -> None:
     rig.step(0, "a", "b")
@@ -282,14 +255,3 @@ async def test_what_the_state_of_the_store_refuses_is_sent_again_unchanged(rig: 
     assert rig.line.frames() == [[("a", 0), ("b", 0)]] * 2
     assert rig.line.opened == 2
     assert rig.stale == []
-
-
-async def test_a_suspect_that_was_dropped_meanwhile_is_passed_over(rig: Rig) -> None:
-    rig.step(0, "a", "b")
-    rig.step(1, "a")
-    rig.line.waiting.append(reply_of(SCRIPT_ERRORS[0]))
-    rig.publisher.flush()
-    rig.publisher.drop(rig.lease("b"))
-    rig.line.answer([1, 1])
-    rig.step(2, "a")
-    assert rig.line.frames()[1:] == [[("a", 0), ("a", 1)], [("a", 2)]]

@@ -35,6 +35,7 @@ from api.dialects.anthropic.unsupported import check_served
 from api.dialects.base.body import decode_object, json_text
 from api.dialects.base.encoded_reasoning import decode_reasoning
 from api.dialects.base.message_content import MessageContent, check_scheme
+from api.dialects.base.sampling import sampling
 from api.dialects.base.token_count import counting
 from api.dialects.base.validation import validate
 from shared.protocol import request as internal
@@ -55,18 +56,9 @@ EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "m
 def parse_messages(body: bytes) -> ChatRequest:
     """Parse a Messages body. Raises :class:`RequestRefused` and no other exception."""
     request = validate(MessagesRequest, decode_object(body), unknown=_unknown)
-    # The engine requires top_p > 0. With 0, only the most likely token remains, as with a temperature of 0.
-    greedy = request.top_p == 0
     return msgspec.structs.replace(
         _prompt(request),
-        sampling=Sampling(
-            # No tokens fill the prefix cache only, as one does that is not shown.
-            max_tokens=request.max_tokens or 1,
-            temperature=0.0 if greedy else request.temperature,
-            top_p=None if greedy else request.top_p,
-            top_k=request.top_k,
-            stop=tuple(request.stop_sequences or ()),
-        ),
+        sampling=sampling(request),
         cut_at_context=True,
         hidden=_hidden(request),
         stream=bool(request.stream),

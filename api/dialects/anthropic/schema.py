@@ -20,10 +20,9 @@ from api.dialects.base.fields import (
     by_type,
     tag,
 )
-from api.dialects.openai.schema import MAX_COUNT
+from api.dialects.base.sampling import MAX_COUNT, Into, StopText, TopP
 
 MAX_STOP_SEQUENCES = 16
-MAX_STOP_LENGTH = 1024
 
 
 SystemContent = StringOrItems[TextBlock]
@@ -211,22 +210,21 @@ class CountTokensRequest(Strict):
     workspace_id: str | None = None
 
 
+def _at_least_one(count: int) -> int:
+    """No tokens fill the prefix cache only, as one does that is not shown."""
+    return max(count, 1)
+
+
 class MessagesRequest(CountTokensRequest):
     """The body of ``POST /v1/messages``."""
 
-    max_tokens: Annotated[int, Field(ge=0, le=MAX_COUNT)]
+    max_tokens: Annotated[int, Field(ge=0, le=MAX_COUNT), Into(convert=_at_least_one)]
     metadata: Metadata | None = None
-    stop_sequences: (
-        Annotated[
-            Items[Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]],
-            Field(max_length=MAX_STOP_SEQUENCES),
-        ]
-        | None
-    ) = None
+    stop_sequences: Annotated[Items[StopText], Field(max_length=MAX_STOP_SEQUENCES), Into("stop", tuple)] | None = None
     stream: bool | None = None
-    temperature: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
-    top_k: Annotated[int, Field(ge=0, le=MAX_COUNT)] | None = None
-    top_p: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    temperature: Annotated[float, Field(ge=0.0, le=1.0), Into()] | None = None
+    top_k: Annotated[int, Field(ge=0, le=MAX_COUNT), Into()] | None = None
+    top_p: TopP | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
     container: str | dict[str, Any] | None = None
     diagnostics: dict[str, Any] | None = None

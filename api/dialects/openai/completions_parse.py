@@ -3,15 +3,18 @@
 from collections.abc import Sequence
 from typing import cast
 
+import msgspec
+
 from api.dialects.base.body import decode_object
+from api.dialects.base.sampling import sampling
 from api.dialects.base.unsupported import NotServed, check_fields, unsupported
 from api.dialects.base.validation import validate
 from api.dialects.openai.completions_schema import DEFAULT_MAX_TOKENS, CompletionRequest
 from api.dialects.openai.extensions import ServedCompletionRequest, with_extensions
-from api.dialects.openai.parse import DEFAULTS, sampling_of
+from api.dialects.openai.parse import DEFAULTS
 from api.dialects.openai.rules import check_logit_bias, switched_off
 from shared.protocol.errors import ProblemKind, refuse
-from shared.protocol.request import ChatRequest, Prompt
+from shared.protocol.request import ChatRequest, Prompt, PromptScoring, Sampling
 
 NOT_SERVED: dict[str, NotServed] = {
     "suffix": NotServed("The engine can only continue a prompt.", neutral=("",)),
@@ -26,35 +29,43 @@ def parse_completion(body: bytes, model: str | None = None) -> ChatRequest:
     value = decode_object(body)
     if model is not None:
         value["model"] = model
-    return translate_completion(validate(ServedCompletionRequest, value))
+    if value.get("max_tokens") is None:
+        value["max_tokens"] = DEFAULT_MAX_TOKENS
+    request = validate(ServedCompletionRequest, value)
+    plain = translate_completion(request)
+    _check_best_of(request)
+    return msgspec.structs.replace(plain, best_of=request.best_of or 1)
 
 
 def translate_completion(request: ServedCompletionRequest) -> ChatRequest:
-    """Return the internal form of a validated request. The model server's requests extend this one.
+    """Return the internal form of a validated request, without ``best_of``.
 
-    Raises :class:`RequestRefused` for a broken rule, and for unsupported features.
+    The model server's requests extend this one. Raises :class:`RequestRefused` for a broken rule, and for unsupported
+    features.
     """
     _check(request)
     check_fields(request, NOT_SERVED, {})
     plain = ChatRequest(
         model=request.model,
         prompts=_prompts(request),
-        sampling=sampling_of(
-            request,
-            max_tokens=DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens,
-            # By the reference, this is the number of the most likely tokens; 0 requests the sampled one only.
-            logprobs=request.logprobs is not None,
-            top_logprobs=request.logprobs or 0,
-        ),
+        sampling=_sampling(request),
         defaults=DEFAULTS,
         n=request.n or 1,
-        best_of=request.best_of or 1,
         echo=bool(request.echo),
         stream=bool(request.stream),
         include_usage=bool(request.stream_options and request.stream_options.include_usage),
         user=request.user,
     )
     return with_extensions(plain, request)
+
+
+def _sampling(request: ServedCompletionRequest) -> Sampling:
+    """Return the sampling parameters. ``echo`` with log probabilities scores the prompt like ``prompt_logprobs``."""
+    found = sampling(request)
+    scoring = found.prompt_scoring
+    if not (request.echo and found.logprobs) or (scoring is not None and scoring.top >= found.top_logprobs):
+        return found
+    return msgspec.structs.replace(found, prompt_scoring=PromptScoring(top=found.top_logprobs, param="echo"))
 
 
 def _check(request: CompletionRequest) -> None:
@@ -65,6 +76,13 @@ def _check(request: CompletionRequest) -> None:
         raise unsupported("stream_options.include_obfuscation", "It is supported for chat completions only.")
     if request.max_tokens == 0 and not request.echo:
         raise unsupported("max_tokens", "It must be at least 1, unless 'echo' is true.")
+    token_ids = isinstance(request.prompt, list) and not isinstance(request.prompt[0], str)
+    if request.echo and token_ids and request.logprobs is None:
+        raise unsupported("echo", "With token ids, it is supported together with 'logprobs' only.")
+    check_logit_bias(request.logit_bias)
+
+
+def _check_best_of(request: CompletionRequest) -> None:
     n = request.n or 1
     if request.best_of is not None and request.best_of < n:
         message = (
@@ -76,10 +94,6 @@ def _check(request: CompletionRequest) -> None:
     if request.stream and (request.best_of or n) > n:
         message = "Invalid value for 'best_of': results can't be streamed when 'best_of' is greater than 'n'."
         raise refuse(ProblemKind.INVALID, message, param="best_of")
-    token_ids = isinstance(request.prompt, list) and not isinstance(request.prompt[0], str)
-    if request.echo and token_ids and request.logprobs is None:
-        raise unsupported("echo", "With token ids, it is supported together with 'logprobs' only.")
-    check_logit_bias(request.logit_bias)
 
 
 def _prompts(request: CompletionRequest) -> tuple[Prompt, ...]:

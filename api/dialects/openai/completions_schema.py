@@ -5,14 +5,14 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, Tag
 
 from api.dialects.base.fields import WRONG_TYPE, Items, NonEmptyText, OptionalText, Strict, tag
-from api.dialects.openai.schema import MAX_COUNT, LogitBias, Penalty, Stop, StreamOptions
+from api.dialects.base.sampling import MAX_COUNT, Into, LogitBias, Penalty, Seed, Stop, Temperature, TokenId, TopP
+from api.dialects.openai.schema import StreamOptions
 
 MAX_PROMPTS = 2048
 DEFAULT_MAX_TOKENS = 16
 """The reference's default for ``max_tokens``."""
 
-Token = Annotated[int, Field(ge=0, le=MAX_COUNT)]
-Tokens = Annotated[Items[Token], Field(min_length=1)]
+Tokens = Annotated[Items[TokenId], Field(min_length=1)]
 _STRING, _STRINGS, _TOKENS, _TOKEN_LISTS = (tag(name) for name in ("string", "strings", "tokens", "token_lists"))
 _FORMS: dict[type, str] = {str: _STRINGS, int: _TOKENS, list: _TOKEN_LISTS}
 
@@ -48,15 +48,15 @@ class CompletionRequest(Strict):
     echo: bool | None = None
     frequency_penalty: Penalty | None = None
     logit_bias: LogitBias | None = None
-    logprobs: Annotated[int, Field(ge=0, le=5)] | None = None
-    max_tokens: Annotated[int, Field(ge=0, le=MAX_COUNT)] | None = None
+    logprobs: Annotated[int, Field(ge=0, le=5), Into(convert=lambda _: True), Into("top_logprobs")] | None = None
+    max_tokens: Annotated[int, Field(ge=0, le=MAX_COUNT), Into()] | None = None
     n: Annotated[int, Field(ge=1, le=128)] | None = None
     presence_penalty: Penalty | None = None
-    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = None
+    seed: Seed | None = None
     stop: Stop | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     suffix: str | None = None
-    temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
-    top_p: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
     user: OptionalText = None

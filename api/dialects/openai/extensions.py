@@ -13,10 +13,11 @@ from pydantic import Field, Tag
 
 from api.dialects.base.body import json_text
 from api.dialects.base.fields import OBJECT, STRING, Items, NonEmptyText, Strict, by_type
+from api.dialects.base.sampling import VllmSampling
 from api.dialects.base.validation import invalid
 from api.dialects.openai.completions_schema import CompletionRequest
-from api.dialects.openai.schema import MAX_COUNT, ChatCompletionRequest
-from shared.protocol.request import ChatRequest, Constraint, PromptScoring
+from api.dialects.openai.schema import ChatCompletionRequest
+from shared.protocol.request import ChatRequest, Constraint
 
 NATIVE_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
 """Variables that the worker passes to chat templates itself. ``chat_template_kwargs`` can't set them."""
@@ -27,26 +28,6 @@ Schema = Annotated[
 ]
 """A JSON Schema, as an object or as JSON text."""
 Choices = Annotated[Items[NonEmptyText], Field(min_length=1)]
-
-
-TokenId = Annotated[int, Field(ge=0, le=MAX_COUNT)]
-
-
-class SamplingFields(Strict):
-    """Sampling parameters and stop conditions, with the names of vLLM and OpenVINO Model Server."""
-
-    allowed_token_ids: Annotated[Items[TokenId], Field(min_length=1)] | None = None
-    bad_words: Annotated[Items[NonEmptyText], Field(max_length=64)] | None = None
-    ignore_eos: bool | None = None
-    include_stop_str_in_output: bool | None = None
-    min_p: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
-    min_tokens: Annotated[int, Field(ge=0, le=MAX_COUNT)] | None = None
-    prompt_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    return_token_ids: bool | None = None
-    repetition_penalty: Annotated[float, Field(gt=0.0, le=100.0)] | None = None
-    skip_special_tokens: bool | None = None
-    stop_token_ids: Annotated[Items[TokenId], Field(max_length=64)] | None = None
-    top_k: Annotated[int, Field(ge=-1, le=MAX_COUNT)] | None = None
 
 
 class StructuredOutputs(Strict):
@@ -76,13 +57,13 @@ class StructureFields(Strict):
     guided_grammar: NonEmptyText | None = None
 
 
-class ServedChatRequest(ChatCompletionRequest, SamplingFields, StructureFields):
+class ServedChatRequest(ChatCompletionRequest, VllmSampling, StructureFields):
     """The body of ``POST /v1/chat/completions``: OpenAI's fields and vLLM's."""
 
     chat_template_kwargs: dict[str, Any] | None = None
 
 
-class ServedCompletionRequest(CompletionRequest, SamplingFields, StructureFields):
+class ServedCompletionRequest(CompletionRequest, VllmSampling, StructureFields):
     """The body of ``POST /v1/completions``: OpenAI's fields and vLLM's."""
 
 
@@ -91,54 +72,32 @@ def with_extensions(request: ChatRequest, fields: ServedChatRequest | ServedComp
 
     Raises :class:`RequestRefused` for a broken rule.
     """
-    chat = fields if isinstance(fields, ServedChatRequest) else None
     if fields.prompt_logprobs is not None and request.stream:
         raise invalid("prompt_logprobs", "they are not available when 'stream' is true")
+    limit = request.sampling.max_tokens
+    if limit is not None and (request.sampling.min_tokens or 0) > limit:
+        raise invalid("min_tokens", f"it can't be greater than the maximum number of tokens, which is {limit}")
+    kwargs = fields.chat_template_kwargs if isinstance(fields, ServedChatRequest) else None
     return msgspec.structs.replace(
         request,
-        sampling=msgspec.structs.replace(
-            request.sampling,
-            min_tokens=_min_tokens(fields, request.sampling.max_tokens),
-            top_k=0 if fields.top_k == -1 else fields.top_k,
-            min_p=fields.min_p,
-            repetition_penalty=fields.repetition_penalty,
-            stop_token_ids=tuple(fields.stop_token_ids or ()),
-            include_stop=bool(fields.include_stop_str_in_output),
-            ignore_eos=bool(fields.ignore_eos),
-            skip_special_tokens=fields.skip_special_tokens is not False,
-            allowed_token_ids=tuple(fields.allowed_token_ids or ()),
-            bad_words=tuple(fields.bad_words or ()),
-            prompt_scoring=_prompt_scoring(fields, request),
-        ),
         prompt_logprobs=fields.prompt_logprobs,
         return_token_ids=bool(fields.return_token_ids),
         constraint=_constraint(fields, request.constraint),
-        template_kwargs=_template_kwargs(chat, request.template_kwargs) if chat else request.template_kwargs,
+        template_kwargs=with_variables(request.template_kwargs, kwargs),
     )
 
 
-def _prompt_scoring(fields: SamplingFields, request: ChatRequest) -> PromptScoring | None:
-    """Return how the prompt is scored: for ``prompt_logprobs``, or for ``echo`` with ``logprobs``, or for both."""
-    wanted = [] if fields.prompt_logprobs is None else [PromptScoring(top=fields.prompt_logprobs)]
-    if request.echo and request.sampling.logprobs:
-        wanted.append(PromptScoring(top=request.sampling.top_logprobs, param="echo"))
-    return max(wanted, key=lambda scoring: scoring.top, default=None)
+def with_variables(own: str | None, given: dict[str, Any] | None) -> str | None:
+    """Return the template variables: the client's, which override those derived from other fields.
 
-
-def _min_tokens(fields: SamplingFields, max_tokens: int | None) -> int | None:
-    if fields.min_tokens is not None and max_tokens is not None and fields.min_tokens > max_tokens:
-        raise invalid("min_tokens", f"it can't be greater than the maximum number of tokens, which is {max_tokens}")
-    return fields.min_tokens
-
-
-def _template_kwargs(fields: ServedChatRequest, own: str | None) -> str | None:
-    """Return the template variables: the client's, which override those derived from other fields."""
-    if not fields.chat_template_kwargs:
+    Raises :class:`RequestRefused` for a variable that the service sets.
+    """
+    if not given:
         return own
-    reserved = sorted(NATIVE_VARIABLES & fields.chat_template_kwargs.keys())
+    reserved = sorted(NATIVE_VARIABLES & given.keys())
     if reserved:
         raise invalid("chat_template_kwargs", f"'{reserved[0]}' is set by the service and can't be overridden")
-    return json.dumps(json.loads(own or "{}") | fields.chat_template_kwargs)
+    return json_text(json.loads(own or "{}") | given)
 
 
 def _constraint(fields: StructureFields, form: Constraint | None) -> Constraint | None:

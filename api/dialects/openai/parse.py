@@ -2,8 +2,8 @@
 
 from api.dialects.base.body import decode_object, json_text
 from api.dialects.base.interface import MessagesMissing
+from api.dialects.base.sampling import sampling
 from api.dialects.base.validation import validate
-from api.dialects.openai.completions_schema import CompletionRequest
 from api.dialects.openai.conversation import translate_messages
 from api.dialects.openai.extensions import ServedChatRequest, with_extensions
 from api.dialects.openai.rules import check
@@ -51,12 +51,7 @@ def translate(request: ServedChatRequest) -> ChatRequest:
     chat = ChatRequest(
         model=request.model,
         messages=translate_messages(request.messages),
-        sampling=sampling_of(
-            request,
-            max_tokens=request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens,
-            logprobs=bool(request.logprobs),
-            top_logprobs=request.top_logprobs or 0,
-        ),
+        sampling=sampling(request),
         defaults=DEFAULTS,
         n=request.n or 1,
         stream=bool(request.stream),
@@ -75,26 +70,6 @@ def translate(request: ServedChatRequest) -> ChatRequest:
         metadata=tuple((request.metadata or {}).items()),
     )
     return with_extensions(chat, request)
-
-
-def sampling_of(
-    request: ChatCompletionRequest | CompletionRequest, *, max_tokens: int | None, logprobs: bool, top_logprobs: int
-) -> Sampling:
-    """Return the sampling parameters that chats and plain completions share, and those given by the caller."""
-    # The engine requires top_p > 0. With 0, only the most likely token remains, as with a temperature of 0.
-    greedy = request.top_p == 0
-    return Sampling(
-        max_tokens=max_tokens,
-        temperature=0.0 if greedy else request.temperature,
-        top_p=None if greedy else request.top_p,
-        frequency_penalty=request.frequency_penalty,
-        presence_penalty=request.presence_penalty,
-        seed=request.seed,
-        stop=(request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ()),
-        logprobs=logprobs,
-        top_logprobs=top_logprobs,
-        logit_bias=tuple((int(token), float(bias)) for token, bias in (request.logit_bias or {}).items()),
-    )
 
 
 def _constraint(form: ResponseFormat | None) -> Constraint | None:

@@ -23,33 +23,17 @@ from api.dialects.base.fields import (
     by_type,
     tag,
 )
+from api.dialects.base.sampling import Flag, LogitBias, Penalty, Seed, Stop, Temperature, TokenLimit, TopLogprobs, TopP
 from api.dialects.openai.content import TextPart
 from api.dialects.openai.messages import Message
 from api.dialects.openai.tools import FunctionCallChoice, Functions, ToolChoice, Tools
 
-MAX_COUNT = 2**31 - 1
-"""Maximum number of tokens in a request: larger than any context, and within every integer type."""
 MAX_MESSAGES = 2048
 """Maximum number of messages, the OpenAI service's limit."""
 
-Penalty = Annotated[float, Field(ge=-2.0, le=2.0)]
-TokenLimit = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 MetadataKey = Annotated[str, Field(max_length=64)]
 MetadataValue = Annotated[str, Field(max_length=512)]
 Metadata = Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)]
-LogitBias = Annotated[dict[str, int], Field(max_length=1024)]
-"""The OpenAI service checks the ids and biases last, after the rules across fields: see ``rules.py``."""
-
-MAX_STOP_LENGTH = 1024
-"""Maximum length of a stop string in characters. Neither OpenAI nor vLLM states one, but each costs time per token."""
-
-StopText = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
-
-Stop = Annotated[
-    Annotated[StopText, Tag(STRING)] | Annotated[Items[StopText], Field(max_length=4), Tag(ARRAY)],
-    by_type("one of a string or array of strings", {str: STRING, list: ARRAY}),
-]
-"""An empty array means no stop strings. An empty stop string is refused, because it would end every choice at once."""
 
 
 class TextResponse(Strict):
@@ -184,7 +168,7 @@ class ChatCompletionRequest(Strict):
     function_call: Annotated[FunctionCallChoice | None, NotNull("one of a string or object")] = None
     functions: Annotated[Functions | None, NotNull("an array of objects")] = None
     logit_bias: LogitBias | None = None
-    logprobs: bool | None = None
+    logprobs: Flag | None = None
     max_completion_tokens: TokenLimit | None = None
     max_tokens: TokenLimit | None = None
     metadata: Metadata | None = None
@@ -200,17 +184,17 @@ class ChatCompletionRequest(Strict):
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     response_format: Annotated[ResponseFormat | None, NotNull("an object")] = None
     safety_identifier: Annotated[str, Field(max_length=128)] | None = None
-    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = None
+    seed: Seed | None = None
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
     stop: Stop | None = None
     store: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
+    temperature: Temperature | None = None
     tool_choice: Annotated[ToolChoice | None, NotNull("one of a string or object")] = None
     tools: Annotated[Tools | None, NotNull("an array of objects")] = None
-    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    top_p: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    top_logprobs: TopLogprobs | None = None
+    top_p: TopP | None = None
     user: OptionalText = None
     verbosity: Literal["low", "medium", "high"] | None = None
     web_search_options: Annotated[WebSearchOptions | None, NotNull("an object")] = None

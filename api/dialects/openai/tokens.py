@@ -6,8 +6,8 @@ import msgspec
 
 from api.dialects.base.body import decode_object
 from api.dialects.base.fields import Items, NonEmptyText, Strict
+from api.dialects.base.sampling import TokenId
 from api.dialects.base.validation import invalid, missing, validate
-from api.dialects.openai.completions_schema import Token
 from api.dialects.openai.extensions import ServedChatRequest
 from api.dialects.openai.parse import translate
 from shared.protocol.events import Tokenized
@@ -34,7 +34,7 @@ class DetokenizeRequest(Strict):
     """The body of ``POST /detokenize``."""
 
     model: NonEmptyText
-    tokens: Items[Token]
+    tokens: Items[TokenId]
 
 
 def parse_tokenize(body: bytes) -> ChatRequest:

@@ -10,6 +10,7 @@ import msgspec
 from pydantic import Field
 
 from api.dialects.base.body import decode_object
+from api.dialects.base.sampling import Into
 from api.dialects.base.validation import invalid, validate
 from api.dialects.openai.extended import (
     ExtendedChatRequest,
@@ -25,23 +26,24 @@ DEFAULTS = Sampling(temperature=1.0, top_p=1.0, top_k=40)
 
 _OPENAI_FORMATS = ("text", "json_object", "json_schema")
 
-Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
-Share = Annotated[float, Field(gt=0.0, le=1.0)]
+Seed = Annotated[int, Field(ge=0, le=2**32 - 1), Into()]
+TopP = Annotated[float, Field(gt=0.0, le=1.0), Into()]
 
 
 class ModelServerChatRequest(ExtendedChatRequest):
     """The body of ``POST /v3/chat/completions``; ``fields.py`` lists the supported fields."""
 
     seed: Seed | None = None
-    top_p: Share | None = None
+    top_p: TopP | None = None
 
 
 class ModelServerCompletionRequest(ExtendedCompletionRequest):
     """The body of ``POST /v3/completions``; ``fields.py`` lists the supported fields."""
 
-    logprobs: Annotated[int, Field(ge=0, le=1)] | None = None
+    # OpenAI's number excludes the sampled token; the model server's includes it.
+    logprobs: Annotated[int, Field(ge=0, le=1), Into(convert=bool)] | None = None
     seed: Seed | None = None
-    top_p: Share | None = None
+    top_p: TopP | None = None
 
 
 def parse_chat(body: bytes) -> ChatRequest:
@@ -62,11 +64,7 @@ def parse_completion(body: bytes) -> ChatRequest:
     Unlike OpenAI's, a completion without ``max_tokens`` is limited only by the context length.
     """
     value = served_fields(decode_object(body), COMPLETION)
-    request = validate(ModelServerCompletionRequest, value)
-    # OpenAI's number excludes the sampled token; the model server's includes it.
-    plain = translate_plain(request.model_copy(update={"logprobs": 0 if request.logprobs else None}))
-    sampling = msgspec.structs.replace(plain.sampling, max_tokens=request.max_tokens)
-    return _finished(msgspec.structs.replace(plain, sampling=sampling), value)
+    return _finished(translate_plain(validate(ModelServerCompletionRequest, value)), value)
 
 
 def take_structure(value: dict[str, Any]) -> Constraint | None:

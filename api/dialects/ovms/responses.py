@@ -11,11 +11,11 @@ from pydantic import Field
 
 from api.dialects.base.body import decode_object, json_text
 from api.dialects.base.interface import ErrorReply
+from api.dialects.base.sampling import Beams, EngineSampling, Flag, MinP, RepetitionPenalty, Stop, StopFlag, TopK
 from api.dialects.base.validation import invalid
-from api.dialects.openai.extended import EngineFields
-from api.dialects.openai.extensions import NATIVE_VARIABLES
-from api.dialects.openai.schema import MAX_COUNT, Stop
-from api.dialects.ovms.parse import DEFAULTS, Seed, Share, take_structure, with_local_files
+from api.dialects.openai.extended import check_assistants
+from api.dialects.openai.extensions import with_variables
+from api.dialects.ovms.parse import DEFAULTS, Seed, TopP, take_structure, with_local_files
 from api.dialects.responses import Responses
 from api.dialects.responses.parse import History, draft_of
 from api.dialects.responses.render import ResponsesEncoder
@@ -28,22 +28,22 @@ STORED_FIELDS = ("background", "previous_response_id", "store")
 _NOT_HERE = "This interface does not support it; /v1 may."
 
 
-class ModelServerResponsesRequest(ResponsesRequest, EngineFields):
+class ModelServerResponsesRequest(ResponsesRequest, EngineSampling):
     """The body of ``POST /v3/responses``."""
 
-    best_of: Annotated[int, Field(ge=1, le=128)] | None = None
+    best_of: Beams | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    ignore_eos: bool | None = None
-    include_stop_str_in_output: bool | None = None
-    logprobs: bool | None = None
-    min_p: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
+    ignore_eos: Flag | None = None
+    include_stop_str_in_output: StopFlag | None = None
+    logprobs: Flag | None = None
+    min_p: MinP | None = None
     n: Annotated[int, Field(ge=1, le=1)] | None = None
-    repetition_penalty: Annotated[float, Field(gt=0.0, le=100.0)] | None = None
+    repetition_penalty: RepetitionPenalty | None = None
     seed: Seed | None = None
-    skip_special_tokens: bool | None = None
+    skip_special_tokens: Flag | None = None
     stop: Stop | None = None
-    top_k: Annotated[int, Field(ge=-1, le=MAX_COUNT)] | None = None
-    top_p: Share | None = None
+    top_k: TopK | None = None
+    top_p: TopP | None = None
 
 
 class ModelServerResponses:
@@ -118,23 +118,8 @@ def _sampling(body: ModelServerResponsesRequest, request: ChatRequest) -> Sampli
         raise invalid("include_stop_str_in_output", "it can't be false when 'stream' is true")
     if body.num_assistant_tokens is not None and body.assistant_confidence_threshold is not None:
         raise invalid("assistant_confidence_threshold", "it can't be used together with 'num_assistant_tokens'")
-    return msgspec.structs.replace(
-        request.sampling,
-        top_k=0 if body.top_k == -1 else body.top_k,
-        min_p=body.min_p,
-        repetition_penalty=body.repetition_penalty,
-        seed=body.seed,
-        stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
-        include_stop=request.stream or bool(body.include_stop_str_in_output),
-        ignore_eos=bool(body.ignore_eos),
-        skip_special_tokens=body.skip_special_tokens is not False,
-        logprobs=request.sampling.logprobs or bool(body.logprobs),
-        beams=body.best_of or 1,
-        length_penalty=body.length_penalty,
-        num_assistant_tokens=body.num_assistant_tokens,
-        assistant_confidence_threshold=body.assistant_confidence_threshold,
-        max_ngram_size=body.max_ngram_size,
-    )
+    check_assistants(body)
+    return msgspec.structs.replace(request.sampling, include_stop=request.stream or request.sampling.include_stop)
 
 
 def _template_kwargs(body: ModelServerResponsesRequest, own: str | None) -> str | None:
@@ -142,8 +127,5 @@ def _template_kwargs(body: ModelServerResponsesRequest, own: str | None) -> str 
     variables: dict[str, Any] = {}
     if body.reasoning is not None and body.reasoning.effort != "none":
         variables["enable_thinking"] = True
-    given = body.chat_template_kwargs or {}
-    if reserved := sorted(NATIVE_VARIABLES & given.keys()):
-        raise invalid("chat_template_kwargs", f"'{reserved[0]}' is set by the service and can't be overridden")
-    variables |= json.loads(own or "{}") | given
-    return json_text(variables) if variables else None
+    variables |= json.loads(own or "{}")
+    return with_variables(json_text(variables) if variables else None, body.chat_template_kwargs)

@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 
 from api.dialects.base.body import decode_object, json_text
 from api.dialects.base.interface import MessagesMissing
+from api.dialects.base.sampling import sampling
 from api.dialects.base.strict_schema import root_error, strict_error
 from api.dialects.base.validation import unknown_parameter, validate
 from api.dialects.openai.parse import DEFAULTS
@@ -21,10 +22,7 @@ from api.dialects.responses.tools import AllowedFunctions, ChosenFunction
 from api.dialects.responses.unsupported import check_served
 from shared.protocol import request as internal
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
-from shared.protocol.request import ChatRequest, Constraint, Sampling, Tier
-
-LOGPROBS = "message.output_text.logprobs"
-"""The value of ``include`` that asks for log probabilities."""
+from shared.protocol.request import ChatRequest, Constraint, Tier
 
 _SHOWN = 64
 """Maximum length of a field's name in an error."""
@@ -116,7 +114,7 @@ class Draft(Generic[_Body]):
                 request.instructions,
                 [*(("previous_response_id", item) for item in _items(history.earlier)), *own],
             ),
-            sampling=_sampling(request),
+            sampling=sampling(request),
             defaults=DEFAULTS,
             stream=bool(request.stream),
             tools=tuple(_tool(tool) for tool in tools if allowed is None or tool.name in allowed),
@@ -262,20 +260,6 @@ def _choice(
 
 def _unknown_choice(message: str) -> RequestRefused:
     return refuse(ProblemKind.INVALID, message, param="tool_choice")
-
-
-def _sampling(request: ResponsesRequest) -> Sampling:
-    # The engine requires top_p > 0. With 0, only the most likely token remains, as with a temperature of 0.
-    greedy = request.top_p == 0
-    return Sampling(
-        max_tokens=request.max_output_tokens,
-        temperature=0.0 if greedy else request.temperature,
-        top_p=None if greedy else request.top_p,
-        frequency_penalty=request.frequency_penalty,
-        presence_penalty=request.presence_penalty,
-        logprobs=LOGPROBS in (request.include or ()) or bool(request.top_logprobs),
-        top_logprobs=request.top_logprobs or 0,
-    )
 
 
 def _constraint(request: ResponsesRequest) -> Constraint | None:

@@ -9,12 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, Tag
 
 from api.dialects.base.fields import Identifier, Items, NonEmptyText, Strict, by_key, tag
+from api.dialects.base.sampling import Count, Into, Penalty, Temperature, TokenLimit, TopLogprobs, TopP
 from api.dialects.openai.schema import (
     JsonObjectResponse,
     Metadata,
-    Penalty,
     TextResponse,
-    TokenLimit,
 )
 from api.dialects.responses.items import Input
 from api.dialects.responses.tools import AnyTool, ToolChoice
@@ -32,6 +31,9 @@ Includable = Literal[
     "message.output_text.logprobs",
 ]
 
+
+LOGPROBS = "message.output_text.logprobs"
+"""The value of ``include`` that asks for log probabilities."""
 
 ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
 
@@ -127,9 +129,9 @@ class ResponsesRequest(PromptFields, ProcessingFields):
     client_metadata: dict[str, str] | None = None
     context_management: Items[dict[str, Any]] | None = None
     frequency_penalty: Penalty | None = None
-    include: Items[Includable] | None = None
+    include: Annotated[Items[Includable], Into("logprobs", lambda include: LOGPROBS in include)] | None = None
     max_output_tokens: TokenLimit | None = None
-    max_tool_calls: TokenLimit | None = None
+    max_tool_calls: Count | None = None
     metadata: Metadata | None = None
     moderation: dict[str, Any] | None = None
     presence_penalty: Penalty | None = None
@@ -138,7 +140,7 @@ class ResponsesRequest(PromptFields, ProcessingFields):
     store: bool | None = None
     stream: bool | None = None
     stream_options: ResponseStreamOptions | None = None
-    temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    top_p: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    temperature: Temperature | None = None
+    top_logprobs: Annotated[TopLogprobs, Into("logprobs", bool)] | None = None
+    top_p: TopP | None = None
     user: str | None = None

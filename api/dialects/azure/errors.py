@@ -3,12 +3,11 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import msgspec
 
 from api.dialects.base.interface import ErrorReply
-from api.dialects.base.retries import retry_after_headers
+from api.dialects.base.problems import FORMS, retry_after_headers
 from shared.protocol.errors import Problem, ProblemKind
 
 INVALID_REQUEST = "invalid_request"
@@ -23,46 +22,6 @@ _PIECEWISE = json.JSONEncoder(ensure_ascii=False)
 _SHOWN = 256
 """Maximum number of characters of a client's value that an error quotes."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """Encoding of a kind of problem. A problem's own code overrides ``code``."""
-
-    status: int
-    code: str
-
-
-_FORMS: dict[ProblemKind, _Form] = {
-    ProblemKind.INVALID: _Form(422, "unprocessable_content"),
-    ProblemKind.CONTEXT_LENGTH: _Form(422, "context_length_exceeded"),
-    ProblemKind.TEMPLATE: _Form(422, "template_error"),
-    # Azure's SDK retries after any 500, so failures caused by the request itself are 422.
-    ProblemKind.CACHE_EXHAUSTED: _Form(422, "kv_cache_exhausted"),
-    ProblemKind.POISON: _Form(422, "engine_crash_loop"),
-    ProblemKind.UNAUTHORIZED: _Form(401, "unauthorized"),
-    ProblemKind.FORBIDDEN: _Form(403, "forbidden"),
-    ProblemKind.MODALITY: _Form(404, "modality_not_supported"),
-    ProblemKind.MODEL_NOT_FOUND: _Form(404, "model_not_found"),
-    ProblemKind.NOT_FOUND: _Form(404, "not_found"),
-    ProblemKind.ROUTE_NOT_FOUND: _Form(404, "not_found"),
-    ProblemKind.METHOD_NOT_ALLOWED: _Form(405, "method_not_allowed"),
-    ProblemKind.CANCELLED: _Form(409, "cancelled"),
-    ProblemKind.TIMEOUT: _Form(408, "request_timeout"),
-    ProblemKind.TOO_LARGE: _Form(413, "request_too_large"),
-    ProblemKind.UNSUPPORTED_MEDIA: _Form(415, "unsupported_media_type"),
-    ProblemKind.WRONG_HOST: _Form(421, "host_not_allowed"),
-    ProblemKind.RATE_LIMITED: _Form(429, "too_many_requests"),
-    ProblemKind.TOKENS_LIMITED: _Form(429, "too_many_requests"),
-    ProblemKind.QUEUE_FULL: _Form(429, "too_many_requests"),
-    ProblemKind.ENGINE_FAILED: _Form(500, "engine_failed"),
-    ProblemKind.LOST: _Form(500, "answer_lost"),
-    ProblemKind.INTERNAL: _Form(500, "internal_error"),
-    ProblemKind.QUEUE_TIMEOUT: _Form(503, "queue_timeout"),
-    ProblemKind.NO_WORKER: _Form(503, "no_worker"),
-    ProblemKind.STORE_UNAVAILABLE: _Form(503, "store_unavailable"),
-    ProblemKind.SHUTTING_DOWN: _Form(503, "shutting_down"),
-    ProblemKind.TOO_MANY_CONNECTIONS: _Form(503, "too_many_connections"),
-}
 
 _ERRORS = {
     400: "Bad Request",
@@ -106,10 +65,10 @@ def error_reply(problem: Problem, body: Mapping[str, object]) -> ErrorReply:
 
 
 def _status_and_code(problem: Problem) -> tuple[int, str]:
-    form = _FORMS[problem.kind]
     if problem.kind is ProblemKind.INVALID and (problem.param is None or problem.code in _BAD_REQUESTS):
         return 400, problem.code or INVALID_REQUEST
-    return form.status, problem.code or form.code
+    status, code = FORMS[problem.kind].azure
+    return status, problem.code or code
 
 
 def _path(param: str) -> list[str]:

@@ -1,31 +1,21 @@
 """Response encoder of the Responses API: response objects, and streams of named events."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from api.dialects.base.interface import Choice, TokenLogprob, Usage
+from api.dialects.base.problems import FORMS
 from api.dialects.openai.errors import error_object
 from api.dialects.openai.render import logprob_objects
 from api.dialects.responses.offered_tools import unqualified_name
 from api.dialects.responses.output import Kind, OutputItem
 from shared.protocol.defaults import fill_in
-from shared.protocol.errors import Problem, ProblemKind
+from shared.protocol.errors import Problem
 from shared.protocol.events import FinishReason, PromptLogprobs
 from shared.protocol.request import ChatRequest
-
-_ERROR_CODES: Mapping[ProblemKind, str] = {
-    ProblemKind.INVALID: "invalid_prompt",
-    ProblemKind.MODALITY: "invalid_prompt",
-    ProblemKind.CONTEXT_LENGTH: "invalid_prompt",
-    ProblemKind.TEMPLATE: "invalid_prompt",
-    ProblemKind.RATE_LIMITED: "rate_limit_exceeded",
-    ProblemKind.TOKENS_LIMITED: "rate_limit_exceeded",
-    ProblemKind.QUEUE_FULL: "rate_limit_exceeded",
-}
-"""The reference's codes of failed responses; all other problems are ``server_error``."""
 
 SEALED = "reasoning.encrypted_content"
 """The value of ``include`` that asks for reasoning that clients can send back without showing it."""
@@ -126,7 +116,7 @@ class ResponsesEncoder:
 
     def failure(self, problem: Problem) -> bytes:
         """Encode the end of a response that has failed."""
-        error = {"code": _ERROR_CODES.get(problem.kind, "server_error"), "message": problem.message}
+        error = {"code": FORMS[problem.kind].responses, "message": problem.message}
         return self._end("response.failed", self._response("failed", error=error))
 
     def ending(self, document: bytes) -> bytes:
@@ -141,7 +131,7 @@ class ResponsesEncoder:
 
         The SDK's type has its fields in the event, the service and some clients have them in ``error``.
         """
-        code = _ERROR_CODES.get(problem.kind, "server_error")
+        code = FORMS[problem.kind].responses
         fields = error_object(problem) | {"code": code}
         shown = {name: fields[name] for name in ("code", "message", "param")}
         return self._event("error", **shown, error=fields)

@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from api.base.store_errors import store_unavailable
-from api.files.storage import Storage, StorageRoot
+from api.files.storage import DirectoryRoot, FilesDirError, Storage, StorageRoot
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.redis import keys
 
@@ -24,6 +24,19 @@ _Value = TypeVar("_Value")
 
 _RETRY = 5.0
 """``Retry-After`` in seconds while files can't be read or written."""
+
+
+def storage_root(files_dir: str, min_free: int = 0) -> StorageRoot:
+    """Return what ``--files-dir`` names, where uploads leave ``min_free`` bytes. Raises :class:`FilesDirError`."""
+    if not files_dir.startswith("s3:"):
+        return DirectoryRoot(files_dir, min_free)
+    try:
+        from api.files.s3 import S3Root
+    except ModuleNotFoundError:
+        raise FilesDirError(
+            f"--files-dir is {files_dir}, but the package obstore is not installed. Install Vinoqueue's extra 's3'."
+        ) from None
+    return S3Root(files_dir, min_free)
 
 
 class FilesFolder:

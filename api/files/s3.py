@@ -36,6 +36,8 @@ _UPLOADS_AT_A_TIME = 2
 
 _READ_AHEAD = 2 * 2**20
 """Bytes per request when a file is read."""
+_PIECE = 256 * 1024
+"""Bytes that are copied at a time."""
 
 _DOWNLOADS_AT_A_TIME = 8
 
@@ -121,9 +123,7 @@ class S3Storage:
 
     def open(self, name: str) -> BinaryIO:
         """Open a file for reading."""
-        path = self._path(name)
-        size = _call(lambda: obstore.head(self._store, path))["size"]
-        return io.BufferedReader(_Object(self._store, path, size), _READ_AHEAD)
+        return io.BufferedReader(_Reader(self._store, self._path(name)), _PIECE)
 
     def open_local(self, name: str) -> BinaryIO:
         """Copy a file into an unnamed one in the directory for temporary files, and return that."""
@@ -226,33 +226,21 @@ class _S3Writer:
             self._file.close()
 
 
-class _Object(io.RawIOBase):
-    """An object as a file, with one request per read."""
+class _Reader(io.RawIOBase):
+    """An object as a file."""
 
-    def __init__(self, store: S3Store, path: str, size: int) -> None:
-        self._store = store
-        self._path = path
-        self._size = size
-        self._place = 0
+    def __init__(self, store: S3Store, path: str) -> None:
+        self._reader = _call(lambda: obstore.open_reader(store, path, buffer_size=_READ_AHEAD))
 
     def readable(self) -> bool:
         """Return true."""
         return True
 
-    def readall(self) -> bytes:
-        """Read to the end in one request; the base class makes one for every 8 kB."""
-        rest = bytearray(self._size - self._place)
-        return bytes(rest[: self.readinto(memoryview(rest))])
-
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         """Read up to the size of ``buffer``; return how much was read."""
-        length = min(len(buffer), self._size - self._place)
-        if length:
-            data = _call(lambda: obstore.get_range(self._store, self._path, start=self._place, length=length))
-            length = len(data)
-            buffer[:length] = data
-            self._place += length
-        return length
+        data = _call(lambda: self._reader.read(len(buffer)))
+        buffer[: len(data)] = data
+        return len(data)
 
 
 def _call(request: Callable[[], _Value]) -> _Value:

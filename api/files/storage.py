@@ -223,19 +223,6 @@ def check_free(folder: str | Path, size: int, floor: int) -> None:
         raise OSError(errno.ENOSPC, f"{free} bytes are free in {folder}, and --min-free-disk is {floor}")
 
 
-def storage_root(files_dir: str, min_free: int = 0) -> StorageRoot:
-    """Return what ``--files-dir`` names, where uploads leave ``min_free`` bytes. Raises :class:`FilesDirError`."""
-    if not files_dir.startswith("s3:"):
-        return DirectoryRoot(files_dir, min_free)
-    try:
-        from api.files.s3 import S3Root
-    except ModuleNotFoundError:
-        raise FilesDirError(
-            f"--files-dir is {files_dir}, but the package obstore is not installed. Install Vinoqueue's extra 's3'."
-        ) from None
-    return S3Root(files_dir, min_free)
-
-
 def default_folder() -> Path:
     """Return the folder for files when no other is set. Raises :class:`RuntimeError` without a home directory."""
     return user_data() / "files"

@@ -3,8 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
-from python_multipart.exceptions import MultipartParseError
-from python_multipart.multipart import MultipartParser
+from multipart import MultipartError, MultipartSegment, PushMultipartParser
 from werkzeug.http import parse_options_header
 
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
@@ -56,106 +55,62 @@ async def receive(
 
 
 class _Form:
-    """A form that is being parsed.
-
-    The parser is fast only for content. Boundaries and what surrounds them are therefore bounded in number and size.
-    """
+    """A form that is being parsed."""
 
     def __init__(self, boundary: bytes, limit: int) -> None:
+        self._parser = PushMultipartParser(boundary, max_segment_count=_MAX_PARTS)
         self._limit = limit
-        self._delimiter = b"\r\n--" + boundary
-        self._delimiters = 0
+        self._overhead = FORM_OVERHEAD + len(boundary) + 4  # The start of a boundary may be content.
         self._received = 0
         self._upload = Upload()
         self._values: dict[str, bytearray] = {}
         self._field: bytearray | None = None
         """The value of the field that is being read; None if the file is."""
-        self._content: list[bytes] = []
-        self._header = b""
-        self._disposition = b""
-        self._parts = 0
-        self._complete = False
-        self._parser = MultipartParser(
-            boundary,
-            {
-                "on_part_begin": self._on_part,
-                "on_header_begin": self._on_header,
-                "on_header_field": self._on_header_name,
-                "on_header_value": self._on_header_value,
-                "on_headers_finished": self._on_headers,
-                "on_part_data": self._on_data,
-                "on_end": self._on_end,
-            },
-        )
 
     def parse(self, data: bytes) -> bytes:
         """Parse ``data``; return the part of the file's content in it. Raises :class:`RequestRefused`."""
-        # Content must not have lines that start with the boundary (RFC 2046, 5.1.1), so each is that of a part.
-        self._delimiters += data.count(self._delimiter)
-        if self._delimiters > _MAX_PARTS:
-            raise _too_many_parts()
         self._received += len(data)
+        content: list[bytes] = []
         try:
-            self._parser.write(data)
-        except MultipartParseError as error:
+            for event in self._parser.parse(data):
+                if isinstance(event, MultipartSegment):
+                    self._begin(event.name or "", event.filename)
+                elif event and self._field is None:
+                    content.append(event)
+                    self._upload.size += len(event)
+                    if self._upload.size > self._limit:
+                        raise file_too_large(self._limit)
+                elif event and self._field is not None:
+                    self._field += event
+                    if len(self._field) > _MAX_FIELD:
+                        raise _malformed(f"a field is longer than {_MAX_FIELD} bytes")
+        except MultipartError as error:
             raise _malformed(str(error)[:200]) from None
-        if self._received - self._upload.size > FORM_OVERHEAD + len(self._delimiter):  # Its start may be content.
+        if self._received - self._upload.size > self._overhead:
             raise _malformed(f"it has more than {FORM_OVERHEAD} bytes besides the file")
-        content = b"".join(self._content)
-        self._content.clear()
-        return content
+        return b"".join(content)
 
     def end(self) -> Upload:
         """Return the form. Raises :class:`RequestRefused` if it is not complete."""
-        if not self._complete:
-            raise _malformed("it ends before its last boundary")
+        try:
+            self._parser.close()
+        except MultipartError:
+            raise _malformed("it ends before its last boundary") from None
         self._upload.fields = {name: value.decode("utf-8", "replace") for name, value in self._values.items()}
         return self._upload
 
-    def _on_part(self) -> None:
-        self._parts += 1
-        self._disposition = b""
-        if self._parts > _MAX_PARTS:
-            raise _too_many_parts()
-
-    def _on_header(self) -> None:
-        self._header = b""
-
-    def _on_header_name(self, data: bytes, start: int, end: int) -> None:
-        self._header += data[start:end]
-
-    def _on_header_value(self, data: bytes, start: int, end: int) -> None:
-        if self._header.lower() == b"content-disposition":
-            self._disposition += data[start:end]
-
-    def _on_headers(self) -> None:
-        _, options = parse_options_header(self._disposition.decode("utf-8", "replace"))
-        name = options.get("name", "")
+    def _begin(self, name: str, filename: str | None) -> None:
         if not name:
-            raise _malformed("a part has no Content-Disposition header with a name")
+            raise _malformed("a part has no name in its Content-Disposition header")
         if name in self._values or (name == _FILE and self._upload.filename is not None):
             raise refuse(ProblemKind.INVALID, f"The form has the field '{name[:64]}' twice.", param=name[:64])
-        if "filename" not in options:
+        if filename is None:
             self._field = self._values[name] = bytearray()
-            return
-        if name != _FILE:
+        elif name == _FILE:
+            self._field = None
+            self._upload.filename = filename
+        else:
             raise unknown_field(name)
-        self._field = None
-        self._upload.filename = options["filename"]
-
-    def _on_data(self, data: bytes, start: int, end: int) -> None:
-        if self._field is not None:
-            self._field += data[start:end]
-            if len(self._field) > _MAX_FIELD:
-                raise _malformed(f"a field is longer than {_MAX_FIELD} bytes")
-            return
-        self._upload.size += end - start
-        if self._upload.size > self._limit:
-            raise file_too_large(self._limit)
-        self._content.append(data[start:end])
-
-    def _on_end(self) -> None:
-        self._complete = True
 
 
 def file_too_large(limit: int) -> RequestRefused:
@@ -166,10 +121,6 @@ def file_too_large(limit: int) -> RequestRefused:
 def unknown_field(name: str) -> RequestRefused:
     """Return the refusal of a field that the form does not have."""
     return refuse(ProblemKind.INVALID, f"Unknown parameter: '{name[:64]}'.", param=name[:64], code="unknown_parameter")
-
-
-def _too_many_parts() -> RequestRefused:
-    return _malformed(f"it has more than {_MAX_PARTS} parts")
 
 
 def _malformed(why: str) -> RequestRefused:

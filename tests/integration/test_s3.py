@@ -12,8 +12,9 @@ import openai
 import pytest
 from obstore.store import S3Store
 
+from api.files.folder import storage_root
 from api.files.s3 import S3Root, S3Storage
-from api.files.storage import FilesDirError, storage_root
+from api.files.storage import FilesDirError
 from shared.runtime.processes import module_command
 from tests.support.batches import chat_line, ended, results, submit
 from tests.support.fleet import Fleet, Process, fleet

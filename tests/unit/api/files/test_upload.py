@@ -71,9 +71,10 @@ async def test_no_more_than_a_piece_of_a_large_file_is_held() -> None:
         (form(part("file", b"1", "a"), part("file", b"2", "b")), "twice"),
         (form(part("other", b"1", "a")), "Unknown parameter: 'other'"),
         (form(part("purpose", b"x" * 2000)), "longer"),
-        (b"--xyz\r\n" + b"a: b\r\n" * 5_000, "Maximum header"),
-        (form(*(part(f"f{number}", b"") for number in range(40))), "more than 16"),
+        (b"--xyz\r\n" + b"a: b\r\n" * 5_000, "Maximum segment header count"),
+        (form(*(part(f"f{number}", b"") for number in range(40))), "Maximum segment count"),
         (b"--xyz\r\nContent-Type: text/plain\r\n\r\nx\r\n--xyz--\r\n", "Content-Disposition"),
+        (form(part("", b"1")), "no name"),
     ],
 )
 async def test_malformed_forms_are_refused(body: bytes, why: str) -> None:
@@ -85,15 +86,14 @@ async def test_malformed_forms_are_refused(body: bytes, why: str) -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (form(part("file", b"\r\n--xyzz" * 1000, "a")), "parts"),
-        (form(part("file", b"\r\n--xyz-z" * 1000, "a")), "parts"),
-        (form(part("file", b"\r\n--xyz" + b" " * 200_000, "a")), "besides the file"),
+        (form(part("file", b"\r\n--xyzz" * 1000, "a")), "boundary"),
+        (form(part("file", b"\r\n--xyz" + b" " * 200_000, "a")), "boundary"),
         (b"\r\n" * 100_000 + GOOD, "besides the file"),
         (GOOD + b"\r\n" * 100_000, "besides the file"),
     ],
-    ids=["lines that start with the boundary", "almost last boundaries", "padding", "preamble", "epilogue"],
+    ids=["lines that start with the boundary", "padding", "preamble", "epilogue"],
 )
-async def test_what_the_parser_reads_byte_by_byte_is_bounded(body: bytes, why: str) -> None:
+async def test_what_surrounds_the_file_is_bounded(body: bytes, why: str) -> None:
     with pytest.raises(RequestRefused, match=why) as refusal:
         await read(body, limit=1 << 20)
     assert refusal.value.problem.kind is ProblemKind.INVALID

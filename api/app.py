@@ -18,7 +18,6 @@ from api.dialects.ovms.responses import ModelServerResponses
 from api.dialects.responses import Responses
 from api.files import routes as files
 from api.fleet import routes as fleet
-from api.http.access import check_connection, check_host, check_key
 from api.http.exchange import ExchangeRequest, current_exchange
 from api.http.handler import ExchangeHandler
 from api.http.json_response import json_response
@@ -63,26 +62,13 @@ def create_app(replica: Replica) -> Quart:
     for handler in replica.handlers:
         for route, view in routes_of(handler):
             app.add_url_rule(route.path, view.__qualname__, view, methods=[route.method])
-    app.before_request(check_host)
-    app.before_request(_answer_preflight)
-    app.before_request(check_connection)
-    app.before_request(check_key)
+    app.before_request(replica.guards.check)
     app.before_request(_know_models)
     app.after_request(_add_headers)
     app.register_error_handler(RequestRefused, _on_refusal)
     app.register_error_handler(HTTPException, _on_http_error)
     app.register_error_handler(Exception, _on_failure)
     return app
-
-
-async def _answer_preflight() -> Response | None:
-    """Answer a browser that asks whether a page of an allowed origin may send its request. It sends no key yet."""
-    cross_origin = current_replica().cross_origin
-    if not cross_origin.is_preflight(request.method, request.headers):
-        return None
-    response = Response(status=204)
-    response.headers.update(cross_origin.preflight_headers(request.headers))
-    return response
 
 
 async def _know_models() -> None:

@@ -30,6 +30,7 @@ from api.files.folder import FilesFolder
 from api.fleet.watch import FleetWatch
 from api.http.body_parser import BodyParser
 from api.http.cross_origin import CrossOrigin
+from api.http.guards import Guards
 from api.keys import Keyring
 from api.limits import Limiter
 from api.media.download import Downloads
@@ -53,6 +54,8 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
     Raises :class:`KeyFileError` and :class:`FilesDirError`.
     """
     relay = Relay(redis, replica_id)
+    cross_origin = CrossOrigin(settings.cors_origins.split(","))
+    page = web_page.load(enabled=settings.web)
     directory = Directory(redis)
     models = ModelLookup(directory)
     keyring = Keyring(
@@ -131,7 +134,13 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         id=replica_id,
         settings=settings,
         redis=redis,
-        hosts=AllowedHosts(settings.allowed_hosts.split(","), settings.host),
+        guards=Guards(
+            AllowedHosts(settings.allowed_hosts.split(","), settings.host),
+            cross_origin,
+            admission.identify,
+            page=page,
+            open_metrics=settings.open_metrics,
+        ),
         relay=relay,
         directory=directory,
         models=models,
@@ -161,9 +170,9 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
             StoredCompletionHandler(stored, parser),
         ),
         first_token_times=first_token_times,
-        cross_origin=CrossOrigin(settings.cors_origins.split(",")),
+        cross_origin=cross_origin,
         tracing=tracing,
-        page=web_page.load(enabled=settings.web),
+        page=page,
         fleet=FleetWatch(redis, directory, batches, replica=replica_id, lease=settings.lease),
         files=FileStore(
             redis,

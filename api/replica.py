@@ -9,7 +9,6 @@ from quart import Quart, current_app
 
 from api.base.fair_thread import FairThread
 from api.base.histogram import RecentTimes
-from api.base.hosts import AllowedHosts
 from api.batches.store import BatchStore
 from api.chat.admission import Admission
 from api.chat.cancellation import JobCancellation
@@ -27,6 +26,7 @@ from api.files import FileStore
 from api.fleet.watch import FleetWatch
 from api.http.body_parser import BodyParser
 from api.http.cross_origin import CrossOrigin
+from api.http.guards import Guards
 from api.keys import Keyring
 from api.media.loader import MediaLoader
 from api.models.directory import Directory
@@ -48,7 +48,7 @@ class Replica:
     id: str
     settings: ApiSettings
     redis: ArqRedis
-    hosts: AllowedHosts
+    guards: Guards
     relay: Relay
     directory: Directory
     models: ModelLookup

@@ -18,7 +18,6 @@ from uvicorn.server import ServerState
 
 from api.http.connection_extension import ChunkWriter, ConnectionExtension, add_extension
 from api.http.connection_limits import ConnectionLimits
-from api.http.http10 import ended_by_close
 
 MAX_HEAD = 64 * 1024
 """Maximum size in bytes of a request line and its headers. Each read is parsed as a whole, so a head that arrives in
@@ -103,7 +102,7 @@ class HttpConnection(HttpToolsProtocol):
     """
 
     # In slots, because more attributes would give each instance a dictionary of its own: 1.3 kB per connection.
-    __slots__ = ("_body_size", "_deadline", "_max_body", "_received", "_state", "surplus")
+    __slots__ = ("_body_size", "_deadline", "_max_body", "_received", "_state", "over_limit")
 
     bounds: Bounds
     limits: ConnectionLimits
@@ -122,7 +121,7 @@ class HttpConnection(HttpToolsProtocol):
         self._received = 0  # Bytes received in this state, including the framing of a body.
         self._body_size = 0
         self._max_body = self.bounds.max_discarded
-        self.surplus = False
+        self.over_limit = False
 
     @property
     def address(self) -> str:
@@ -135,7 +134,7 @@ class HttpConnection(HttpToolsProtocol):
         """Wait for the first request."""
         super().connection_made(transport)
         self._deadline = self.loop.time() + self.bounds.header_timeout
-        self.surplus = not self.limits.add(self)
+        self.over_limit = not self.limits.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Notify the request handler of the disconnect."""
@@ -198,11 +197,11 @@ class HttpConnection(HttpToolsProtocol):
         super().on_headers_complete()
         cycle = self.cycle
         cycle.transport = cast(asyncio.Transport, self)
-        if self.surplus or self.limits.closing:
+        if self.over_limit or self.limits.closing:
             cycle.keep_alive = False
         writer = ChunkWriter(cycle, self.flow, self.transport)
         extension: ConnectionExtension = {
-            "surplus": self.surplus,
+            "over_limit": self.over_limit,
             "write_chunk": writer.write,
             "allow_upload": self._allow_upload,
         }
@@ -304,7 +303,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         if cycle.scope["http_version"] == "1.0":
-            app = ended_by_close(cycle, app)
+            app = _ended_by_close(cycle, app)
         super()._start_asgi_task(cycle, app)
 
     def _allow_upload(self, size: int, seconds: float) -> None:
@@ -361,3 +360,24 @@ class HttpConnection(HttpToolsProtocol):
 def connection_type(bounds: Bounds, limits: ConnectionLimits) -> type[HttpConnection]:
     """Return the protocol class with these limits; uvicorn takes a class."""
     return type("BoundedConnection", (HttpConnection,), {"bounds": bounds, "limits": limits, "__slots__": ()})
+
+
+def _ended_by_close(cycle: RequestResponseCycle, app: ASGI3Application) -> ASGI3Application:
+    """Wrap ``app`` for an HTTP/1.0 client, which does not support chunks: closing the connection ends the body."""
+
+    async def unchunked(scope: Any, receive: Any, send: Any) -> None:
+        open_ended = False
+
+        async def send_plain(message: Any) -> None:
+            nonlocal open_ended
+            if message["type"] == "http.response.start":
+                open_ended = all(name.lower() != b"content-length" for name, _ in message["headers"])
+                if open_ended:
+                    cycle.chunked_encoding = False
+            elif open_ended:
+                cycle.expected_content_length = len(message.get("body", b""))
+            await send(message)
+
+        await app(scope, receive, send_plain)
+
+    return unchunked

@@ -18,7 +18,7 @@ _NAME = "vinoqueue.connection"
 class ConnectionExtension(TypedDict):
     """The connection of one request."""
 
-    surplus: bool
+    over_limit: bool
     """Whether the connection exceeds the connection limits. Such connections are served only probes and metrics."""
     write_chunk: Callable[[bytes], bool]
     """Writes a piece of a streamed body directly to the connection; see :meth:`ChunkWriter.write`.

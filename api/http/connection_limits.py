@@ -41,8 +41,8 @@ class ConnectionLimits:
     """The open connections of one replica.
 
     At the total limit, a new connection replaces the oldest one without a request. If there is none, or the client's
-    address is at its limit, the new connection is *surplus*. There are at most :data:`RESERVE` surplus connections; a
-    new one replaces the oldest.
+    address is at its limit, the new connection is *over the limit*. There are at most :data:`RESERVE` such
+    connections; a new one replaces the oldest.
     """
 
     def __init__(self, total: int, per_address: int) -> None:
@@ -53,28 +53,28 @@ class ConnectionLimits:
         self._by_address: dict[str, int] = {}
         # In order of arrival, so that the first is the oldest.
         self._waiting: dict[Connection, None] = {}
-        self._surplus: dict[Connection, None] = {}
+        self._over_limit: dict[Connection, None] = {}
         self._warned = float("-inf")
         self.closing = False
         """Whether connections close after their next response, because the replica ends."""
 
     def __len__(self) -> int:
-        """Return the number of open connections, including surplus ones."""
+        """Return the number of open connections, including those over a limit."""
         return len(self._open)
 
     def add(self, connection: Connection) -> bool:
-        """Add a new connection without a request. Return False if it is surplus."""
+        """Add a new connection without a request. Return False if it is over a limit."""
         source = _source(connection.address)
         count = self._by_address.get(source, 0)
         self._open.add(connection)
         self._by_address[source] = count + 1
         if count >= self._per_address:
             self._warn(f"{source} has {count} connections (--max-connections-per-address)")
-            return self._add_surplus(connection)
-        if len(self._open) - len(self._surplus) > self._total:
+            return self._add_over_limit(connection)
+        if len(self._open) - len(self._over_limit) > self._total:
             self._warn(f"{self._total} connections are open (--max-connections)")
             if not self._waiting:
-                return self._add_surplus(connection)
+                return self._add_over_limit(connection)
             self._drop_oldest(self._waiting)
         self._waiting[connection] = None
         return True
@@ -85,7 +85,7 @@ class ConnectionLimits:
             return
         self._open.discard(connection)
         self._waiting.pop(connection, None)
-        self._surplus.pop(connection, None)
+        self._over_limit.pop(connection, None)
         source = _source(connection.address)
         self._by_address[source] -= 1
         if not self._by_address[source]:
@@ -97,7 +97,7 @@ class ConnectionLimits:
 
     def set_waiting(self, connection: Connection) -> None:
         """Mark a connection as without a request; new ones may replace it."""
-        if connection in self._open and connection not in self._surplus:
+        if connection in self._open and connection not in self._over_limit:
             self._waiting[connection] = None
 
     def retire(self) -> None:
@@ -111,10 +111,10 @@ class ConnectionLimits:
         for connection in list(self._open):
             connection.expire(now)
 
-    def _add_surplus(self, connection: Connection) -> bool:
-        if len(self._surplus) >= RESERVE:
-            self._drop_oldest(self._surplus)
-        self._surplus[connection] = None
+    def _add_over_limit(self, connection: Connection) -> bool:
+        if len(self._over_limit) >= RESERVE:
+            self._drop_oldest(self._over_limit)
+        self._over_limit[connection] = None
         return False
 
     def _drop_oldest(self, group: dict[Connection, None]) -> None:

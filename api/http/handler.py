@@ -6,6 +6,7 @@ response is complete, when the client disconnects in any phase, and when the rou
 """
 
 import asyncio
+import re
 import time
 from collections.abc import Collection
 from typing import Any, cast
@@ -14,16 +15,31 @@ from quart import Request
 from quart.asgi import ASGIHTTPConnection
 
 from api.dialects import dialect_of
+from api.http import log as request_log
 from api.http import span as http_span
-from api.http.azure_openai import openai_path
 from api.http.bodies import PacedBody
 from api.http.exchange import ExchangeRequest, HttpExchange, request_id_of
-from api.http.exchange_end import end_exchange
 from api.replica import replica_of
 from shared.runtime.tasks import cancel_all
 
 UPLOAD_PATH = "/v1/files"
 """The route whose bodies may be larger than all others."""
+
+
+_AZURE_OPENAI = re.compile(
+    r"/openai(?:/v1(?=/)|/deployments/(?P<deployment>.+?)(?=/(?:chat/)?completions$))?(?P<rest>/.+)"
+)
+
+
+def openai_path(path: str) -> tuple[str, str | None]:
+    """Return the path of OpenAI's API that a path of Azure OpenAI means, and the deployment in it: the name of a model.
+
+    ``AzureOpenAI`` clients send chats and completions to ``/openai/deployments/DEPLOYMENT/…``, all else to
+    ``/openai/…``, and those of Azure's API without versions to ``/openai/v1/…``. The parameter ``api-version`` has no
+    effect. Other paths are returned as they are.
+    """
+    found = _AZURE_OPENAI.fullmatch(path)
+    return (f"/v1{found['rest']}", found["deployment"]) if found else (path, None)
 
 
 class ExchangeHandler(ASGIHTTPConnection):
@@ -76,7 +92,11 @@ class ExchangeHandler(ASGIHTTPConnection):
         try:
             await super().handle_request(request, send)
         finally:
-            await end_exchange(exchange, request)
+            try:
+                await exchange.close()
+            finally:
+                request_log.write(exchange)
+                http_span.end(exchange, request)
 
     def _create_request_from_scope(self, send: Any) -> Request:
         request = cast(ExchangeRequest, super()._create_request_from_scope(send))

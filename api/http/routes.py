@@ -14,7 +14,7 @@ OPEN_PATHS = frozenset({"/live", "/ready", "/health", "/openapi.json"})
 METRICS_PATH = "/metrics"
 
 PROBE_PATHS = frozenset({"/live", "/ready", "/health"})
-"""Paths served under any host name, and on surplus connections."""
+"""Paths served under any host name, and on connections over the limits."""
 
 PAGE_FOLDER = "/web/"
 """The folder of the web page's files."""

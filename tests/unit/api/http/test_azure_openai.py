@@ -8,7 +8,7 @@ from api.dialects import dialect_of
 from api.dialects.openai import OpenAI
 from api.dialects.openai.completions import OpenAICompletions
 from api.dialects.responses import Responses
-from api.http.azure_openai import openai_path
+from api.http.handler import openai_path
 
 
 @pytest.mark.parametrize(

@@ -55,14 +55,14 @@ def test_busy_connections_do_not_give_way() -> None:
     assert [one.aborted for one in (*busy, new)] == [True, False, False]
 
 
-def test_the_surplus_is_bounded() -> None:
+def test_connections_over_the_limit_are_bounded() -> None:
     limits = ConnectionLimits(1, 0)
     busy = Peer()
     limits.add(busy)
     limits.set_busy(busy)
-    surplus = peers(RESERVE + 5)
-    assert not any(limits.add(one) for one in surplus)
-    assert [one.aborted for one in surplus] == [True] * 5 + [False] * RESERVE
+    over_limit = peers(RESERVE + 5)
+    assert not any(limits.add(one) for one in over_limit)
+    assert [one.aborted for one in over_limit] == [True] * 5 + [False] * RESERVE
     assert len(limits) == 1 + RESERVE
     assert not busy.aborted
 

@@ -6,7 +6,7 @@ Each rule is a function that raises. :func:`check` calls them in the order that 
 import re
 from collections.abc import Mapping
 
-from api.dialects.base.message_content import check_scheme
+from api.dialects.base.conversation import check_scheme
 from api.dialects.base.strict_schema import root_error, strict_error
 from api.dialects.base.validation import missing, wrong_value
 from api.dialects.openai.content import PARTS_BY_ROLE, ImagePart

@@ -10,10 +10,10 @@ import pytest
 from api.chat.reader import ChoiceReader
 from api.chat.usage_recorder import UsageRecorder
 from api.dialects.anthropic import Anthropic
-from api.dialects.anthropic.parse import _combined
 from api.dialects.anthropic.render import MessagesResponseEncoder
 from api.dialects.azure import Azure
 from api.dialects.base import body
+from api.dialects.base.conversation import Conversation
 from api.dialects.base.encoded_reasoning import encode_reasoning
 from api.dialects.base.interface import Dialect
 from api.dialects.openai import OpenAI
@@ -223,10 +223,13 @@ def test_twice_the_body_is_at_most_twice_the_work(
 
 
 def test_turns_are_joined_in_one_pass() -> None:
-    once, twice = (
-        operations(lambda turns=turns: list(_combined(turns)))  # type: ignore[misc]
-        for turns in ([Message(role="user", content=CountedText("x"))] * size for size in (SIZE, 2 * SIZE))
-    )
+    def join(size: int) -> None:
+        conversation = Conversation(joined=["user"])
+        for _ in range(size):
+            conversation.user([CountedText("x")])
+        assert len(conversation.finish()) == 1
+
+    once, twice = (operations(partial(join, size)) for size in (SIZE, 2 * SIZE))
     assert twice < 2.2 * once
 
 

@@ -1,0 +1,144 @@
+"""Conversion of validated messages to the internal form, and the rules of tool calls and their results."""
+
+from collections.abc import Iterator, Sequence
+
+from api.dialects.anthropic.blocks import (
+    AssistantBlock,
+    Base64Source,
+    ImageBlock,
+    ResultContent,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    URLSource,
+    UserBlock,
+)
+from api.dialects.anthropic.documents import parts_of
+from api.dialects.anthropic.schema import AssistantMessage, Message, SystemContent, SystemMessage, UserMessage
+from api.dialects.base.body import json_text
+from api.dialects.base.conversation import Conversation, Part, image
+from api.dialects.base.encoded_reasoning import decode_reasoning
+from shared.protocol import request as internal
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+
+_BILLING = "x-anthropic-billing-header"
+"""Start of a system block that Claude Code sends for Anthropic's accounting. It changes with every request, so in a
+prompt it would defeat prefix caching."""
+
+_SHOWN = 64
+
+
+def translate_messages(system: SystemContent | None, messages: Sequence[Message]) -> tuple[internal.Message, ...]:
+    """Return the internal form of validated messages.
+
+    Consecutive turns of the user or the assistant are one, as in the reference. Raises :class:`RequestRefused` for
+    calls and results that do not match, in the reference's words.
+    """
+    conversation = Conversation(joined=["user", "assistant"])
+    _add_system(system, conversation)
+    last_of_user = max((at for at, one in enumerate(messages) if isinstance(one, UserMessage)), default=-1)
+    for index, message in enumerate(messages):
+        match message:
+            case SystemMessage(clear_at="next_user_message") if index < last_of_user:
+                continue
+            case SystemMessage():
+                _add_system(message.content, conversation)
+            case AssistantMessage():
+                _add_assistant(f"messages[{index}]", message, conversation)
+            case _ if isinstance(message.content, str):
+                conversation.user([message.content])
+            case _:
+                _add_user(f"messages[{index}]", message.content, conversation)
+    for call_id, path in conversation.unanswered.items():
+        raise _broken(
+            f"'tool_use' ids were found without 'tool_result' blocks after them: {call_id[:_SHOWN]}. Each "
+            "'tool_use' block must have a corresponding 'tool_result' block in the next message.",
+            path,
+        )
+    return conversation.finish()
+
+
+def _add_system(system: SystemContent | None, conversation: Conversation) -> None:
+    """Add instructions, if there is text."""
+    if isinstance(system, list):
+        system = "\n".join(block.text for block in system if not block.text.startswith(_BILLING))
+    if system:
+        conversation.system([system])
+
+
+def _add_assistant(path: str, message: AssistantMessage, conversation: Conversation) -> None:
+    blocks = message.content if isinstance(message.content, list) else [TextBlock(type="text", text=message.content)]
+    calls = [block for block in blocks if isinstance(block, ToolUseBlock)]
+    ids = {call.id for call in calls}
+    if len(ids) < len(calls) or not ids.isdisjoint(conversation.tools):
+        raise _broken("`tool_use` ids must be unique", path)
+    conversation.assistant(
+        "\n".join(block.text for block in blocks if isinstance(block, TextBlock)),
+        path=path,
+        reasoning="\n".join(filter(None, map(_reasoning, blocks))) or None,
+        calls=[internal.ToolCall(id=call.id, name=call.name, arguments=json_text(call.input)) for call in calls],
+    )
+
+
+def _reasoning(block: AssistantBlock) -> str:
+    """Return the reasoning in a block, which is in the signature if the client did not want to see it."""
+    return (block.thinking or decode_reasoning(block.signature)) if isinstance(block, ThinkingBlock) else ""
+
+
+def _add_user(path: str, blocks: Sequence[UserBlock], conversation: Conversation) -> None:
+    """Add the results of tool calls, then the rest of a user message."""
+    said: list[Part] = []
+    for place, block in enumerate(blocks):
+        at = f"{path}.content[{place}]"
+        if isinstance(block, ToolResultBlock):
+            _check_called(at, block.tool_use_id, conversation)
+            conversation.result(block.tool_use_id, _result(at, block))
+        else:
+            said += _parts(at, block)
+    if said:
+        conversation.user(said)
+
+
+def _check_called(path: str, call_id: str, conversation: Conversation) -> None:
+    if call_id not in conversation.tools:
+        raise _broken(
+            f"unexpected 'tool_use_id' found in 'tool_result' blocks: {call_id[:_SHOWN]}. Each "
+            "'tool_result' block must have a corresponding 'tool_use' block in a previous message.",
+            path,
+        )
+    if call_id not in conversation.unanswered:
+        raise _broken(
+            "each 'tool_use' must have a single result. Found multiple 'tool_result' blocks with id: "
+            f"{call_id[:_SHOWN]}",
+            path,
+        )
+
+
+def _result(path: str, block: ToolResultBlock) -> list[Part]:
+    content = [TextBlock(type="text", text=block.content)] if isinstance(block.content, str) else block.content
+    parts = [part for inner in content for part in _parts(path, inner)]
+    if not block.is_error:
+        return parts
+    texts = [part for part in parts if isinstance(part, str)]
+    return ["Error: " + "\n".join(texts), *(part for part in parts if not isinstance(part, str))]
+
+
+def _parts(path: str, block: ResultContent) -> Iterator[Part]:
+    """Yield the texts and images of a block. ``path`` is that of the block, or of the tool result that it is in."""
+    for part in parts_of(block):
+        yield part.text if isinstance(part, TextBlock) else image(_url(part), path)
+
+
+def _url(block: ImageBlock) -> str:
+    match block.source:
+        case Base64Source(media_type=kind, data=data):
+            return f"data:{kind};base64,{data}"
+        case URLSource(url=url):
+            return url
+        case _:
+            raise AssertionError("files are not served")
+
+
+def _broken(message: str, param: str) -> RequestRefused:
+    return refuse(ProblemKind.INVALID, message, param=param)

@@ -11,9 +11,9 @@ from pydantic import BaseModel
 from api.batches.forms import CreateBatchRequest
 from api.dialects.anthropic import DEFAULT_VERSION, VERSION_HEADER, VERSION_PATTERN
 from api.dialects.anthropic.schema import CountTokensRequest, MessagesRequest
-from api.dialects.anthropic.unsupported import NOT_SERVED
 from api.dialects.azure import parse as azure
 from api.dialects.azure.addressing import DEPLOYMENT_HEADER
+from api.dialects.base.unsupported import supported_fields
 from api.dialects.openai.extended import ExtendedChatRequest
 from api.dialects.openai.extensions import ServedChatRequest, ServedCompletionRequest
 from api.dialects.openai.tokens import DetokenizeRequest, TokenizeRequest
@@ -22,7 +22,6 @@ from api.dialects.ovms.parse import ModelServerChatRequest, ModelServerCompletio
 from api.dialects.ovms.responses import STORED_FIELDS, ModelServerResponsesRequest
 from api.dialects.responses.input_tokens import InputTokensRequest
 from api.dialects.responses.schema import ResponsesRequest
-from api.dialects.responses.unsupported import NOT_SERVED as RESPONSES_NOT_SERVED
 from api.fleet.document import FleetDocument
 from api.operations.openapi_files import paths as files_and_batches
 from api.operations.openapi_parts import ERRORS, JSON, REFERENCE, STORE_ERRORS, in_path, query
@@ -31,21 +30,21 @@ from api.operations.openapi_responses import paths as responses
 from shared.runtime.version import VERSION
 
 BODIES: tuple[tuple[str, type[BaseModel], Collection[str]], ...] = (
-    ("ChatCompletionRequest", ServedChatRequest, frozenset(ServedChatRequest.model_fields)),
-    ("CompletionRequest", ServedCompletionRequest, frozenset(ServedCompletionRequest.model_fields)),
-    ("CreateBatchRequest", CreateBatchRequest, frozenset(CreateBatchRequest.model_fields)),
-    ("TokenizeRequest", TokenizeRequest, frozenset(TokenizeRequest.model_fields)),
-    ("DetokenizeRequest", DetokenizeRequest, frozenset(DetokenizeRequest.model_fields)),
-    ("CountTokensRequest", CountTokensRequest, CountTokensRequest.model_fields.keys() - NOT_SERVED.keys()),
-    ("MessagesRequest", MessagesRequest, MessagesRequest.model_fields.keys() - NOT_SERVED.keys()),
-    ("ResponsesRequest", ResponsesRequest, ResponsesRequest.model_fields.keys() - RESPONSES_NOT_SERVED.keys()),
-    ("InputTokensRequest", InputTokensRequest, InputTokensRequest.model_fields.keys() - RESPONSES_NOT_SERVED.keys()),
+    ("ChatCompletionRequest", ServedChatRequest, supported_fields(ServedChatRequest)),
+    ("CompletionRequest", ServedCompletionRequest, supported_fields(ServedCompletionRequest)),
+    ("CreateBatchRequest", CreateBatchRequest, supported_fields(CreateBatchRequest)),
+    ("TokenizeRequest", TokenizeRequest, supported_fields(TokenizeRequest)),
+    ("DetokenizeRequest", DetokenizeRequest, supported_fields(DetokenizeRequest)),
+    ("CountTokensRequest", CountTokensRequest, supported_fields(CountTokensRequest)),
+    ("MessagesRequest", MessagesRequest, supported_fields(MessagesRequest)),
+    ("ResponsesRequest", ResponsesRequest, supported_fields(ResponsesRequest)),
+    ("InputTokensRequest", InputTokensRequest, supported_fields(InputTokensRequest)),
     ("ModelServerChatRequest", ModelServerChatRequest, model_server.CHAT),
     ("ModelServerCompletionRequest", ModelServerCompletionRequest, model_server.COMPLETION),
     (
         "ModelServerResponsesRequest",
         ModelServerResponsesRequest,
-        ModelServerResponsesRequest.model_fields.keys() - RESPONSES_NOT_SERVED.keys() - {*STORED_FIELDS},
+        supported_fields(ModelServerResponsesRequest) - {*STORED_FIELDS},
     ),
     ("AzureChatRequest", ExtendedChatRequest, azure.SERVED),
 )

@@ -66,7 +66,7 @@ _REQUESTS = (
         test=_UNIT + "test_a_conversation_with_tool_use_and_images",
     ),
     Request(
-        fields="messages[].content[].source messages[].content[].source.file_id",
+        fields="messages[].content[].source messages[].content[].source.type messages[].content[].source.file_id",
         when="file",
         body=_content({"type": "image", "source": {"type": "file", "file_id": "f"}}),
         test=_REFUSED,

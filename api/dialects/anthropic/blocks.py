@@ -5,6 +5,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Tag
 
 from api.dialects.base.fields import Items, NonEmptyText, Strict, StringOrItems, by_key, tag
+from api.dialects.base.unsupported import Refused
+
+NO_SERVER_TOOLS = "Tools that run on Anthropic's servers, or that only its models know, are not available."
+_NO_CITATIONS = "Citations are not available."
+_NO_FILES = "Files are not read; send an image as base64 or by URL, and a document as text."
+_NO_PDFS = "PDFs are not read; send the document's text."
 
 
 class CacheControl(Strict):
@@ -22,7 +28,7 @@ class TextBlock(Strict):
     type: Literal["text"]
     text: str
     cache_control: CacheControl | None = None
-    citations: Items[dict[str, Any]] | None = None
+    citations: Annotated[Items[dict[str, Any]] | None, Refused(_NO_CITATIONS, neutral=([],))] = None
 
 
 class Base64Source(Strict):
@@ -43,7 +49,7 @@ class URLSource(Strict):
 class FileSource(Strict):
     """An uploaded file."""
 
-    type: Literal["file"]
+    type: Annotated[Literal["file"], Refused(_NO_FILES)]
     file_id: str
 
 
@@ -58,7 +64,9 @@ class ImageBlock(Strict):
         by_key("type", "base64", "url", "file"),
     ]
     cache_control: CacheControl | None = None
-    transformations: dict[str, Any] | None = None
+    transformations: Annotated[
+        dict[str, Any] | None, Refused("Send the image as the model should see it.", neutral=({},))
+    ] = None
 
 
 class ThinkingBlock(Strict):
@@ -84,14 +92,16 @@ class ToolUseBlock(Strict):
     name: NonEmptyText
     input: dict[str, Any]
     cache_control: CacheControl | None = None
-    caller: dict[str, Any] | None = None
-    toolset_name: str | None = None
+    caller: Annotated[
+        dict[str, Any] | None, Refused("Code execution is not available.", neutral=({"type": "direct"},))
+    ] = None
+    toolset_name: Annotated[str | None, Refused(NO_SERVER_TOOLS)] = None
 
 
 class CitationsConfig(Strict):
     """Whether the answer cites a document."""
 
-    enabled: bool | None = None
+    enabled: Annotated[bool | None, Refused(_NO_CITATIONS, neutral=(False,))] = None
 
 
 class PlainTextSource(Strict):
@@ -117,9 +127,15 @@ class ContentSource(Strict):
 class PDFSource(Strict):
     """A PDF in the request."""
 
-    type: Literal["base64"]
+    type: Annotated[Literal["base64"], Refused(_NO_PDFS)]
     media_type: Literal["application/pdf"]
     data: str
+
+
+class DocumentURLSource(URLSource):
+    """A document by URL."""
+
+    type: Annotated[Literal["url"], Refused(_NO_PDFS)]
 
 
 class DocumentBlock(Strict):
@@ -130,7 +146,7 @@ class DocumentBlock(Strict):
         Annotated[PlainTextSource, Tag(tag("text"))]
         | Annotated[ContentSource, Tag(tag("content"))]
         | Annotated[PDFSource, Tag(tag("base64"))]
-        | Annotated[URLSource, Tag(tag("url"))]
+        | Annotated[DocumentURLSource, Tag(tag("url"))]
         | Annotated[FileSource, Tag(tag("file"))],
         by_key("type", "text", "content", "base64", "url", "file"),
     ]
@@ -177,7 +193,7 @@ class ToolResultBlock(Strict):
     content: StringOrItems[ResultContent] = ""
     is_error: bool | None = None
     cache_control: CacheControl | None = None
-    toolset_name: str | None = None
+    toolset_name: Annotated[str | None, Refused(NO_SERVER_TOOLS)] = None
 
 
 UserBlock = Annotated[

@@ -6,16 +6,17 @@ import msgspec
 
 from api.dialects.anthropic.conversation import translate_messages
 from api.dialects.anthropic.schema import (
+    AssistantMessage,
     CountTokensRequest,
     DisabledThinking,
     MessagesRequest,
     OutputFormat,
 )
 from api.dialects.anthropic.tools import chosen, loaded_tools
-from api.dialects.anthropic.unsupported import check_served
 from api.dialects.base.body import decode_object, json_text
 from api.dialects.base.sampling import sampling
 from api.dialects.base.token_count import counting
+from api.dialects.base.unsupported import Only, Refused, findings
 from api.dialects.base.validation import validate
 from shared.protocol import request as internal
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
@@ -49,7 +50,7 @@ def parse_count(body: bytes) -> ChatRequest:
 
 def _prompt(request: CountTokensRequest) -> ChatRequest:
     """Return a request with the fields that decide on the prompt and on the output's form."""
-    check_served(request)
+    _check_supported(request)
     tools = loaded_tools(request)
     mode, named, parallel = chosen(request, tools)
     form, field = _format(request)
@@ -64,6 +65,17 @@ def _prompt(request: CountTokensRequest) -> ChatRequest:
         constraint=Constraint(kind="json_schema", value=json_text(form.schema_), param=field) if form else None,
         template_kwargs=_template_kwargs(request),
     )
+
+
+def _check_supported(request: CountTokensRequest) -> None:
+    """Raise :class:`RequestRefused` for the first feature that is not supported."""
+    for finding in findings(request):
+        if isinstance(finding.mark, Refused | Only):
+            code = finding.mark.code if isinstance(finding.mark, Refused) else None
+            raise refuse(ProblemKind.INVALID, f"Not supported: {finding.mark.reason}", param=finding.path, code=code)
+    if isinstance(request.messages[-1], AssistantMessage):
+        message = "Not supported: assistant message prefill. The conversation must end with a user message."
+        raise refuse(ProblemKind.INVALID, message, param=f"messages[{len(request.messages) - 1}]")
 
 
 def _unknown(names: Sequence[str]) -> RequestRefused:

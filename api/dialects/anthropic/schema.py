@@ -1,6 +1,6 @@
 """Schema of Anthropic's Messages requests.
 
-Source: the types of Anthropic's Python SDK. ``unsupported.py`` lists what the reference has and this service refuses.
+Source: the types of Anthropic's Python SDK.
 """
 
 from collections.abc import Mapping
@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from api.dialects.anthropic.blocks import AssistantBlock, CacheControl, TextBlock, UserBlock
+from api.dialects.anthropic.blocks import NO_SERVER_TOOLS, AssistantBlock, CacheControl, TextBlock, UserBlock
+from api.dialects.anthropic.errors import UNTHREADED
 from api.dialects.base.fields import (
     ARRAY,
     STRING,
@@ -21,6 +22,7 @@ from api.dialects.base.fields import (
     tag,
 )
 from api.dialects.base.sampling import MAX_COUNT, Into, StopText, TopP
+from api.dialects.base.unsupported import Only, Refused
 
 MAX_STOP_SEQUENCES = 16
 
@@ -52,7 +54,9 @@ class SystemMessage(Strict):
     content: SystemContent
     clear_at: Literal["next_user_message", "never"] | None = None
     """Whether the model sees the message only until the user says something else."""
-    output_config: dict[str, Any] | None = None
+    output_config: Annotated[
+        dict[str, Any] | None, Refused("The form of the output is that of the request.", neutral=({},))
+    ] = None
 
 
 Message = Annotated[
@@ -72,17 +76,21 @@ class Tool(Strict):
     input_schema: dict[str, Any]
     strict: bool | None = None
     cache_control: CacheControl | None = None
-    allowed_callers: Items[str] | None = None
+    allowed_callers: Annotated[
+        Items[str] | None, Refused("Code execution is not available.", neutral=(["direct"],))
+    ] = None
     defer_loading: bool | None = None
     eager_input_streaming: bool | None = None
-    input_examples: Items[dict[str, Any]] | None = None
+    input_examples: Annotated[
+        Items[dict[str, Any]] | None, Refused("Put examples into the tool's description.", neutral=([],))
+    ] = None
 
 
 class AnthropicTool(BaseModel):
     """A tool that runs on Anthropic's servers, or that only its models know."""
 
     model_config = ConfigDict(strict=True, frozen=True)
-    type: str
+    type: Annotated[str, Refused(NO_SERVER_TOOLS)]
 
 
 def _tool_kind(value: Any) -> str:
@@ -135,13 +143,16 @@ ToolChoice = Annotated[
 ThinkingDisplay = Literal["summarized", "omitted", "updates"]
 
 
+_SHOWN_THINKING = Only(("summarized", "omitted"), "Models here write no updates.")
+
+
 class EnabledThinking(Strict):
     """Reasoning. The budget is a target that models here do not know; ``max_tokens`` bounds reasoning and text."""
 
     type: Literal["enabled"]
     budget_tokens: Annotated[int, Field(ge=1024, le=MAX_COUNT)]
     block_binding: dict[str, Any] | None = None
-    display: ThinkingDisplay | None = None
+    display: Annotated[ThinkingDisplay | None, _SHOWN_THINKING] = None
 
 
 class AdaptiveThinking(Strict):
@@ -149,7 +160,7 @@ class AdaptiveThinking(Strict):
 
     type: Literal["adaptive"]
     block_binding: dict[str, Any] | None = None
-    display: ThinkingDisplay | None = None
+    display: Annotated[ThinkingDisplay | None, _SHOWN_THINKING] = None
 
 
 class DisabledThinking(Strict):
@@ -178,13 +189,21 @@ class OutputConfig(Strict):
 
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     format: OutputFormat | None = None
-    task_budget: dict[str, Any] | None = None
+    task_budget: Annotated[dict[str, Any] | None, Refused("Models here know no budget.")] = None
 
 
 class Metadata(Strict):
     """Who sends the request."""
 
     user_id: Annotated[str, Field(max_length=512)] | None = None
+
+
+_UNEDITED: tuple[dict[str, Any], ...] = (
+    {},
+    {"edits": []},
+    {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+)
+"""Edits of the context that change nothing."""
 
 
 class CountTokensRequest(Strict):
@@ -199,15 +218,24 @@ class CountTokensRequest(Strict):
     output_config: OutputConfig | None = None
     output_format: OutputFormat | None = None
     """``output_config.format`` by its name in SDKs of 2025."""
-    billing_policy: dict[str, Any] | None = None
+    billing_policy: Annotated[
+        dict[str, Any] | None, Refused("Nothing is billed.", neutral=({"type": "billing_policy", "bill_to": "self"},))
+    ] = None
     cache_control: CacheControl | None = None
     compaction: dict[str, Any] | None = None
-    context_management: dict[str, Any] | None = None
-    mcp_servers: Items[dict[str, Any]] | None = None
-    speed: Literal["standard", "fast"] | None = None
-    thread: dict[str, Any] | None = None
-    user_profile_id: str | None = None
-    workspace_id: str | None = None
+    """Counts ignore it, by the reference."""
+    context_management: Annotated[
+        dict[str, Any] | None, Refused("The service does not edit the context.", neutral=_UNEDITED)
+    ] = None
+    mcp_servers: Annotated[
+        Items[dict[str, Any]] | None, Refused("The service does not connect to MCP servers.", neutral=([],))
+    ] = None
+    speed: Annotated[Literal["standard", "fast"] | None, Only(("standard",), "There is one inference speed.")] = None
+    thread: Annotated[
+        dict[str, Any] | None, Refused("Conversations are not stored; send all messages.", code=UNTHREADED)
+    ] = None
+    user_profile_id: Annotated[str | None, Refused("User profiles are not available.")] = None
+    workspace_id: Annotated[str | None, Refused("Workspaces are not available.")] = None
 
 
 def _at_least_one(count: int) -> int:
@@ -218,6 +246,7 @@ def _at_least_one(count: int) -> int:
 class MessagesRequest(CountTokensRequest):
     """The body of ``POST /v1/messages``."""
 
+    compaction: Annotated[dict[str, Any] | None, Refused("Ask for a summary in a message.")] = None
     max_tokens: Annotated[int, Field(ge=0, le=MAX_COUNT), Into(convert=_at_least_one)]
     metadata: Metadata | None = None
     stop_sequences: Annotated[Items[StopText], Field(max_length=MAX_STOP_SEQUENCES), Into("stop", tuple)] | None = None
@@ -226,8 +255,13 @@ class MessagesRequest(CountTokensRequest):
     top_k: Annotated[int, Field(ge=0, le=MAX_COUNT), Into()] | None = None
     top_p: TopP | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
-    container: str | dict[str, Any] | None = None
-    diagnostics: dict[str, Any] | None = None
-    fallback_credit_token: str | dict[str, Any] | None = None
-    fallbacks: StringOrItems[dict[str, Any]] | None = None
-    inference_geo: str | None = None
+    container: Annotated[str | dict[str, Any] | None, Refused("Code execution is not available.")] = None
+    diagnostics: Annotated[dict[str, Any] | None, Refused("Cache diagnostics are not available.")] = None
+    fallback_credit_token: Annotated[str | dict[str, Any] | None, Refused("Nothing is billed.")] = None
+    fallbacks: Annotated[
+        StringOrItems[dict[str, Any]] | None,
+        Refused("Requests run on the model that they name.", neutral=("default", [])),
+    ] = None
+    inference_geo: Annotated[
+        str | None, Refused("Requests run on this service's own workers.", neutral=("global",))
+    ] = None

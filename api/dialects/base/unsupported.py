@@ -1,47 +1,100 @@
-"""Refusals of features that a reference has and this service does not support."""
+"""Annotations for what a reference has and this service does not support, and one walk that finds it in a request.
 
-from collections.abc import Mapping
+A field with such an annotation is validated like all others, and refused afterwards unless its value is neutral.
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel
 
 from api.dialects.base.validation import listed
-from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+from shared.protocol.errors import ProblemKind, RequestRefused, modality_refused, refuse
 
 
 @dataclass(frozen=True, slots=True)
-class NotServed:
-    """An unsupported field. ``neutral`` values mean the same as omitting the field, and are accepted.
+class Refused:
+    """Annotates an unsupported field. ``reason`` is a sentence, or empty.
 
-    ``in_message`` is False if the reason is left out of the message, as in the OpenAI service's own.
+    ``neutral`` values mean the same as omitting the field, and are accepted; objects without their null fields.
     """
 
     reason: str
     neutral: tuple[Any, ...] = ()
-    in_message: bool = True
+    code: str | None = None
+    """A code of the refusal of its own."""
 
 
 @dataclass(frozen=True, slots=True)
-class PartlyServed:
-    """A field with unsupported values. ``served`` are the supported ones."""
+class Only:
+    """Annotates a field of which only some ``values`` are supported."""
 
+    values: tuple[str, ...]
     reason: str
-    served: tuple[Any, ...]
 
 
-def check_fields(
-    request: BaseModel, not_served: Mapping[str, NotServed], partly_served: Mapping[str, PartlyServed]
-) -> None:
-    """Raise :class:`RequestRefused` for the first field of ``request`` that the tables refuse."""
-    for field, row in not_served.items():
-        value = getattr(request, field)
-        if value is not None and value not in row.neutral:
-            raise unsupported(field, row.reason if row.in_message else "")
-    for field, part in partly_served.items():
-        value = getattr(request, field)
-        if value is not None and value not in part.served:
-            raise unsupported_value(field, value, part)
+@dataclass(frozen=True, slots=True)
+class OtherModality:
+    """Annotates the type of a content part that is neither text nor image. The path is that of the part."""
+
+
+CACHED_ALWAYS = "Prompt prefixes are always cached automatically."
+CHATS_ONLY = Refused("It is supported for chat completions only.", neutral=(False,))
+
+Mark = Refused | Only | OtherModality
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """An unsupported ``value`` in a request, at ``path``, and the annotation of its field."""
+
+    path: str
+    mark: Mark
+    value: Any
+
+
+def check_supported(body: BaseModel) -> None:
+    """Raise :class:`RequestRefused` for the first unsupported feature in ``body``, in OpenAI's form."""
+    for finding in findings(body):
+        match finding.mark:
+            case Refused(reason=reason):
+                raise unsupported(finding.path, reason)
+            case Only() as mark:
+                raise unsupported_value(finding.path, finding.value, mark)
+            case OtherModality():
+                raise modality_refused(finding.value, finding.path)
+
+
+def findings(value: Any, path: str = "") -> Iterator[Finding]:
+    """Yield all unsupported features in a validated request, or in a part of one that is at ``path``."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from findings(item, f"{path}[{index}]")
+    if not isinstance(value, BaseModel):
+        return
+    for name, field, mark in _visited(type(value)):
+        given = getattr(value, name)
+        if given is None:
+            continue
+        place = f"{path}.{field}" if path else field
+        if mark is None:
+            yield from findings(given, place)
+        elif isinstance(mark, OtherModality):
+            yield Finding(path, mark, given)
+        elif not _is_supported(given, mark):
+            yield Finding(place, mark, given)
+
+
+def refused_fields(model: type[BaseModel]) -> dict[str, Refused]:
+    """Return the unsupported fields of a schema itself, by name."""
+    return {field: mark for _, field, mark in _visited(model) if isinstance(mark, Refused)}
+
+
+def supported_fields(model: type[BaseModel]) -> frozenset[str]:
+    """Return the names of the supported fields of a schema."""
+    return frozenset(field.alias or name for name, field in model.model_fields.items()) - refused_fields(model).keys()
 
 
 def unsupported(param: str, reason: str) -> RequestRefused:
@@ -50,10 +103,43 @@ def unsupported(param: str, reason: str) -> RequestRefused:
     return refuse(ProblemKind.INVALID, message, param=param, code="unsupported_parameter")
 
 
-def unsupported_value(param: str, value: object, part: PartlyServed) -> RequestRefused:
+def unsupported_value(param: str, value: str, mark: Only) -> RequestRefused:
     """Return the refusal of one value of a field."""
     message = (
-        f"Unsupported value: '{param}' does not support {value!r} with this model. "
-        f"Supported values are: {listed([str(served) for served in part.served])}. {part.reason}"
+        f"Unsupported value: '{param}' does not support {value[:64]!r} with this model. "
+        f"Supported values are: {listed(mark.values)}. {mark.reason}"
     )
     return refuse(ProblemKind.INVALID, message, param=param, code="unsupported_value")
+
+
+def _is_supported(value: Any, mark: Refused | Only) -> bool:
+    if isinstance(mark, Only):
+        return value in mark.values
+    if isinstance(value, BaseModel):
+        value = {name: inner for name, inner in value if inner is not None}
+    return value in mark.neutral
+
+
+@cache
+def _visited(model: type[BaseModel]) -> tuple[tuple[str, str, Mark | None], ...]:
+    """Return name, name in JSON and annotation of the fields that are, or may contain, something unsupported."""
+    found = []
+    for name, field in model.model_fields.items():
+        mark = next((part for part in (*field.metadata, *_marks(field.annotation)) if isinstance(part, Mark)), None)
+        if mark is not None or any(_visited(inner) for inner in _models(field.annotation)):
+            found.append((name, field.alias or name, mark))
+    return tuple(found)
+
+
+def _marks(kind: Any) -> Iterator[Any]:
+    """Yield the annotations of the parts of ``X | None``."""
+    for part in get_args(kind):
+        yield from getattr(part, "__metadata__", ())
+
+
+def _models(kind: Any) -> Iterator[type[BaseModel]]:
+    """Yield the schemas of objects in a type."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        yield kind
+    for inner in get_args(kind)[:1] if get_origin(kind) is Annotated else get_args(kind):
+        yield from _models(inner)

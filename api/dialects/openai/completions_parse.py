@@ -7,7 +7,7 @@ import msgspec
 
 from api.dialects.base.body import decode_object
 from api.dialects.base.sampling import sampling
-from api.dialects.base.unsupported import NotServed, check_fields, unsupported
+from api.dialects.base.unsupported import check_supported, unsupported
 from api.dialects.base.validation import validate
 from api.dialects.openai.completions_schema import DEFAULT_MAX_TOKENS, CompletionRequest
 from api.dialects.openai.extensions import ServedCompletionRequest, with_extensions
@@ -15,10 +15,6 @@ from api.dialects.openai.parse import DEFAULTS
 from api.dialects.openai.rules import check_logit_bias, switched_off
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.request import ChatRequest, Prompt, PromptScoring, Sampling
-
-NOT_SERVED: dict[str, NotServed] = {
-    "suffix": NotServed("The engine can only continue a prompt.", neutral=("",)),
-}
 
 
 def parse_completion(body: bytes, model: str | None = None) -> ChatRequest:
@@ -44,7 +40,7 @@ def translate_completion(request: ServedCompletionRequest) -> ChatRequest:
     features.
     """
     _check(request)
-    check_fields(request, NOT_SERVED, {})
+    check_supported(request)
     plain = ChatRequest(
         model=request.model,
         prompts=_prompts(request),
@@ -72,8 +68,6 @@ def _check(request: CompletionRequest) -> None:
     """Check the rules across fields, and the bounds that are tighter than in the reference."""
     if request.stream_options is not None and not request.stream:
         raise switched_off("stream_options", "stream")
-    if request.stream_options is not None and request.stream_options.include_obfuscation:
-        raise unsupported("stream_options.include_obfuscation", "It is supported for chat completions only.")
     if request.max_tokens == 0 and not request.echo:
         raise unsupported("max_tokens", "It must be at least 1, unless 'echo' is true.")
     token_ids = isinstance(request.prompt, list) and not isinstance(request.prompt[0], str)

@@ -4,8 +4,9 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag
 
-from api.dialects.base.fields import WRONG_TYPE, Items, NonEmptyText, OptionalText, Strict, tag
+from api.dialects.base.fields import WRONG_TYPE, Items, NonEmptyText, OptionalFlag, OptionalText, Strict, tag
 from api.dialects.base.sampling import MAX_COUNT, Into, LogitBias, Penalty, Seed, Stop, Temperature, TokenId, TopP
+from api.dialects.base.unsupported import CHATS_ONLY, Refused
 from api.dialects.openai.schema import StreamOptions
 
 MAX_PROMPTS = 2048
@@ -39,6 +40,12 @@ Prompt = Annotated[
 ]
 
 
+class CompletionStreamOptions(StreamOptions):
+    """Options of a stream, of which those of chats have one more."""
+
+    include_obfuscation: Annotated[OptionalFlag, CHATS_ONLY] = None
+
+
 class CompletionRequest(Strict):
     """The body of ``POST /v1/completions``."""
 
@@ -55,8 +62,8 @@ class CompletionRequest(Strict):
     seed: Seed | None = None
     stop: Stop | None = None
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    suffix: str | None = None
+    stream_options: CompletionStreamOptions | None = None
+    suffix: Annotated[str | None, Refused("The engine can only continue a prompt.", neutral=("",))] = None
     temperature: Temperature | None = None
     top_p: TopP | None = None
     user: OptionalText = None

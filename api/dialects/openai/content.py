@@ -15,6 +15,7 @@ from api.dialects.base.fields import (
     by_type,
     tag,
 )
+from api.dialects.base.unsupported import CACHED_ALWAYS, OtherModality, Refused
 
 
 class CacheBreakpoint(Strict):
@@ -24,7 +25,7 @@ class CacheBreakpoint(Strict):
     ttl: Annotated[Literal["30m", "12h"] | None, NotNull("a string")] = None
 
 
-OptionalBreakpoint = Annotated[CacheBreakpoint | None, NotNull("an object")]
+OptionalBreakpoint = Annotated[CacheBreakpoint | None, NotNull("an object"), Refused(CACHED_ALWAYS)]
 
 
 class TextPart(Strict):
@@ -67,7 +68,7 @@ class InputAudio(Strict):
 class AudioInputPart(Strict):
     """Audio input from the user."""
 
-    type: Literal["input_audio"]
+    type: Annotated[Literal["input_audio"], OtherModality()]
     input_audio: InputAudio
     prompt_cache_breakpoint: OptionalBreakpoint = None
 
@@ -81,7 +82,7 @@ class AudioReference(Strict):
 class AudioPart(Strict):
     """Earlier audio output. The OpenAI service accepts the type, but the reference allows it in no message."""
 
-    type: Literal["audio"]
+    type: Annotated[Literal["audio"], OtherModality()]
     audio: AudioReference
 
 
@@ -96,7 +97,7 @@ class FileReference(Strict):
 class FilePart(Strict):
     """A file."""
 
-    type: Literal["file"]
+    type: Annotated[Literal["file"], OtherModality()]
     file: FileReference
     prompt_cache_breakpoint: OptionalBreakpoint = None
 

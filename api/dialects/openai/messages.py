@@ -5,7 +5,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, StringConstraints, Tag
 
 from api.dialects.base.fields import Items, NotNull, Strict, by_key, tag
+from api.dialects.base.unsupported import Refused
 from api.dialects.openai.content import AudioReference, Content
+from api.dialects.openai.tools import FUNCTIONS_ONLY
+
+TEXT_ONLY = "This service supports text only."
 
 Name = Annotated[
     Annotated[str, StringConstraints(pattern=r"^[^\s<|\\/>]+$", max_length=64)] | None, NotNull("a string")
@@ -68,7 +72,7 @@ class CustomToolCall(Strict):
     """A call of a custom tool."""
 
     id: str
-    type: Literal["custom"]
+    type: Annotated[Literal["custom"], Refused(FUNCTIONS_ONLY)]
     custom: CalledCustomTool
 
 
@@ -102,7 +106,7 @@ class AssistantMessage(Strict):
     content: Annotated[Content | None, BeforeValidator(_without_message_fields)] = None
     name: Name = None
     refusal: str | None = None
-    audio: AudioReference | None = None
+    audio: Annotated[AudioReference | None, Refused(TEXT_ONLY)] = None
     tool_calls: Annotated[Items[MessageToolCall], Field(min_length=1)] | None = None
     function_call: CalledFunction | None = None
     annotations: list[dict[str, Any]] | None = None

@@ -3,6 +3,7 @@
 from api.dialects.base.body import decode_object, json_text
 from api.dialects.base.interface import MessagesMissing
 from api.dialects.base.sampling import sampling
+from api.dialects.base.unsupported import check_supported
 from api.dialects.base.validation import validate
 from api.dialects.openai.conversation import translate_messages
 from api.dialects.openai.extensions import ServedChatRequest, with_extensions
@@ -14,7 +15,6 @@ from api.dialects.openai.schema import (
     ResponseFormat,
 )
 from api.dialects.openai.toolset import translate_tools
-from api.dialects.openai.unsupported import check_served
 from shared.protocol.errors import RequestRefused
 from shared.protocol.request import ChatRequest, Constraint, Sampling, Tier
 
@@ -46,7 +46,7 @@ def translate(request: ServedChatRequest) -> ChatRequest:
     Raises :class:`RequestRefused` for a broken rule, and for unsupported features.
     """
     check(request)
-    check_served(request)
+    check_supported(request)
     toolset = translate_tools(request)
     chat = ChatRequest(
         model=request.model,

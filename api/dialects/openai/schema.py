@@ -1,6 +1,6 @@
 """Schema of the chat completion request, after the reference and the newest official SDK.
 
-All fields are validated, including those that ``unsupported.py`` refuses afterwards. Bounds are those of the reference.
+All fields are validated, including those that are refused afterwards. Bounds are those of the reference.
 A field that the reference does not call nullable refuses null.
 """
 
@@ -24,8 +24,9 @@ from api.dialects.base.fields import (
     tag,
 )
 from api.dialects.base.sampling import Flag, LogitBias, Penalty, Seed, Stop, Temperature, TokenLimit, TopLogprobs, TopP
+from api.dialects.base.unsupported import CACHED_ALWAYS, Only, Refused
 from api.dialects.openai.content import TextPart
-from api.dialects.openai.messages import Message
+from api.dialects.openai.messages import TEXT_ONLY, Message
 from api.dialects.openai.tools import FunctionCallChoice, Functions, ToolChoice, Tools
 
 MAX_MESSAGES = 2048
@@ -34,6 +35,9 @@ MAX_MESSAGES = 2048
 MetadataKey = Annotated[str, Field(max_length=64)]
 MetadataValue = Annotated[str, Field(max_length=512)]
 Metadata = Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)]
+
+
+SERVED_TIERS = Only(("auto", "default", "flex", "priority", "fast"), "No reserved capacity is available.")
 
 
 class TextResponse(Strict):
@@ -163,7 +167,7 @@ class ChatCompletionRequest(Strict):
 
     model: NonEmptyText
     messages: Annotated[Items[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
-    audio: AudioOutput | None = None
+    audio: Annotated[AudioOutput | None, Refused(TEXT_ONLY)] = None
     frequency_penalty: Penalty | None = None
     function_call: Annotated[FunctionCallChoice | None, NotNull("one of a string or object")] = None
     functions: Annotated[Functions | None, NotNull("an array of objects")] = None
@@ -172,20 +176,25 @@ class ChatCompletionRequest(Strict):
     max_completion_tokens: TokenLimit | None = None
     max_tokens: TokenLimit | None = None
     metadata: Metadata | None = None
-    modalities: Annotated[Items[Literal["text", "audio"]], Field(min_length=1)] | None = None
-    moderation: Moderation | None = None
+    modalities: Annotated[
+        Annotated[Items[Literal["text", "audio"]], Field(min_length=1)] | None, Refused(TEXT_ONLY, neutral=(["text"],))
+    ] = None
+    moderation: Annotated[Moderation | None, Refused("No moderation model is available.")] = None
     n: Annotated[int, Field(ge=1, le=128)] | None = None
     parallel_tool_calls: OptionalFlag = None
-    prediction: Prediction | None = None
+    # The OpenAI service gives no reason either.
+    prediction: Annotated[Prediction | None, Refused("")] = None
     presence_penalty: Penalty | None = None
     prompt_cache_key: Annotated[str, Field(max_length=64)] | None = None
-    prompt_cache_options: Annotated[PromptCacheOptions | None, NotNull("an object")] = None
-    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
+    prompt_cache_options: Annotated[
+        PromptCacheOptions | None, NotNull("an object"), Refused(CACHED_ALWAYS, neutral=({}, {"mode": "implicit"}))
+    ] = None
+    prompt_cache_retention: Annotated[Literal["in_memory", "24h"] | None, Only(("in_memory",), CACHED_ALWAYS)] = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     response_format: Annotated[ResponseFormat | None, NotNull("an object")] = None
     safety_identifier: Annotated[str, Field(max_length=128)] | None = None
     seed: Seed | None = None
-    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
+    service_tier: Annotated[Literal["auto", "default", "flex", "scale", "priority", "fast"] | None, SERVED_TIERS] = None
     stop: Stop | None = None
     store: bool | None = None
     stream: bool | None = None
@@ -197,4 +206,6 @@ class ChatCompletionRequest(Strict):
     top_p: TopP | None = None
     user: OptionalText = None
     verbosity: Literal["low", "medium", "high"] | None = None
-    web_search_options: Annotated[WebSearchOptions | None, NotNull("an object")] = None
+    web_search_options: Annotated[
+        WebSearchOptions | None, NotNull("an object"), Refused("Web search is not available.")
+    ] = None

@@ -16,6 +16,9 @@ from api.dialects.base.fields import (
     by_type,
     tag,
 )
+from api.dialects.base.unsupported import Refused
+
+FUNCTIONS_ONLY = "Only tools of type 'function' are supported."
 
 Schema = Annotated[dict[str, Any] | None, NotNull("an object")]
 """A JSON Schema. It is validated when its grammar is compiled."""
@@ -79,7 +82,7 @@ class Custom(Strict):
 class CustomTool(Strict):
     """A tool whose input is text."""
 
-    type: Literal["custom"]
+    type: Annotated[Literal["custom"], Refused(FUNCTIONS_ONLY)]
     custom: Custom
 
 

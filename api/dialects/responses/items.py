@@ -20,6 +20,7 @@ from api.dialects.base.fields import (
     by_type,
     tag,
 )
+from api.dialects.base.unsupported import OtherModality, Refused
 from api.dialects.openai.content import OptionalBreakpoint
 from api.dialects.responses.tools import AnyTool
 
@@ -58,7 +59,7 @@ class InputImage(Strict):
 
     type: Literal["input_image"]
     detail: Literal["auto", "low", "high", "original"] | None = None
-    file_id: str | None = None
+    file_id: Annotated[str | None, Refused("Send the image in 'image_url'.")] = None
     image_url: str | None = None
     prompt_cache_breakpoint: OptionalBreakpoint = None
 
@@ -66,7 +67,7 @@ class InputImage(Strict):
 class InputFile(Strict):
     """A file."""
 
-    type: Literal["input_file"]
+    type: Annotated[Literal["input_file"], OtherModality()]
     detail: Literal["auto", "low", "high"] | None = None
     file_data: str | None = None
     file_id: str | None = None
@@ -78,7 +79,7 @@ class InputFile(Strict):
 class InputAudioPart(Strict):
     """Audio."""
 
-    type: Literal["input_audio"]
+    type: Annotated[Literal["input_audio"], OtherModality()]
     input_audio: dict[str, Any]
 
 

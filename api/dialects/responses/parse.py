@@ -11,6 +11,7 @@ from api.dialects.base.body import decode_object, json_text
 from api.dialects.base.interface import MessagesMissing
 from api.dialects.base.sampling import sampling
 from api.dialects.base.strict_schema import root_error, strict_error
+from api.dialects.base.unsupported import check_supported
 from api.dialects.base.validation import unknown_parameter, validate
 from api.dialects.openai.parse import DEFAULTS
 from api.dialects.responses.conversation import Placed, translate_items
@@ -19,7 +20,6 @@ from api.dialects.responses.items import Item, ItemReference
 from api.dialects.responses.offered_tools import OfferedFunction, functions, skipped_types
 from api.dialects.responses.schema import JsonSchemaFormat, ResponsesRequest
 from api.dialects.responses.tools import AllowedFunctions, ChosenFunction
-from api.dialects.responses.unsupported import check_served
 from shared.protocol import request as internal
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest, Constraint, Tier
@@ -153,7 +153,11 @@ def draft_of(model: type[_Body], value: Mapping[str, Any]) -> Draft[_Body]:
         if refusal.problem.param == "input" and "input" not in value:
             raise MessagesMissing(refusal.problem, model=value["model"]) from None
         raise
-    check_served(request)
+    check_supported(request)
+    if request.background and request.store is False:
+        raise refuse(
+            ProblemKind.INVALID, "Background responses are stored: 'store' can't be false.", param="background"
+        )
     return Draft(request, value)
 
 

@@ -1,7 +1,6 @@
 """Schema of the body of ``POST /v1/responses``.
 
 Source: the types of OpenAI's Python SDK; ``presence_penalty`` and ``frequency_penalty`` are Open Responses'.
-``unsupported.py`` lists what the reference has and this service refuses.
 """
 
 from typing import Annotated, Any, Literal
@@ -10,7 +9,9 @@ from pydantic import Field, Tag
 
 from api.dialects.base.fields import Identifier, Items, NonEmptyText, Strict, by_key, tag
 from api.dialects.base.sampling import Count, Into, Penalty, Temperature, TokenLimit, TopLogprobs, TopP
+from api.dialects.base.unsupported import CACHED_ALWAYS, CHATS_ONLY, Only, Refused
 from api.dialects.openai.schema import (
+    SERVED_TIERS,
     JsonObjectResponse,
     Metadata,
     TextResponse,
@@ -66,10 +67,13 @@ class TextConfig(Strict):
 class ReasoningConfig(Strict):
     """How much the model reasons, and how that is shown."""
 
-    context: Literal["auto", "current_turn", "all_turns"] | None = None
+    context: Annotated[
+        Literal["auto", "current_turn", "all_turns"] | None,
+        Only(("auto",), "The model's chat template decides which reasoning it repeats."),
+    ] = None
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
-    mode: str | None = None
+    mode: Annotated[str | None, Only(("standard",), "There is one reasoning mode.")] = None
     summary: Literal["auto", "concise", "detailed", "none"] | None = None
 
 
@@ -82,10 +86,19 @@ class PromptCacheOptions(Strict):
     ttl: Literal["30m", "12h"] | None = None
 
 
+_IMPLICIT: tuple[dict[str, Any], ...] = (
+    {},
+    {"mode": "implicit"},
+    {"prewarm": False},
+    {"mode": "implicit", "prewarm": False},
+)
+"""Prompt caching options that describe the default behaviour."""
+
+
 class ResponseStreamOptions(Strict):
     """Options of a stream."""
 
-    include_obfuscation: bool | None = None
+    include_obfuscation: Annotated[bool | None, CHATS_ONLY] = None
 
 
 class InputFields(Strict):
@@ -100,7 +113,9 @@ class InputFields(Strict):
 class PromptFields(InputFields):
     """All that becomes a prompt."""
 
-    conversation: str | dict[str, Any] | None = None
+    conversation: Annotated[str | dict[str, Any] | None, Refused("Conversations are not stored; send their items.")] = (
+        None
+    )
     parallel_tool_calls: bool | None = None
     reasoning: ReasoningConfig | None = None
     text: TextConfig | None = None
@@ -112,30 +127,40 @@ class PromptFields(InputFields):
 class ProcessingFields(InputFields):
     """An input, and how the service processes it."""
 
-    image: dict[str, Any] | None = None
+    image: Annotated[
+        dict[str, Any] | None,
+        Refused("Images are prepared as the model needs them.", neutral=({}, {"context_compression": "auto"})),
+    ] = None
     prompt_cache_key: str | None = None
-    prompt_cache_options: PromptCacheOptions | None = None
-    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
-    service_tier: ServiceTier | None = None
+    prompt_cache_options: Annotated[PromptCacheOptions | None, Refused(CACHED_ALWAYS, neutral=_IMPLICIT)] = None
+    prompt_cache_retention: Annotated[Literal["in_memory", "24h"] | None, Only(("in_memory",), CACHED_ALWAYS)] = None
+    service_tier: Annotated[ServiceTier | None, SERVED_TIERS] = None
 
 
 class ResponsesRequest(PromptFields, ProcessingFields):
     """The body of ``POST /v1/responses``."""
 
     input: Input
-    access_programs: dict[str, Any] | None = None
+    access_programs: Annotated[dict[str, Any] | None, Refused("Access programs are not available.")] = None
     background: bool | None = None
-    background_options: dict[str, Any] | None = None
+    background_options: Annotated[
+        dict[str, Any] | None,
+        Refused("Background responses run as soon as possible.", neutral=({}, {"completion_window": "soonest"})),
+    ] = None
     client_metadata: dict[str, str] | None = None
-    context_management: Items[dict[str, Any]] | None = None
+    context_management: Annotated[
+        Items[dict[str, Any]] | None, Refused("Conversations are not compacted.", neutral=([],))
+    ] = None
     frequency_penalty: Penalty | None = None
     include: Annotated[Items[Includable], Into("logprobs", lambda include: LOGPROBS in include)] | None = None
     max_output_tokens: TokenLimit | None = None
     max_tool_calls: Count | None = None
     metadata: Metadata | None = None
-    moderation: dict[str, Any] | None = None
+    moderation: Annotated[dict[str, Any] | None, Refused("No moderation model is available.")] = None
     presence_penalty: Penalty | None = None
-    prompt: dict[str, Any] | None = None
+    prompt: Annotated[
+        dict[str, Any] | None, Refused("Prompt templates are not stored; send instructions and input.")
+    ] = None
     safety_identifier: Annotated[str, Field(max_length=128)] | None = None
     store: bool | None = None
     stream: bool | None = None

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
 from api.dialects.base.fields import OBJECT, STRING, WRONG_BRANCH, Items, Strict, by_key, by_type, tag
+from api.dialects.base.unsupported import Refused
 
 ToolName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_-]+$", min_length=1, max_length=128)]
 
@@ -18,9 +19,12 @@ class FunctionDefinition(Strict):
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
-    allowed_callers: Items[Literal["direct", "programmatic"]] | None = None
+    allowed_callers: Annotated[
+        Items[Literal["direct", "programmatic"]] | None,
+        Refused("Programs that call tools are not available.", neutral=(["direct"],)),
+    ] = None
     async_: Annotated[bool | None, Field(alias="async")] = None
-    defer_loading: bool | None = None
+    defer_loading: Annotated[bool | None, Refused("Tools are always loaded.", neutral=(False,))] = None
     output_schema: dict[str, Any] | None = None
 
 

@@ -11,7 +11,6 @@ from openai.types.completion_create_params import CompletionCreateParamsStreamin
 
 from api.dialects.base.interface import Choice, TokenLogprob, Usage
 from api.dialects.openai.completions import OpenAICompletions
-from api.dialects.openai.completions_parse import NOT_SERVED
 from api.dialects.openai.completions_render import CompletionResponseEncoder
 from api.dialects.openai.completions_schema import CompletionRequest
 from api.dialects.openai.parse import DEFAULTS
@@ -156,7 +155,6 @@ def test_a_prompt_is_required() -> None:
 
 def test_the_schema_has_every_field_of_the_sdk() -> None:
     assert set(CompletionRequest.model_fields) == set(get_type_hints(CompletionCreateParamsStreaming))
-    assert NOT_SERVED.keys() <= CompletionRequest.model_fields.keys()
 
 
 _VALUES = st.recursive(

@@ -1,6 +1,6 @@
 """What the SDKs send, in bodies, queries and forms, against this service's schemas: a new field of an SDK is noticed.
 
-A field is served, or the schema has it and ``unsupported.py`` refuses it with a reason. What is listed here is refused
+A field is served, or the schema refuses it with a reason. What is listed here is refused
 while the body is validated, with the name of the field and the values that it may have.
 """
 

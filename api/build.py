@@ -1,10 +1,17 @@
 """Construction of an API replica from its settings."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from arq.connections import ArqRedis
+from prometheus_client import CollectorRegistry
 
 from api.base.fair_thread import FairThread
 from api.base.histogram import RecentTimes
 from api.base.hosts import AllowedHosts
+from api.batches.metrics import BatchMetrics
+from api.batches.request import BatchServices
+from api.batches.routes import BatchesHandler
 from api.batches.store import BatchStore
 from api.chat.admission import Admission
 from api.chat.cancellation import JobCancellation
@@ -14,6 +21,7 @@ from api.chat.draining import Draining
 from api.chat.exchange import ChatServices
 from api.chat.handler import ChatHandler
 from api.chat.key_watch import KeyWatch
+from api.chat.metrics import RequestMetrics
 from api.chat.queue_events import QueueEvents
 from api.chat.queues import JobQueues
 from api.chat.reaper import Reaper
@@ -27,19 +35,25 @@ from api.chat.tokens import TokenHandler
 from api.chat.worker_watch import WorkerWatch
 from api.files import FileStore, storage_root
 from api.files.folder import FilesFolder
+from api.files.routes import FilesHandler
+from api.fleet.routes import FleetHandler
 from api.fleet.watch import FleetWatch
 from api.http.body_parser import BodyParser
 from api.http.cross_origin import CrossOrigin
+from api.http.exchanges import Exchanges
 from api.http.guards import Guards
+from api.http.routes import METRICS_PATH
 from api.keys import Keyring
 from api.limits import Limiter
 from api.media.download import Downloads
 from api.media.loader import MediaLoader
 from api.models.directory import Directory
 from api.models.lookup import ModelLookup
+from api.models.routes import ModelsHandler
 from api.operations.metrics import Metrics
-from api.page import static_files as web_page
-from api.replica import Replica
+from api.operations.routes import OperationsHandler
+from api.page.routes import PageHandler
+from api.page.static_files import load as load_page
 from api.responses.completions import StoredCompletionHandler
 from api.responses.handler import ResponsesHandler
 from api.stored.store import ResponseStore
@@ -48,21 +62,52 @@ from shared.runtime.tasks import BackgroundTasks
 from shared.tracing import NO_TRACING, Tracing
 
 
-def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Tracing = NO_TRACING) -> Replica:
-    """Construct a replica, leaves first; nothing runs yet.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The parts of a replica that :mod:`api.main` runs and :mod:`api.app` serves. Nothing else uses this class: all
+    other parts get what they use through their constructors."""
+
+    id: str
+    settings: ApiSettings
+    redis: ArqRedis
+    tracing: Tracing
+    directory: Directory
+    models: ModelLookup
+    relay: Relay
+    keyring: Keyring
+    key_watch: KeyWatch
+    worker_watch: WorkerWatch
+    reaper: Reaper
+    draining: Draining
+    admission: Admission
+    job_tasks: BackgroundTasks
+    """The tasks that cancel and charge jobs, and delete records of aborted requests."""
+    background: BackgroundTasks
+    """The tasks of background responses."""
+    first_token_times: RecentTimes
+    chat: ChatServices
+    batches: BatchServices
+    metrics: Metrics
+    cross_origin: CrossOrigin
+    exchanges: Exchanges
+    guards: Guards
+    handlers: Sequence[object]
+    """The handlers of all routes."""
+
+
+def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Tracing = NO_TRACING) -> Parts:
+    """Construct the parts of a replica, leaves first; nothing runs yet.
 
     Raises :class:`KeyFileError` and :class:`FilesDirError`.
     """
     relay = Relay(redis, replica_id)
-    cross_origin = CrossOrigin(settings.cors_origins.split(","))
-    page = web_page.load(enabled=settings.web)
     directory = Directory(redis)
     models = ModelLookup(directory)
     keyring = Keyring(
         redis, plain=settings.api_keys, file=settings.keys_file, required=settings.require_keys, address=settings.host
     )
     limiter = Limiter(redis, replica=replica_id, lease=settings.lease, longest=settings.request_timeout)
-    admission = Admission(keyring, limiter, settings)
+    admission = Admission(limiter, settings)
     queues = JobQueues(redis, prefix_routing=settings.prefix_routing, lease=settings.lease)
     job_tasks = BackgroundTasks()
     charges = TenantCharges(queues, job_tasks)
@@ -110,7 +155,9 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         max_total_bytes=settings.store_total_bytes,
     )
     first_token_times = RecentTimes()
-    metrics = Metrics(directory, relay, queues, media, first_token_times, vllm_names=settings.vllm_metric_names)
+    registry = CollectorRegistry()
+    request_metrics = RequestMetrics(registry, first_token_times)
+    metrics = Metrics(registry, request_metrics, directory, relay, queues, media, vllm_names=settings.vllm_metric_names)
     chat = ChatServices(
         directory=directory,
         models=models,
@@ -120,7 +167,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         streams=streams,
         stored=stored,
         charges=charges,
-        metrics=metrics,
+        metrics=request_metrics,
         answer_room=AnswerRoom(settings.max_answer_bytes),
         tracing=tracing,
         request_timeout=settings.request_timeout,
@@ -129,56 +176,70 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
     bodies = RequestBodies(parser, directory, models, settings)
     responder = Responder(QueueEvents(queues, directory), thread)
     background = BackgroundTasks()
-    batches = BatchStore(redis, limit=settings.max_batches)
-    return Replica(
+    files = FileStore(
+        redis,
+        FilesFolder(redis, storage_root(settings.files_dir, settings.min_free_disk)),
+        limit=settings.max_files,
+        max_bytes=settings.max_files_bytes,
+    )
+    batches = BatchServices(
+        store=BatchStore(redis, limit=settings.max_batches),
+        files=files,
+        keyring=keyring,
+        directory=directory,
+        draining=draining,
+        metrics=BatchMetrics(registry),
+        parser=parser,
+        chat=chat,
+        responder=responder,
+        settings=settings,
+    )
+    fleet = FleetWatch(redis, directory, batches.store, replica=replica_id, lease=settings.lease)
+    cross_origin = CrossOrigin(settings.cors_origins.split(","))
+    page = load_page(enabled=settings.web)
+    return Parts(
         id=replica_id,
         settings=settings,
         redis=redis,
+        tracing=tracing,
+        directory=directory,
+        models=models,
+        relay=relay,
+        keyring=keyring,
+        key_watch=KeyWatch(relay, keyring),
+        worker_watch=WorkerWatch(relay, directory, grace=settings.worker_grace, lease=settings.lease),
+        reaper=Reaper(queues, directory, lease=settings.lease),
+        draining=draining,
+        admission=admission,
+        job_tasks=job_tasks,
+        background=background,
+        first_token_times=first_token_times,
+        chat=chat,
+        batches=batches,
+        metrics=metrics,
+        cross_origin=cross_origin,
+        # The fleet is replaced by each refresh of the directory.
+        exchanges=Exchanges(
+            tracing,
+            lambda: directory.fleet.serving(),  # noqa: PLW0108
+            lambda name: directory.fleet.own_name(name),  # noqa: PLW0108
+        ),
         guards=Guards(
             AllowedHosts(settings.allowed_hosts.split(","), settings.host),
             cross_origin,
-            admission.identify,
-            page=page,
-            open_metrics=settings.open_metrics,
+            keyring,
+            open_paths=[*page, METRICS_PATH] if settings.open_metrics else page,
         ),
-        relay=relay,
-        directory=directory,
-        models=models,
-        keyring=keyring,
-        admission=admission,
-        draining=draining,
-        thread=thread,
-        body_parser=parser,
-        media=media,
-        streams=streams,
-        cancellation=cancellation,
-        submission=submission,
-        charges=charges,
-        job_tasks=job_tasks,
-        reaper=Reaper(queues, directory, lease=settings.lease),
-        key_watch=KeyWatch(relay, keyring),
-        worker_watch=WorkerWatch(relay, directory, grace=settings.worker_grace, lease=settings.lease),
-        stored=stored,
-        background=background,
-        metrics=metrics,
-        chat=chat,
-        responder=responder,
         handlers=(
             ChatHandler(bodies, chat, responder),
-            ResponsesHandler(bodies, parser, chat, responder, stored, cancellation, background, settings),
             TokenHandler(chat, parser),
+            ResponsesHandler(bodies, parser, chat, responder, stored, cancellation, background, settings),
             StoredCompletionHandler(stored, parser),
+            FilesHandler(files, cross_origin, settings),
+            BatchesHandler(batches.store, files, parser, settings),
+            ModelsHandler(directory, models),
+            FleetHandler(fleet, draining, keyring, timeout=settings.request_timeout),
+            OperationsHandler(redis, directory, relay, draining, metrics, replica=replica_id),
+            PageHandler(page),
         ),
-        first_token_times=first_token_times,
-        cross_origin=cross_origin,
-        tracing=tracing,
-        page=page,
-        fleet=FleetWatch(redis, directory, batches, replica=replica_id, lease=settings.lease),
-        files=FileStore(
-            redis,
-            FilesFolder(redis, storage_root(settings.files_dir, settings.min_free_disk)),
-            limit=settings.max_files,
-            max_bytes=settings.max_files_bytes,
-        ),
-        batches=batches,
     )

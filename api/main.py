@@ -17,14 +17,13 @@ from redis.exceptions import RedisError
 from api.app import create_app
 from api.base.garbage_collection import tune_gc
 from api.batches.feeder import BatchFeeder
-from api.build import build
+from api.build import Parts, build
 from api.files import FilesDirError
 from api.files.cleanup import FileCleanup
 from api.http.connection import DRAIN_FACTOR, Bounds, connection_type
 from api.http.connection_limits import ConnectionLimits, max_connections
 from api.http.listener import BACKLOG, listen
 from api.keys import KeyFileError, NoKeysError
-from api.replica import Replica
 from shared.protocol.registry import ReplicaInfo, announce_replica, withdraw_replica
 from shared.protocol.version import PROTOCOL
 from shared.redis import outage
@@ -82,7 +81,7 @@ def run(settings: ApiSettings) -> int:
 
 
 @contextlib.asynccontextmanager
-async def running(replica: Replica, address: str) -> AsyncIterator[None]:
+async def running(replica: Parts, address: str) -> AsyncIterator[None]:
     """Run the replica's background tasks for the duration of the context. Failed tasks are logged and restarted."""
     # The first client must not see a fleet without models.
     await replica.directory.start(_REGISTRY_TIMEOUT)
@@ -98,8 +97,8 @@ async def running(replica: Replica, address: str) -> AsyncIterator[None]:
                 ("keys", lambda: replica.keyring.run(replica.key_watch.check)),
                 ("worker watch", replica.worker_watch.run),
                 ("reaper", replica.reaper.run),
-                ("batches", BatchFeeder(replica).run),
-                ("file cleanup", FileCleanup(replica.files).run),
+                ("batches", BatchFeeder(replica.batches).run),
+                ("file cleanup", FileCleanup(replica.batches.files).run),
                 ("heartbeat", lambda: _announce(replica, address)),
             )
         ),
@@ -177,7 +176,7 @@ async def _serve(settings: ApiSettings, listener: socket.socket, limits: Connect
     tracing = start_tracing(settings, service="vinoqueue-api", instance=replica_id, attributes={}, makes_roots=True)
     replica = build(connect(settings.redis_url), settings, replica_id, tracing)
     try:
-        await replica.files.check()
+        await replica.batches.files.check()
         if settings.require_keys:
             await replica.keyring.ensure_any(_KEYS_TIMEOUT)
     except (NoKeysError, FilesDirError):
@@ -229,7 +228,7 @@ async def _serve(settings: ApiSettings, listener: socket.socket, limits: Connect
         await serving
 
 
-async def _announce(replica: Replica, address: str) -> None:
+async def _announce(replica: Parts, address: str) -> None:
     started = time.time()
     while True:
         info = ReplicaInfo(

@@ -3,7 +3,7 @@
 ``python -m cli.metrics_table docs/metrics.md`` writes it.
 """
 
-from api.operations.metrics.catalogue import CATALOGUE, Description
+from api.base.metrics import CATALOGUE, Description
 from cli.generated import replaced, rewrite
 from cli.options import flag
 

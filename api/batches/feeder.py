@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from redis.exceptions import RedisError
 
+from api.batches.request import BatchServices
 from api.batches.run import BatchRun
 from api.batches.store import BatchClaim, Superseded
-from api.replica import Replica
 from shared.redis import outage
 from shared.runtime.tasks import cancel_all
 from shared.runtime.ticks import next_tick
@@ -44,8 +44,8 @@ class BatchFeeder:
     ``time_slice`` is the minimum time in seconds until a batch yields.
     """
 
-    def __init__(self, replica: Replica, *, time_slice: float = _TIME_SLICE) -> None:
-        self._replica = replica
+    def __init__(self, services: BatchServices, *, time_slice: float = _TIME_SLICE) -> None:
+        self._services = services
         self._time_slice = time_slice
         self._runs: dict[asyncio.Task[None], _Feeding] = {}
 
@@ -53,7 +53,7 @@ class BatchFeeder:
         """Claim and feed batches until cancelled."""
         try:
             while True:
-                if self._replica.draining.draining:
+                if self._services.draining.draining:
                     await cancel_all(set(self._runs))
                 else:
                     await self._claim()
@@ -62,13 +62,13 @@ class BatchFeeder:
             await cancel_all(set(self._runs))
 
     async def _claim(self) -> None:
-        store = self._replica.batches
+        store = self._services.store
         try:
             unfinished = await store.unfinished()
-            self._replica.metrics.batches.unfinished(unfinished)
+            self._services.metrics.unfinished(unfinished)
             if unfinished and len(self._runs) < _MAX_RUNS:
                 for claim in await store.claim(_MAX_RUNS - len(self._runs)):
-                    run = BatchRun(self._replica, claim)
+                    run = BatchRun(self._services, claim)
                     task = asyncio.create_task(self._feed(run, claim), name=claim.batch.id)
                     self._runs[task] = _Feeding(run, asyncio.get_running_loop().time())
                     task.add_done_callback(self._runs.pop)

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -14,17 +15,23 @@ import msgspec
 from api.base.store_errors import store_unavailable
 from api.batches.endpoints import DIALECTS
 from api.batches.input import read_line
+from api.batches.metrics import BatchMetrics
 from api.batches.record import Batch
 from api.batches.results import Result, failure_of, response_of
+from api.batches.store import BatchStore
 from api.chat import span as chat_span
-from api.chat.exchange import ChatExchange
+from api.chat.draining import Draining
+from api.chat.exchange import ChatExchange, ChatServices
+from api.chat.responder import Responder
 from api.chat.response_size import check_answer
 from api.dialects.base.interface import Dialect
 from api.dialects.openai import OpenAI
 from api.dialects.openai.stored import sent_messages
+from api.files import FileStore
 from api.http.bodies import check_body_size
-from api.keys import ApiKey
-from api.replica import Replica
+from api.http.body_parser import BodyParser
+from api.keys import ApiKey, Keyring
+from api.models.directory import Directory
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest
 from shared.runtime.settings import ApiSettings
@@ -54,8 +61,24 @@ _MAX_BACKOFF = 15.0
 """Bounds of the time in seconds before a line is submitted again."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchServices:
+    """What the batches that a replica feeds share."""
+
+    store: BatchStore
+    files: FileStore
+    keyring: Keyring
+    directory: Directory
+    draining: Draining
+    metrics: BatchMetrics
+    parser: BodyParser
+    chat: ChatServices
+    responder: Responder
+    settings: ApiSettings
+
+
 async def serve_line(
-    replica: Replica, batch: Batch, index: int, read: Callable[[], Awaitable[bytes]], yielding: asyncio.Event
+    services: BatchServices, batch: Batch, index: int, read: Callable[[], Awaitable[bytes]], yielding: asyncio.Event
 ) -> Result | None:
     """Return the result of the line with this ``index``, whose bytes ``read`` returns.
 
@@ -71,9 +94,9 @@ async def serve_line(
             return failure_of(index, "", "invalid_json_line", "The input file has changed since it was validated.")
         custom_id = line.custom_id
         try:
-            chat = await _parsed(replica, batch, index, dialect, bytes(line.body))
+            chat = await _parsed(services, batch, index, dialect, bytes(line.body))
             del line  # It refers to the bytes that were read.
-            result = await _serve(replica, chat, index, custom_id, dialect, request_id)
+            result = await _serve(services, chat, index, custom_id, dialect, request_id)
         except RequestRefused as refusal:
             problem = refusal.problem
         except Exception:
@@ -96,7 +119,7 @@ async def serve_line(
 
 
 async def _serve(
-    replica: Replica, chat: ChatExchange, index: int, custom_id: str, dialect: Dialect, request_id: str
+    services: BatchServices, chat: ChatExchange, index: int, custom_id: str, dialect: Dialect, request_id: str
 ) -> Result:
     """Submit a line and wait for its response. Raises :class:`RequestRefused`."""
     try:
@@ -105,7 +128,7 @@ async def _serve(
             encoder = dialect.render(
                 chat.request, answer_id=chat.id, created=int(chat.accepted), fingerprint=started.fingerprint
             )
-            document = await replica.responder.whole(chat, encoder)
+            document = await services.responder.whole(chat, encoder)
             usage = chat.recorder.usage()
     except RequestRefused as refusal:
         chat.recorder.outcome = refusal.problem.kind
@@ -115,16 +138,16 @@ async def _serve(
     return response_of(index, custom_id, 200, document, request_id=request_id, usage=usage)
 
 
-async def _parsed(replica: Replica, batch: Batch, index: int, dialect: Dialect, body: bytes) -> ChatExchange:
+async def _parsed(services: BatchServices, batch: Batch, index: int, dialect: Dialect, body: bytes) -> ChatExchange:
     """Parse the body of a line. Nothing else refers to the request, so its images are freed when they are queued."""
     tenant = f"batches of {batch.owner}"  # Other requests of the owner do not wait for them.
-    translate = partial(_translated, replica.settings, dialect, body)
-    request, messages = await replica.body_parser.run(tenant, len(body), translate)
-    key, started_at = _unlimited(replica, batch.owner), time.monotonic()
-    span = replica.tracing.start_span("batch line", started_at)
+    translate = partial(_translated, services.settings, dialect, body)
+    request, messages = await services.parser.run(tenant, len(body), translate)
+    key, started_at = _unlimited(services, batch.owner), time.monotonic()
+    span = services.chat.tracing.start_span("batch line", started_at)
     span.set({"vinoqueue.batch": batch.id, "vinoqueue.line": index})
     return ChatExchange(
-        replica.chat,
+        services.chat,
         request,
         key=key,
         headers={},
@@ -148,17 +171,17 @@ def _translated(settings: ApiSettings, dialect: Dialect, body: bytes) -> tuple[C
     return request, sent_messages(body) if request.store else b""
 
 
-def _unlimited(replica: Replica, owner: str) -> ApiKey | None:
+def _unlimited(services: BatchServices, owner: str) -> ApiKey | None:
     """Return the batch's key without its rate limits, which do not count batches.
 
     Raises :class:`RequestRefused` when the key is no longer valid, or the keys have not been read yet.
     """
     if not owner:
         return None
-    if not replica.keyring.loaded:
+    if not services.keyring.loaded:
         raise store_unavailable()
-    key = replica.keyring.named(owner)
-    if key is None or not replica.keyring.is_valid(key):
+    key = services.keyring.named(owner)
+    if key is None or not services.keyring.is_valid(key):
         raise refuse(ProblemKind.UNAUTHORIZED, "The API key of this batch is no longer valid.")
     return msgspec.structs.replace(
         key, requests_per_minute=None, tokens_per_minute=None, concurrency=None, queue_timeout=None

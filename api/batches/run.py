@@ -13,12 +13,11 @@ from redis.exceptions import RedisError
 
 from api.batches.input import Lines, find_lines, read_line, validate_file
 from api.batches.record import Batch, Counts, LineError, Outcome, Segment, segment_name
-from api.batches.request import serve_line
+from api.batches.request import BatchServices, serve_line
 from api.batches.results import Result, assemble, encode, failure_of, remove_segments
 from api.batches.store import LEASE, BatchClaim, BatchStore, Superseded
 from api.files import FileRecord, Storage
 from api.files.record import new_file_id
-from api.replica import Replica
 from shared.protocol.errors import RequestRefused
 from shared.redis import outage
 from shared.runtime.tasks import cancel_all
@@ -71,9 +70,9 @@ class BatchRun:
     committed result.
     """
 
-    def __init__(self, replica: Replica, claim: BatchClaim) -> None:
-        self._replica = replica
-        self._store: BatchStore = replica.batches
+    def __init__(self, services: BatchServices, claim: BatchClaim) -> None:
+        self._services = services
+        self._store: BatchStore = services.store
         self._claim = claim
         self._done = bytearray(claim.done)
         self._renewed = time.monotonic()
@@ -112,7 +111,7 @@ class BatchRun:
         :class:`Superseded`."""
         try:
             self._clock = await self._now() - time.monotonic()
-            storage = await self._keep_lease(self._retrying(self._replica.files.storage))
+            storage = await self._keep_lease(self._retrying(self._services.files.storage))
             if self._batch.status == "finalizing":
                 await self._finish(storage)
                 return
@@ -158,10 +157,10 @@ class BatchRun:
     async def _open_input(self) -> BinaryIO | None:
         """Open the input file. A batch without one fails."""
         batch = self._batch
-        record = await self._retrying(lambda: self._replica.files.get(batch.owner, batch.input_file))
+        record = await self._retrying(lambda: self._services.files.get(batch.owner, batch.input_file))
         if record is not None:
             try:
-                return await self._keep_lease(self._retrying(lambda: self._replica.files.open_local(record)))
+                return await self._keep_lease(self._retrying(lambda: self._services.files.open_local(record)))
             except FileNotFoundError:
                 pass
         message = f"The input file {batch.input_file} was deleted or has expired."
@@ -170,7 +169,7 @@ class BatchRun:
 
     async def _prepare(self, file: BinaryIO) -> Lines | None:
         """Find the lines. Validates the file if that has not been done; returns ``None`` if it is not valid."""
-        batch, max_line = self._batch, self._replica.settings.max_request_body
+        batch, max_line = self._batch, self._services.settings.max_request_body
         if batch.status != "validating":
             self._done = bytearray(self._claim.done.ljust((batch.counts.total + 7) // 8, b"\0"))
             return await self._keep_lease(asyncio.to_thread(find_lines, file, max_line))
@@ -189,7 +188,7 @@ class BatchRun:
         now = await self._now()
         batch = msgspec.structs.replace(self._batch, errors=tuple(errors))
         await self._commit(batch.at("failed", now), ended=True)
-        self._replica.metrics.batches.ended("failed")
+        self._services.metrics.ended("failed")
 
     # Serving.
 
@@ -235,11 +234,11 @@ class BatchRun:
         def read() -> Awaitable[bytes]:
             return asyncio.to_thread(_read_at, file, lines.offsets[index], lines.sizes[index])
 
-        return await serve_line(self._replica, self._batch, index, read, self._yielding)
+        return await serve_line(self._services, self._batch, index, read, self._yielding)
 
     def _window(self) -> int:
         """Return how many lines may be submitted now."""
-        slots = sum(worker.slots for worker in self._replica.directory.fleet.workers if worker.status == "serving")
+        slots = sum(worker.slots for worker in self._services.directory.fleet.workers if worker.status == "serving")
         return max(_MIN_WINDOW, min(_MAX_WINDOW, _WINDOW_PER_SLOT * slots))
 
     def _early_outcome(self) -> Outcome | None:
@@ -288,7 +287,7 @@ class BatchRun:
             self._done[result.number // 8] |= 1 << result.number % 8
         await self._commit(written)
         completed = written.counts.completed - batch.counts.completed
-        self._replica.metrics.batches.lines(completed=completed, failed=len(results) - completed)
+        self._services.metrics.lines(completed=completed, failed=len(results) - completed)
 
     def _is_done(self, index: int) -> bool:
         return bool(self._done[index // 8] & 1 << index % 8)
@@ -333,10 +332,10 @@ class BatchRun:
                     created=int(now),
                     expires=int(now) + batch.retention,
                 )
-                await self._retrying(lambda record=record: self._replica.files.add(record))  # type: ignore[misc]
+                await self._retrying(lambda record=record: self._services.files.add(record))  # type: ignore[misc]
         ended = msgspec.structs.replace(batch, segments=())
         await self._commit(ended.at(batch.outcome, now), ended=True)
-        self._replica.metrics.batches.ended(batch.outcome)
+        self._services.metrics.ended(batch.outcome)
         logger.info("batch %s %s: %s", batch.id, batch.outcome, batch.counts)
         try:
             await asyncio.to_thread(remove_segments, storage, batch)

@@ -1,4 +1,4 @@
-"""Admission: identifies the API key, checks what it allows, and reserves and settles its rate limits."""
+"""Admission: checks what an API key allows, and reserves and settles its rate limits."""
 
 import asyncio
 import logging
@@ -16,8 +16,7 @@ from api.chat.selection import jobs_per_prompt
 from api.chat.stream import ResponseStream
 from api.chat.usage_recorder import UsageRecorder
 from api.dialects.base.interface import Lookup
-from api.keys import ApiKey, Keyring
-from api.keys.secret import masked
+from api.keys import ApiKey
 from api.limits import Counts, Limiter, LimitName, Refusal, Reservation
 from shared.protocol.cost import LARGEST, answer_cost, prompt_cost
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
@@ -57,40 +56,12 @@ class Ticket:
 
 
 class Admission:
-    """Identifies API keys, and reserves and settles their rate limits."""
+    """Reserves and settles the rate limits of API keys."""
 
-    def __init__(self, keyring: Keyring, limiter: Limiter, settings: ApiSettings) -> None:
-        self._keyring = keyring
+    def __init__(self, limiter: Limiter, settings: ApiSettings) -> None:
         self._limiter = limiter
         self._settings = settings
         self._background_tasks = BackgroundTasks()
-
-    async def identify(self, headers: Lookup) -> ApiKey | None:
-        """Return the API key sent in ``headers``; ``None`` when the service requires no keys.
-
-        Reads ``Authorization: Bearer``, Azure's ``api-key`` and Anthropic's ``x-api-key``; one valid secret is enough.
-        Raises :class:`RequestRefused` when there is none.
-        """
-        if not self._keyring.loaded:
-            try:
-                await self._keyring.refresh()
-            except (RedisError, OSError) as error:
-                raise store_unavailable(error) from error
-        if self._keyring.open:
-            return None
-        secrets = _secrets(headers)
-        if not secrets:
-            raise refuse(
-                ProblemKind.UNAUTHORIZED,
-                "No API key was sent. Send yours in a header: 'Authorization: Bearer YOUR_KEY' or 'api-key: YOUR_KEY'.",
-            )
-        key = self._keyring.find(secrets)
-        if key is None:
-            raise refuse(
-                ProblemKind.UNAUTHORIZED,
-                f"Incorrect API key provided: {masked(secrets[0])}. Ask the operator of this service for a valid one.",
-            )
-        return key
 
     async def admit(
         self, key: ApiKey | None, request: ChatRequest, headers: Lookup, *, alias: str | None = None
@@ -201,13 +172,6 @@ def _limit_problem(reservation: Reservation, refusal: Refusal) -> RequestRefused
     else:
         advice, wait = f"in {refusal.wait:.3g}s", refusal.wait
     return refuse(_KINDS[refusal.limit], f"{reached} Please try again {advice}.", retry_after=wait)
-
-
-def _secrets(headers: Lookup) -> list[str]:
-    scheme, _, bearer = (headers.get("authorization") or "").partition(" ")
-    found = [bearer.strip() if scheme.lower() == "bearer" else ""]
-    found += [(headers.get(name) or "").strip() for name in ("api-key", "x-api-key")]
-    return [secret for secret in found if secret]
 
 
 def _banded(request: ChatRequest, key: ApiKey) -> ChatRequest:

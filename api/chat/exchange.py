@@ -6,13 +6,13 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 
 from api.chat import span as chat_span
 from api.chat.admission import Admission, LimitReached, Ticket
 from api.chat.charges import TenantCharges
+from api.chat.metrics import RequestMetrics
 from api.chat.response_size import AnswerRoom
 from api.chat.stream import ResponseStream
 from api.chat.streams import OpenStreams
@@ -35,13 +35,6 @@ from shared.tracing import NO_SPAN, Span, Tracing
 logger = logging.getLogger(__name__)
 
 
-class ResponseMetrics(Protocol):
-    """Counts requests that have ended."""
-
-    def record(self, stream: ResponseStream, usage: UsageRecorder, *, timed: bool) -> None:
-        """Count a request, and its times only if it is ``timed``."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatServices:
     """What the chat exchanges of a replica share."""
@@ -54,7 +47,7 @@ class ChatServices:
     streams: OpenStreams
     stored: ResponseStore
     charges: TenantCharges
-    metrics: ResponseMetrics
+    metrics: RequestMetrics
     answer_room: AnswerRoom
     tracing: Tracing
     request_timeout: float

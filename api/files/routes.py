@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import BinaryIO
 
-from quart import Blueprint, Response, request
+from quart import Response, request
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from api.dialects.base.lists import unknown_cursor
@@ -13,147 +13,151 @@ from api.files import forms as dialect
 from api.files.folder import in_storage
 from api.files.record import new_file_id
 from api.files.storage import Writer
+from api.files.store import FileStore
 from api.files.upload import FORM_OVERHEAD, Upload, boundary_of, file_too_large, receive
-from api.http.access import is_foreign
 from api.http.connection_extension import connection_extension
+from api.http.cross_origin import CrossOrigin
 from api.http.exchange import key_owner
 from api.http.json_response import json_response
-from api.replica import Replica, current_replica
+from api.http.routes import route
 from shared.protocol.errors import ProblemKind, refuse
-
-blueprint = Blueprint("files", __name__)
+from shared.runtime.settings import ApiSettings
 
 _PIECE = 256 * 1024
 """Bytes read at a time."""
 
 
-@blueprint.post("/v1/files")
-async def create_file() -> Response:
-    """Upload a file."""
-    _refuse_other_sites()
-    replica = current_replica()
-    settings = replica.settings
-    boundary = boundary_of(request.headers.get("content-type", ""))
-    if (request.content_length or 0) > settings.max_file_bytes + FORM_OVERHEAD:
-        raise file_too_large(settings.max_file_bytes)
-    try:
-        async with replica.files.uploading(key_owner(), max(0, (request.content_length or 0) - FORM_OVERHEAD)):
-            record = await _store(replica, boundary)
-    except TooManyFiles:
-        raise dialect.too_many(settings.max_files) from None
-    except FilesTooLarge:
-        raise dialect.too_large(settings.max_files_bytes) from None
-    except TooManyUploads:
-        raise dialect.too_many_uploads(MAX_UPLOADS) from None
-    return json_response(dialect.render_file(record))
+class FilesHandler:
+    """Files of clients."""
 
+    def __init__(self, files: FileStore, cross_origin: CrossOrigin, settings: ApiSettings) -> None:
+        self._files = files
+        self._cross_origin = cross_origin
+        self._settings = settings
 
-async def _store(replica: Replica, boundary: bytes) -> FileRecord:
-    """Receive the file in the request's form, and add it. Raises :class:`TooManyFiles` and :class:`FilesTooLarge`."""
-    settings = replica.settings
-    storage = await replica.files.storage()
-    connection = connection_extension(request)
-    if connection is not None:
-        connection["allow_upload"](settings.max_file_bytes + FORM_OVERHEAD, settings.upload_timeout)
-    writer = await in_storage(storage.create)
-    try:
-        upload = await _received(boundary, writer)
-        form = dialect.parse_upload(upload)
-        now = int(await replica.files.now())
-        record = FileRecord(
-            id=new_file_id(),
-            owner=key_owner(),
-            filename=form.filename,
-            size=upload.size,
-            purpose="batch",
-            created=now,
-            expires=now + form.retention,
-        )
-        await in_storage(lambda: writer.commit(record.id))
-    finally:
-        await asyncio.to_thread(writer.discard)
-    try:
-        await replica.files.add(record)
-    except (TooManyFiles, FilesTooLarge):
-        await in_storage(lambda: storage.remove(record.id))
-        raise
-    return record
+    @route("POST", "/v1/files")
+    async def create(self) -> Response:
+        """Upload a file."""
+        self._refuse_other_sites()
+        settings = self._settings
+        boundary = boundary_of(request.headers.get("content-type", ""))
+        if (request.content_length or 0) > settings.max_file_bytes + FORM_OVERHEAD:
+            raise file_too_large(settings.max_file_bytes)
+        try:
+            async with self._files.uploading(key_owner(), max(0, (request.content_length or 0) - FORM_OVERHEAD)):
+                record = await self._store(boundary)
+        except TooManyFiles:
+            raise dialect.too_many(settings.max_files) from None
+        except FilesTooLarge:
+            raise dialect.too_large(settings.max_files_bytes) from None
+        except TooManyUploads:
+            raise dialect.too_many_uploads(MAX_UPLOADS) from None
+        return json_response(dialect.render_file(record))
 
+    async def _store(self, boundary: bytes) -> FileRecord:
+        """Receive the file in the request's form, and add it.
 
-@blueprint.get("/v1/files")
-async def list_files() -> Response:
-    """List files, filtered and paginated."""
-    wanted = dialect.parse_selection(request.args)
-    page = await current_replica().files.select(key_owner(), wanted)
-    if page is None:
-        raise unknown_cursor(wanted.after or "")
-    return json_response(dialect.render_files(page))
+        Raises :class:`TooManyFiles` and :class:`FilesTooLarge`.
+        """
+        settings = self._settings
+        storage = await self._files.storage()
+        connection = connection_extension(request)
+        if connection is not None:
+            connection["allow_upload"](settings.max_file_bytes + FORM_OVERHEAD, settings.upload_timeout)
+        writer = await in_storage(storage.create)
+        try:
+            upload = await self._received(boundary, writer)
+            form = dialect.parse_upload(upload)
+            now = int(await self._files.now())
+            record = FileRecord(
+                id=new_file_id(),
+                owner=key_owner(),
+                filename=form.filename,
+                size=upload.size,
+                purpose="batch",
+                created=now,
+                expires=now + form.retention,
+            )
+            await in_storage(lambda: writer.commit(record.id))
+        finally:
+            await asyncio.to_thread(writer.discard)
+        try:
+            await self._files.add(record)
+        except (TooManyFiles, FilesTooLarge):
+            await in_storage(lambda: storage.remove(record.id))
+            raise
+        return record
 
+    @route("GET", "/v1/files")
+    async def list(self) -> Response:
+        """List files, filtered and paginated."""
+        wanted = dialect.parse_selection(request.args)
+        page = await self._files.select(key_owner(), wanted)
+        if page is None:
+            raise unknown_cursor(wanted.after or "")
+        return json_response(dialect.render_files(page))
 
-@blueprint.get("/v1/files/<file_id>")
-async def get_file(file_id: str) -> Response:
-    """Describe a file."""
-    return json_response(dialect.render_file(await _find(file_id)))
+    @route("GET", "/v1/files/<file_id>")
+    async def get(self, file_id: str) -> Response:
+        """Describe a file."""
+        return json_response(dialect.render_file(await self._find(file_id)))
 
+    @route("GET", "/v1/files/<file_id>/content")
+    async def get_content(self, file_id: str) -> Response:
+        """Return the content of a file."""
+        record = await self._find(file_id)
+        try:
+            file = await self._files.open(record)
+        except FileNotFoundError:
+            raise dialect.not_found(file_id) from None
+        # Nothing is read for HEAD, which has no body.
+        # Chunked: with a Content-Length, a client could send its next request before the end of this response is
+        # noticed, and connections do not support that. A browser must not interpret what clients have uploaded.
+        if request.method == "HEAD":
+            file.close()
+        response = Response(b"" if request.method == "HEAD" else _pieces(file), content_type="application/octet-stream")
+        response.headers["content-disposition"] = "attachment"
+        response.headers["x-content-type-options"] = "nosniff"
+        response.timeout = None
+        return response
 
-@blueprint.get("/v1/files/<file_id>/content")
-async def get_content(file_id: str) -> Response:
-    """Return the content of a file."""
-    record = await _find(file_id)
-    try:
-        file = await current_replica().files.open(record)
-    except FileNotFoundError:
-        raise dialect.not_found(file_id) from None
-    # Nothing is read for HEAD, which has no body.
-    # Chunked: with a Content-Length, a client could send its next request before the end of this response is noticed,
-    # and connections do not support that. A browser must not interpret what clients have uploaded.
-    if request.method == "HEAD":
-        file.close()
-    response = Response(b"" if request.method == "HEAD" else _pieces(file), content_type="application/octet-stream")
-    response.headers["content-disposition"] = "attachment"
-    response.headers["x-content-type-options"] = "nosniff"
-    response.timeout = None
-    return response
+    @route("DELETE", "/v1/files/<file_id>")
+    async def delete(self, file_id: str) -> Response:
+        """Delete a file."""
+        if not await self._files.delete(key_owner(), file_id):
+            raise dialect.not_found(file_id)
+        return json_response(dialect.render_deleted(file_id))
 
+    async def _received(self, boundary: bytes, writer: Writer) -> Upload:
+        """Write the file in the request's form. Raises :class:`RequestRefused`."""
+        settings = self._settings
 
-@blueprint.delete("/v1/files/<file_id>")
-async def delete_file(file_id: str) -> Response:
-    """Delete a file."""
-    if not await current_replica().files.delete(key_owner(), file_id):
-        raise dialect.not_found(file_id)
-    return json_response(dialect.render_deleted(file_id))
+        async def write(data: bytes) -> None:
+            await in_storage(lambda: writer.write(data))
 
+        try:
+            async with asyncio.timeout(settings.upload_timeout):
+                return await receive(request.body, boundary, write, limit=settings.max_file_bytes)
+        except RequestEntityTooLarge:
+            raise file_too_large(settings.max_file_bytes) from None
+        except TimeoutError:
+            raise refuse(ProblemKind.TIMEOUT, "The file was received too slowly.") from None
 
-async def _received(boundary: bytes, writer: Writer) -> Upload:
-    """Write the file in the request's form. Raises :class:`RequestRefused`."""
-    settings = current_replica().settings
+    async def _find(self, file_id: str) -> FileRecord:
+        record = await self._files.get(key_owner(), file_id)
+        if record is None:
+            raise dialect.not_found(file_id)
+        return record
 
-    async def write(data: bytes) -> None:
-        await in_storage(lambda: writer.write(data))
-
-    try:
-        async with asyncio.timeout(settings.upload_timeout):
-            return await receive(request.body, boundary, write, limit=settings.max_file_bytes)
-    except RequestEntityTooLarge:
-        raise file_too_large(settings.max_file_bytes) from None
-    except TimeoutError:
-        raise refuse(ProblemKind.TIMEOUT, "The file was received too slowly.") from None
+    def _refuse_other_sites(self) -> None:
+        """Refuse forms of other sites' pages. Browsers send forms across origins without asking first."""
+        if self._cross_origin.is_foreign(request.headers):
+            raise refuse(
+                ProblemKind.FORBIDDEN, "Web pages of other sites can't upload files.", code="origin_not_allowed"
+            )
 
 
 async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
     with file:
         while piece := await asyncio.to_thread(file.read, _PIECE):
             yield piece
-
-
-async def _find(file_id: str) -> FileRecord:
-    record = await current_replica().files.get(key_owner(), file_id)
-    if record is None:
-        raise dialect.not_found(file_id)
-    return record
-
-
-def _refuse_other_sites() -> None:
-    """Refuse forms that a web page of another site sends. Browsers send forms across origins without asking first."""
-    if is_foreign():
-        raise refuse(ProblemKind.FORBIDDEN, "Web pages of other sites can't upload files.", code="origin_not_allowed")

@@ -3,41 +3,48 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from quart import Blueprint, Response
+from quart import Response
 
+from api.chat.draining import Draining
 from api.chat.responder import stream_response
-from api.fleet.watch import Watcher
+from api.fleet.watch import FleetWatch, Watcher
 from api.http.exchange import current_exchange, key_owner, require_admin
 from api.http.json_response import json_response
-from api.replica import Replica, current_replica
-
-blueprint = Blueprint("fleet", __name__)
-
-
-@blueprint.get("/v1/fleet")
-async def fleet() -> Response:
-    """Describe models, queues, workers and replicas."""
-    require_admin()
-    return json_response(await current_replica().fleet.snapshot())
+from api.http.routes import route
+from api.keys import Keyring
 
 
-@blueprint.get("/v1/fleet/events")
-async def fleet_events() -> Response:
-    """Stream the same document, twice a second."""
-    require_admin()
-    replica = current_replica()
-    watcher = Watcher(replica.fleet)
-    await current_exchange().enter(watcher)
-    return stream_response(_events(replica, watcher, key_owner()))
+class FleetHandler:
+    """Models, queues, workers and replicas."""
 
+    def __init__(self, fleet: FleetWatch, draining: Draining, keyring: Keyring, *, timeout: float) -> None:
+        """``timeout`` is the maximum duration of a stream in seconds."""
+        self._fleet = fleet
+        self._draining = draining
+        self._keyring = keyring
+        self._timeout = timeout
 
-async def _events(replica: Replica, watcher: Watcher, owner: str) -> AsyncIterator[bytes]:
-    """Yield the events until the replica drains, the owner's key ends, or a response may last no longer."""
-    try:
-        async with asyncio.timeout(replica.settings.request_timeout):
-            async for document in watcher.documents():
-                yield b"data: " + document + b"\n\n"
-                if replica.draining.draining or not replica.keyring.allows(owner):
-                    return
-    except TimeoutError:
-        return
+    @route("GET", "/v1/fleet")
+    async def get(self) -> Response:
+        """Describe models, queues, workers and replicas."""
+        require_admin()
+        return json_response(await self._fleet.snapshot())
+
+    @route("GET", "/v1/fleet/events")
+    async def stream(self) -> Response:
+        """Stream the same document, twice a second."""
+        require_admin()
+        watcher = Watcher(self._fleet)
+        await current_exchange().enter(watcher)
+        return stream_response(self._events(watcher, key_owner()))
+
+    async def _events(self, watcher: Watcher, owner: str) -> AsyncIterator[bytes]:
+        """Yield the events until the replica drains, the owner's key ends, or a response may last no longer."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                async for document in watcher.documents():
+                    yield b"data: " + document + b"\n\n"
+                    if self._draining.draining or not self._keyring.allows(owner):
+                        return
+        except TimeoutError:
+            return

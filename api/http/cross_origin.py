@@ -46,3 +46,9 @@ class CrossOrigin:
     def allows(self, origin: str | None) -> bool:
         """Return whether pages of ``origin`` may use the API."""
         return bool(origin) and ("*" in self._origins or str(origin).lower() in self._origins)
+
+    def is_foreign(self, headers: Lookup) -> bool:
+        """Return whether a request with ``headers`` comes from a web page of another origin that is not allowed."""
+        origin = headers.get("origin")
+        own = origin is None or origin.partition("://")[2] == headers.get("host")
+        return not own and not self.allows(origin)

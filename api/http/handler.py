@@ -7,19 +7,14 @@ response is complete, when the client disconnects in any phase, and when the rou
 
 import asyncio
 import re
-import time
-from collections.abc import Collection
 from typing import Any, cast
 
-from quart import Request
+from quart import Quart, Request
 from quart.asgi import ASGIHTTPConnection
 
-from api.dialects import dialect_of
-from api.http import log as request_log
-from api.http import span as http_span
 from api.http.bodies import PacedBody
-from api.http.exchange import ExchangeRequest, HttpExchange, request_id_of
-from api.replica import replica_of
+from api.http.exchange import ExchangeRequest
+from api.http.exchanges import Exchanges
 from shared.runtime.tasks import cancel_all
 
 UPLOAD_PATH = "/v1/files"
@@ -40,6 +35,13 @@ def openai_path(path: str) -> tuple[str, str | None]:
     """
     found = _AZURE_OPENAI.fullmatch(path)
     return (f"/v1{found['rest']}", found["deployment"]) if found else (path, None)
+
+
+class ExchangeApplication(Quart):
+    """A Quart application with an :class:`HttpExchange` per request."""
+
+    request_class = ExchangeRequest
+    exchanges: Exchanges
 
 
 class ExchangeHandler(ASGIHTTPConnection):
@@ -75,28 +77,12 @@ class ExchangeHandler(ASGIHTTPConnection):
 
     async def handle_request(self, request: Request, send: Any) -> None:
         """Run the route and send its response; then release what the request holds."""
-        request_id = request_id_of(request)
-        dialect = dialect_of(
-            request.path,
-            request.args,
-            request.headers,
-            self._serving,
-            self._own_name,
-            request_id,
-            cast(ExchangeRequest, request).deployment,
-        )
-        started_at = time.monotonic()
-        span = http_span.begin(replica_of(self.app).tracing, request, started_at)
-        exchange = HttpExchange(request, dialect, request_id, started_at=started_at, span=span)
-        cast(ExchangeRequest, request).exchange = exchange
+        exchanges, sent = cast(ExchangeApplication, self.app).exchanges, cast(ExchangeRequest, request)
+        exchange = exchanges.begin(sent)
         try:
             await super().handle_request(request, send)
         finally:
-            try:
-                await exchange.close()
-            finally:
-                request_log.write(exchange)
-                http_span.end(exchange, request)
+            await exchanges.end(exchange, sent)
 
     def _create_request_from_scope(self, send: Any) -> Request:
         request = cast(ExchangeRequest, super()._create_request_from_scope(send))
@@ -106,8 +92,5 @@ class ExchangeHandler(ASGIHTTPConnection):
             request.body = PacedBody(None, None)  # Its route has limits of its own.
         return request
 
-    def _serving(self) -> Collection[str]:
-        return replica_of(self.app).directory.fleet.serving()
 
-    def _own_name(self, name: str) -> str:
-        return replica_of(self.app).directory.fleet.own_name(name)
+ExchangeApplication.asgi_http_class = ExchangeHandler

@@ -1,43 +1,64 @@
 """Routes for the models that workers serve."""
 
-from quart import Blueprint, Response, request
+from typing import cast
+
+from quart import Response, request
 
 from api.dialects.anthropic import Anthropic
 from api.dialects.anthropic import models as anthropic
+from api.dialects.azure import Azure
 from api.dialects.openai import models as openai
-from api.http.access import may_use, visible_models
 from api.http.exchange import current_exchange
 from api.http.json_response import json_response
-from api.replica import current_replica
+from api.http.routes import route
+from api.models.directory import Directory
+from api.models.lookup import ModelLookup
 from shared.protocol.errors import ProblemKind, refuse
-
-blueprint = Blueprint("models", __name__)
-
-
-@blueprint.get("/v1/models")
-@blueprint.get("/v3/models")
-async def list_models() -> Response:
-    """List models."""
-    await current_replica().models.refresh_if_empty()
-    models = list(visible_models().values())
-    if isinstance(current_exchange().dialect, Anthropic):
-        body = anthropic.render_models(models, request.args)
-    else:
-        body = openai.render_models(models)
-    return json_response(body)
+from shared.protocol.registry import ModelInfo
 
 
-@blueprint.get("/v1/models/<path:name>")
-@blueprint.get("/v3/models/<path:name>")
-async def get_model(name: str) -> Response:
-    """Describe a model."""
-    model = visible_models().get(name)
-    if model is None and may_use(name):
-        await current_replica().models.require(name)
-        model = visible_models().get(name)
-    if model is None:
-        message = f"The model `{name}` does not exist or you do not have access to it."
-        raise refuse(ProblemKind.MODEL_NOT_FOUND, message)
-    is_anthropic = isinstance(current_exchange().dialect, Anthropic)
-    body = anthropic.render_model(model) if is_anthropic else openai.render_model(model)
-    return json_response(body)
+class ModelsHandler:
+    """The served models that the client's key may use."""
+
+    def __init__(self, directory: Directory, models: ModelLookup) -> None:
+        self._directory = directory
+        self._models = models
+
+    @route("GET", "/v1/models", "/v3/models")
+    async def list(self) -> Response:
+        """List models."""
+        await self._models.refresh_if_empty()
+        models = [*self._visible().values()]
+        if isinstance(current_exchange().dialect, Anthropic):
+            body = anthropic.render_models(models, request.args)
+        else:
+            body = openai.render_models(models)
+        return json_response(body)
+
+    @route("GET", "/v1/models/<path:name>", "/v3/models/<path:name>")
+    async def get(self, name: str) -> Response:
+        """Describe a model."""
+        model = self._visible().get(name)
+        if model is None and self._may_use(name):
+            await self._models.require(name)
+            model = self._visible().get(name)
+        if model is None:
+            message = f"The model `{name}` does not exist or you do not have access to it."
+            raise refuse(ProblemKind.MODEL_NOT_FOUND, message)
+        is_anthropic = isinstance(current_exchange().dialect, Anthropic)
+        body = anthropic.render_model(model) if is_anthropic else openai.render_model(model)
+        return json_response(body)
+
+    @route("GET", "/info", "/models/info")
+    async def info(self) -> Response:
+        """Describe the model that serves requests, to a client of Azure's inference API."""
+        return json_response(cast(Azure, current_exchange().dialect).info())
+
+    def _visible(self) -> dict[str, ModelInfo]:
+        """Return the served models that the current request's key may use, by name."""
+        return {name: info for name, info in self._directory.fleet.listed().items() if self._may_use(name)}
+
+    def _may_use(self, name: str) -> bool:
+        """Return whether the current request's key allows the model ``name``, by this name or by the model's own."""
+        key = current_exchange().key
+        return key is None or key.may_use(name) or key.may_use(self._directory.fleet.own_name(name))

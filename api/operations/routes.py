@@ -1,15 +1,18 @@
 """Routes for operators: health probes, metrics and the OpenAPI document."""
 
 import msgspec
-from quart import Blueprint, Response, request
+from arq.connections import ArqRedis
+from quart import Response, request
 from redis.exceptions import RedisError
 
+from api.chat.draining import Draining
+from api.chat.relay import Relay
 from api.http.json_response import json_response
+from api.http.routes import route
+from api.models.directory import Directory
+from api.operations.metrics import Metrics
 from api.operations.openapi import document
-from api.replica import current_replica
 from shared.runtime.version import VERSION
-
-blueprint = Blueprint("operations", __name__)
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,66 +27,73 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     open_answers: int
 
 
-@blueprint.get("/live")
-async def live() -> Response:
-    """Liveness probe: succeeds while the process serves HTTP."""
-    return _json({"status": "ok"})
+class OperationsHandler:
+    """Probes, metrics and the OpenAPI document."""
 
+    def __init__(
+        self, redis: ArqRedis, directory: Directory, relay: Relay, draining: Draining, metrics: Metrics, *, replica: str
+    ) -> None:
+        """``replica`` is the id of this replica."""
+        self._redis = redis
+        self._directory = directory
+        self._relay = relay
+        self._draining = draining
+        self._metrics = metrics
+        self._replica = replica
 
-@blueprint.get("/ready")
-async def ready() -> Response:
-    """Readiness probe: the store responds, a worker serves, and the replica is not draining."""
-    reason = await _not_ready()
-    if reason:
-        return _json({"status": "unavailable", "reason": reason}, 503)
-    return _json({"status": "ok"})
+    @route("GET", "/live")
+    async def live(self) -> Response:
+        """Liveness probe: succeeds while the process serves HTTP."""
+        return _json({"status": "ok"})
 
+    @route("GET", "/ready")
+    async def ready(self) -> Response:
+        """Readiness probe: the store responds, a worker serves, and the replica is not draining."""
+        reason = await self._not_ready()
+        if reason:
+            return _json({"status": "unavailable", "reason": reason}, 503)
+        return _json({"status": "ok"})
 
-@blueprint.get("/health")
-async def health() -> Response:
-    """Readiness with details: store, models, workers and open streams."""
-    replica = current_replica()
-    reason = await _not_ready()
-    state = Health(
-        status=f"unavailable: {reason}" if reason else "ok",
-        version=VERSION,
-        replica=replica.id,
-        store="up" if replica.directory.reachable else "down",
-        models=list(replica.directory.fleet.serving()),
-        workers=len(replica.directory.fleet.workers),
-        open_answers=len(replica.relay.streams()),
-    )
-    return _json(state, 503 if reason else 200)
+    @route("GET", "/health")
+    async def health(self) -> Response:
+        """Readiness with details: store, models, workers and open streams."""
+        reason = await self._not_ready()
+        state = Health(
+            status=f"unavailable: {reason}" if reason else "ok",
+            version=VERSION,
+            replica=self._replica,
+            store="up" if self._directory.reachable else "down",
+            models=list(self._directory.fleet.serving()),
+            workers=len(self._directory.fleet.workers),
+            open_answers=len(self._relay.streams()),
+        )
+        return _json(state, 503 if reason else 200)
 
+    @route("GET", "/metrics")
+    async def metrics(self) -> Response:
+        """Metrics in Prometheus' text format, or in OpenMetrics format for clients that accept it."""
+        page, content_type = self._metrics.page(request.headers.get("accept", ""))
+        return Response(page, content_type=content_type)
 
-@blueprint.get("/metrics")
-async def metrics() -> Response:
-    """Metrics in Prometheus' text format, or in OpenMetrics format for clients that accept it."""
-    page, content_type = current_replica().metrics.page(request.headers.get("accept", ""))
-    return Response(page, content_type=content_type)
+    @route("GET", "/openapi.json")
+    async def openapi(self) -> Response:
+        """The OpenAPI document."""
+        return json_response(document())
 
-
-@blueprint.get("/openapi.json")
-async def openapi() -> Response:
-    """The OpenAPI document."""
-    return json_response(document())
-
-
-async def _not_ready() -> str:
-    replica = current_replica()
-    if replica.draining.draining:
-        return "shutting down"
-    try:
-        await replica.redis.ping()
-    except (RedisError, OSError):
-        return "the store can't be reached"
-    if not replica.relay.listening:
-        return "not subscribed to the workers' frames yet"
-    if not any(worker.status == "serving" for worker in replica.directory.fleet.workers):
-        await replica.directory.refresh()
-    if not any(worker.status == "serving" for worker in replica.directory.fleet.workers):
-        return "no worker serves"
-    return ""
+    async def _not_ready(self) -> str:
+        if self._draining.draining:
+            return "shutting down"
+        try:
+            await self._redis.ping()
+        except (RedisError, OSError):
+            return "the store can't be reached"
+        if not self._relay.listening:
+            return "not subscribed to the workers' frames yet"
+        if not any(worker.status == "serving" for worker in self._directory.fleet.workers):
+            await self._directory.refresh()
+        if not any(worker.status == "serving" for worker in self._directory.fleet.workers):
+            return "no worker serves"
+        return ""
 
 
 def _json(value: object, status: int = 200) -> Response:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from api.base import metrics as catalogue
 from api.models.directory import Directory
-from api.operations.metrics import catalogue
 
 _WORKER_GAUGES = {
     "slots": catalogue.SLOTS,

@@ -3,17 +3,13 @@
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from api.base.histogram import RecentTimes
+from api.chat.metrics import RequestMetrics
 from api.chat.queues import JobQueues
 from api.chat.relay import Relay
-from api.chat.stream import ResponseStream
-from api.chat.usage_recorder import UsageRecorder
 from api.media.loader import MediaLoader
 from api.models.directory import Directory
-from api.operations.metrics.batches import BatchMetrics
 from api.operations.metrics.fleet import FleetCollector, VllmCollector
-from api.operations.metrics.replica import ReplicaCollector, RequestMetrics
-from shared.protocol.errors import ProblemKind
+from api.operations.metrics.replica import ReplicaCollector
 
 
 class Metrics:
@@ -21,31 +17,26 @@ class Metrics:
 
     def __init__(
         self,
+        registry: CollectorRegistry,
+        requests: RequestMetrics,
         directory: Directory,
         relay: Relay,
         queues: JobQueues,
         loader: MediaLoader,
-        first_token_times: RecentTimes,
         *,
         vllm_names: bool = False,
     ) -> None:
-        """``vllm_names`` adds the metrics that endpoint pickers of Kubernetes' Gateway API read from vLLM."""
+        """``registry`` has the metrics that other parts count themselves, such as those of ``requests``.
+
+        ``vllm_names`` adds the metrics that endpoint pickers of Kubernetes' Gateway API read from vLLM.
+        """
         self._directory = directory
-        self._registry = CollectorRegistry()
-        self._registry.register(FleetCollector(directory))
+        self._requests = requests
+        self._registry = registry
+        registry.register(FleetCollector(directory))
         if vllm_names:
-            self._registry.register(VllmCollector(directory))
-        self._registry.register(ReplicaCollector(directory, relay, queues, loader))
-        self._requests = RequestMetrics(self._registry, first_token_times)
-        self.batches = BatchMetrics(self._registry)
-
-    def record(self, stream: ResponseStream, usage: UsageRecorder, *, timed: bool = True) -> None:
-        """Count a request that has ended. Its times count only if it is ``timed``, as lines of batches are not."""
-        self._requests.record(stream, usage, timed=timed)
-
-    def refused(self, kind: ProblemKind) -> None:
-        """Count an error response."""
-        self._requests.refused(kind)
+            registry.register(VllmCollector(directory))
+        registry.register(ReplicaCollector(directory, relay, queues, loader))
 
     def page(self, accept: str = "") -> tuple[bytes, str]:
         """Return the metrics and their content type: OpenMetrics if the header ``accept`` asks for it, else

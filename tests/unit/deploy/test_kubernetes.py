@@ -18,7 +18,7 @@ import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from api.operations.metrics.catalogue import CATALOGUE
+from api.base.metrics import CATALOGUE
 from api.operations.openapi import document
 from cli.main import main
 from shared.runtime.settings import SECRETS, ApiSettings, Settings, WorkerSettings

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from api.operations.metrics.catalogue import CATALOGUE
-from api.operations.metrics.replica import FAILURES
+from api.base.metrics import CATALOGUE
+from api.chat.metrics import FAILURES
 from shared.protocol.errors import ProblemKind
 from tests.support.eventually import PATIENCE
 from tests.support.paths import ROOT

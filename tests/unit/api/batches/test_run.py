@@ -22,11 +22,10 @@ from api.batches.request import serve_line
 from api.batches.results import Result, assemble, encode, failure_of, response_of
 from api.batches.run import BatchRun
 from api.batches.store import BatchClaim, BatchStore, Superseded, TooManyBatches
-from api.build import build
+from api.build import Parts, build
 from api.chat.exchange import ChatExchange
 from api.files import DirectoryStorage, FileRecord
 from api.files.record import new_file_id
-from api.replica import Replica
 from shared.protocol.request import ChatRequest
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
@@ -41,13 +40,13 @@ LINES = [
 
 
 @pytest.fixture
-async def replica(redis: ArqRedis, tmp_path: Path) -> Replica:
+async def replica(redis: ArqRedis, tmp_path: Path) -> Parts:
     return build(redis, ApiSettings(files_dir=str(tmp_path), max_batches=2), "r")
 
 
 @pytest.fixture
-def store(replica: Replica) -> BatchStore:
-    return replica.batches
+def store(replica: Parts) -> BatchStore:
+    return replica.batches.store
 
 
 def new_batch(input_file: str = "file-1", *, expires: float = 60.0) -> Batch:
@@ -63,22 +62,22 @@ def new_batch(input_file: str = "file-1", *, expires: float = 60.0) -> Batch:
     )
 
 
-async def put_file(replica: Replica, content: bytes) -> str:
-    writer = (await replica.files.storage()).create()
+async def put_file(replica: Parts, content: bytes) -> str:
+    writer = (await replica.batches.files.storage()).create()
     writer.write(content)
     now = int(time.time())
     record = FileRecord(
         id=new_file_id(), owner="", filename="a", size=len(content), purpose="batch", created=now, expires=now + 60
     )
     writer.commit(record.id)
-    await replica.files.add(record)
+    await replica.batches.files.add(record)
     return record.id
 
 
-async def content_of(replica: Replica, file_id: str | None) -> list[dict[str, object]]:
-    record = await replica.files.get("", file_id or "")
+async def content_of(replica: Parts, file_id: str | None) -> list[dict[str, object]]:
+    record = await replica.batches.files.get("", file_id or "")
     assert record is not None
-    with await replica.files.open(record) as file:
+    with await replica.batches.files.open(record) as file:
         return [json.loads(line) for line in file]
 
 
@@ -91,12 +90,12 @@ async def expire_lease(redis: ArqRedis, batch: Batch) -> None:
     await redis.zadd(keys.UNFINISHED_BATCHES, {batch.id: 1})
 
 
-async def test_a_batch_expires(replica: Replica) -> None:
+async def test_a_batch_expires(replica: Parts) -> None:
     file = await put_file(replica, b"\n".join(json.dumps(line).encode() for line in LINES))
     batch = new_batch(file, expires=-1)
-    await replica.batches.create(batch)
-    await BatchRun(replica, await claimed(replica.batches)).run()
-    ended = await replica.batches.get("", batch.id)
+    await replica.batches.store.create(batch)
+    await BatchRun(replica.batches, await claimed(replica.batches.store)).run()
+    ended = await replica.batches.store.get("", batch.id)
     assert ended is not None
     assert (ended.status, ended.counts.failed, ended.output_file) == ("expired", 5, None)
     assert json.loads(render_batch(ended))["expired_at"] >= batch.created
@@ -106,20 +105,20 @@ async def test_a_batch_expires(replica: Replica) -> None:
         '{"code": "batch_expired", '
         '"message": "This request could not be executed before the completion window expired."}'
     }
-    assert await replica.batches.unfinished() == 0
+    assert await replica.batches.store.unfinished() == 0
 
 
-async def test_a_key_that_is_gone_serves_no_more_lines(replica: Replica, redis: ArqRedis) -> None:
+async def test_a_key_that_is_gone_serves_no_more_lines(replica: Parts, redis: ArqRedis) -> None:
     file = await put_file(replica, json.dumps(LINES[0]).encode())
-    record = await replica.files.get("", file)
+    record = await replica.batches.files.get("", file)
     assert record is not None
-    await replica.files.add(msgspec.structs.replace(record, owner="gone"))
+    await replica.batches.files.add(msgspec.structs.replace(record, owner="gone"))
     batch = msgspec.structs.replace(new_batch(file), owner="gone")
-    await replica.batches.create(batch)
-    running = asyncio.create_task(BatchRun(replica, await claimed(replica.batches)).run())
+    await replica.batches.store.create(batch)
+    running = asyncio.create_task(BatchRun(replica.batches, await claimed(replica.batches.store)).run())
 
     async def in_progress() -> bool:
-        found = await replica.batches.get("gone", batch.id)
+        found = await replica.batches.store.get("gone", batch.id)
         return found is not None and found.status == "in_progress"
 
     await eventually(in_progress, "the batch to be validated")
@@ -128,32 +127,32 @@ async def test_a_key_that_is_gone_serves_no_more_lines(replica: Replica, redis: 
         assert not running.done(), "before the keys have been read, no line fails"
     await replica.keyring.refresh()
     await running
-    ended = await replica.batches.get("gone", batch.id)
+    ended = await replica.batches.store.get("gone", batch.id)
     assert ended is not None
     assert ended.status == "completed"
-    errors = await replica.files.get("gone", ended.error_file or "")
+    errors = await replica.batches.files.get("gone", ended.error_file or "")
     assert errors is not None
-    with await replica.files.open(errors) as content:
+    with await replica.batches.files.open(errors) as content:
         (line,) = map(json.loads, content)
     assert (line["custom_id"], line["response"]["status_code"]) == ("c0", 401)
 
 
-async def test_the_wall_clock_does_not_expire_a_batch(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_wall_clock_does_not_expire_a_batch(replica: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     file = await put_file(replica, json.dumps(LINES[0]).encode())
     batch = new_batch(file)
-    await replica.batches.create(batch)
-    claim = await claimed(replica.batches)
+    await replica.batches.store.create(batch)
+    claim = await claimed(replica.batches.store)
     ahead = time.time() + 2 * 86_400
     monkeypatch.setattr("api.batches.run.time", SimpleNamespace(time=lambda: ahead, monotonic=time.monotonic))
-    await BatchRun(replica, claim).run()
-    ended = await replica.batches.get("", batch.id)
+    await BatchRun(replica.batches, claim).run()
+    ended = await replica.batches.store.get("", batch.id)
     assert ended is not None
     assert ended.status == "completed"
 
 
 @pytest.mark.parametrize("expires", [-1.0, 3600.0])
 async def test_a_batch_that_cannot_be_processed_fails_when_it_expires(
-    replica: Replica, monkeypatch: pytest.MonkeyPatch, expires: float
+    replica: Parts, monkeypatch: pytest.MonkeyPatch, expires: float
 ) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("an error in the program")
@@ -161,27 +160,27 @@ async def test_a_batch_that_cannot_be_processed_fails_when_it_expires(
     monkeypatch.setattr("api.batches.run.validate_file", broken)
     monkeypatch.setattr("api.batches.run._BACKOFF", 0)
     batch = new_batch(await put_file(replica, b"{}"), expires=expires)
-    await replica.batches.create(batch)
+    await replica.batches.store.create(batch)
     with pytest.raises(RuntimeError):
-        await BatchRun(replica, await claimed(replica.batches)).run()
-    found = await replica.batches.get("", batch.id)
+        await BatchRun(replica.batches, await claimed(replica.batches.store)).run()
+    found = await replica.batches.store.get("", batch.id)
     assert found is not None
     assert (found.status, [error.code for error in found.errors]) == (
         ("failed", ["server_error"]) if expires < 0 else ("validating", [])
     )
-    assert await replica.batches.unfinished() == (0 if expires < 0 else 1)
+    assert await replica.batches.store.unfinished() == (0 if expires < 0 else 1)
 
 
 async def test_a_batch_that_keeps_failing_ends_with_the_results_that_it_has(
-    replica: Replica, redis: ArqRedis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    replica: Parts, redis: ArqRedis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     batch = new_batch(await put_file(replica, b"\n".join(json.dumps(line).encode() for line in LINES)))
 
     async def counted() -> bool:
-        found = await replica.batches.get("", batch.id)
+        found = await replica.batches.store.get("", batch.id)
         return found is not None and found.counts.failed == 4
 
-    async def serve(replica: Replica, batch: Batch, index: int, read: object, yielding: asyncio.Event) -> Result:
+    async def serve(replica: Parts, batch: Batch, index: int, read: object, yielding: asyncio.Event) -> Result:
         if index == 4:
             await eventually(counted, "the other lines to be committed")
             raise RuntimeError("an error in the program")
@@ -189,15 +188,15 @@ async def test_a_batch_that_keeps_failing_ends_with_the_results_that_it_has(
 
     monkeypatch.setattr("api.batches.run.serve_line", serve)
     monkeypatch.setattr("api.batches.run._BACKOFF", 0)
-    await replica.batches.create(batch)
-    feeder, tries = BatchFeeder(replica), 0
-    while await replica.batches.unfinished():
+    await replica.batches.store.create(batch)
+    feeder, tries = BatchFeeder(replica.batches), 0
+    while await replica.batches.store.unfinished():
         tries += 1
         assert tries < 20
-        claim = await claimed(replica.batches)
-        await feeder._feed(BatchRun(replica, claim), claim)
-        await expire_lease(redis, batch) if await replica.batches.unfinished() else None
-    ended = await replica.batches.get("", batch.id)
+        claim = await claimed(replica.batches.store)
+        await feeder._feed(BatchRun(replica.batches, claim), claim)
+        await expire_lease(redis, batch) if await replica.batches.store.unfinished() else None
+    ended = await replica.batches.store.get("", batch.id)
     assert ended is not None
     assert ended.status == "failed"
     lines = await content_of(replica, ended.error_file)
@@ -208,12 +207,12 @@ async def test_a_batch_that_keeps_failing_ends_with_the_results_that_it_has(
 
 
 async def test_lines_are_submitted_in_bursts_until_the_window_is_full(
-    replica: Replica, monkeypatch: pytest.MonkeyPatch
+    replica: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bursts: list[int] = []
     wait = asyncio.wait
 
-    async def serve(replica: Replica, batch: Batch, index: int, read: object, yielding: asyncio.Event) -> Result:
+    async def serve(replica: Parts, batch: Batch, index: int, read: object, yielding: asyncio.Event) -> Result:
         await eventually(lambda: 40 in bursts, "the window to be full")
         return failure_of(index, "c", "error", "message")
 
@@ -225,18 +224,18 @@ async def test_lines_are_submitted_in_bursts_until_the_window_is_full(
     monkeypatch.setattr(BatchRun, "_window", lambda _: 40)
     lines = [LINES[0] | {"custom_id": f"c{number}"} for number in range(40)]
     batch = new_batch(await put_file(replica, b"\n".join(json.dumps(line).encode() for line in lines)))
-    await replica.batches.create(batch)
-    run = BatchRun(replica, await claimed(replica.batches))
+    await replica.batches.store.create(batch)
+    run = BatchRun(replica.batches, await claimed(replica.batches.store))
     monkeypatch.setattr("api.batches.run.asyncio.wait", watched)
     await run.run()
     assert [size for size in bursts if size > 1][:3] == [16, 32, 40]
-    ended = await replica.batches.get("", batch.id)
+    ended = await replica.batches.store.get("", batch.id)
     assert ended is not None
     assert (ended.status, ended.counts.failed) == ("completed", 40)
 
 
 async def test_a_batch_that_cannot_be_validated_is_tried_a_few_times(
-    replica: Replica, redis: ArqRedis, monkeypatch: pytest.MonkeyPatch
+    replica: Parts, redis: ArqRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("an error in the program")
@@ -244,21 +243,21 @@ async def test_a_batch_that_cannot_be_validated_is_tried_a_few_times(
     monkeypatch.setattr("api.batches.run.validate_file", broken)
     monkeypatch.setattr("api.batches.run._MAX_FAILURES", 3)
     batch = new_batch(await put_file(replica, b"{}"))
-    await replica.batches.create(batch)
+    await replica.batches.store.create(batch)
     for attempt in range(1, 4):
         with pytest.raises(RuntimeError):
-            await BatchRun(replica, await claimed(replica.batches)).run()
-        found = await replica.batches.get("", batch.id)
+            await BatchRun(replica.batches, await claimed(replica.batches.store)).run()
+        found = await replica.batches.store.get("", batch.id)
         assert found is not None
         assert found.status == ("validating" if attempt < 3 else "failed")
         await redis.zadd(keys.UNFINISHED_BATCHES, {batch.id: 1}, xx=True)
     assert found is not None
     assert [error.code for error in found.errors] == ["server_error"]
-    assert await replica.batches.claim(1) == []
+    assert await replica.batches.store.claim(1) == []
 
 
 async def test_a_batch_is_kept_while_its_results_cannot_be_written(
-    replica: Replica, redis: ArqRedis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    replica: Parts, redis: ArqRedis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     failures = renewals = 0
     write_at = DirectoryStorage.write_at
@@ -270,7 +269,7 @@ async def test_a_batch_is_kept_while_its_results_cannot_be_written(
             raise OSError(errno.ENOSPC, "No space left on device")
         write_at(storage, name, offset, data)
 
-    async def serve(replica: Replica, batch: Batch, index: int, read: object, yielding: asyncio.Event) -> Result:
+    async def serve(replica: Parts, batch: Batch, index: int, read: object, yielding: asyncio.Event) -> Result:
         return failure_of(index, "c", "error", "message")
 
     async def renew(store: BatchStore, claim: BatchClaim) -> BatchClaim:
@@ -284,9 +283,9 @@ async def test_a_batch_is_kept_while_its_results_cannot_be_written(
     monkeypatch.setattr("api.batches.run.LEASE", 0.03)
     monkeypatch.setattr("api.batches.run._RETRY", 0.03)
     batch = new_batch(await put_file(replica, json.dumps(LINES[0]).encode()))
-    await replica.batches.create(batch)
-    await BatchRun(replica, await claimed(replica.batches)).run()
-    ended = await replica.batches.get("", batch.id)
+    await replica.batches.store.create(batch)
+    await BatchRun(replica.batches, await claimed(replica.batches.store)).run()
+    ended = await replica.batches.store.get("", batch.id)
     assert ended is not None
     assert ended.status == "completed"
     assert renewals > 0
@@ -296,11 +295,11 @@ async def test_a_batch_is_kept_while_its_results_cannot_be_written(
 
 
 async def test_batches_that_make_no_progress_do_not_keep_others_waiting(
-    replica: Replica, redis: ArqRedis, monkeypatch: pytest.MonkeyPatch
+    replica: Parts, redis: ArqRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as those of a model whose workers are down."""
 
-    async def serve(replica: Replica, batch: Batch, index: int, read: object, yielding: asyncio.Event) -> Result | None:
+    async def serve(replica: Parts, batch: Batch, index: int, read: object, yielding: asyncio.Event) -> Result | None:
         if batch.owner != "stuck":
             return failure_of(index, "c", "error", "message")
         await yielding.wait()
@@ -309,42 +308,42 @@ async def test_batches_that_make_no_progress_do_not_keep_others_waiting(
     monkeypatch.setattr("api.batches.run.serve_line", serve)
     many = build(redis, replica.settings.model_copy(update={"max_batches": 100}), "r")
     file = await put_file(replica, json.dumps(LINES[0]).encode())
-    record = await replica.files.get("", file)
+    record = await replica.batches.files.get("", file)
     assert record is not None
-    await replica.files.add(msgspec.structs.replace(record, owner="stuck"))
-    feeding = asyncio.create_task(BatchFeeder(many, time_slice=0).run())
+    await replica.batches.files.add(msgspec.structs.replace(record, owner="stuck"))
+    feeding = asyncio.create_task(BatchFeeder(many.batches, time_slice=0).run())
     for _ in range(6):
-        await many.batches.create(msgspec.structs.replace(new_batch(file), owner="stuck"))
+        await many.batches.store.create(msgspec.structs.replace(new_batch(file), owner="stuck"))
     other = new_batch(await put_file(replica, json.dumps(LINES[0]).encode()))
-    await many.batches.create(other)
+    await many.batches.store.create(other)
 
     async def ended() -> bool:
-        found = await many.batches.get("", other.id)
+        found = await many.batches.store.get("", other.id)
         return found is not None and found.status not in UNFINISHED
 
     await eventually(ended, "the other batch to end")
     await cancel_all([feeding])
-    assert await many.batches.unfinished() == 6
+    assert await many.batches.store.unfinished() == 6
 
 
-async def test_a_feeder_that_is_stopped_releases_its_batch(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_feeder_that_is_stopped_releases_its_batch(replica: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     submitted = asyncio.Event()
 
-    async def serve(replica: Replica, batch: Batch, index: int, read: object, yielding: asyncio.Event) -> None:
+    async def serve(replica: Parts, batch: Batch, index: int, read: object, yielding: asyncio.Event) -> None:
         submitted.set()
         await asyncio.Event().wait()
 
     monkeypatch.setattr("api.batches.run.serve_line", serve)
-    await replica.batches.create(new_batch(await put_file(replica, json.dumps(LINES[0]).encode())))
-    running = asyncio.create_task(BatchRun(replica, await claimed(replica.batches)).run())
+    await replica.batches.store.create(new_batch(await put_file(replica, json.dumps(LINES[0]).encode())))
+    running = asyncio.create_task(BatchRun(replica.batches, await claimed(replica.batches.store)).run())
     async with asyncio.timeout(PATIENCE):
         await submitted.wait()
     running.cancel()
     await asyncio.wait([running])
-    assert await replica.batches.unfinished() == await replica.batches.waiting() == 1
+    assert await replica.batches.store.unfinished() == await replica.batches.store.waiting() == 1
 
 
-async def test_a_line_that_waits_keeps_no_copy_of_its_body(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_line_that_waits_keeps_no_copy_of_its_body(replica: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     data = json.dumps(LINES[0]).encode()
     references, found = sys.getrefcount(data), list[int]()
 
@@ -355,11 +354,11 @@ async def test_a_line_that_waits_keeps_no_copy_of_its_body(replica: Replica, mon
         found.append(sys.getrefcount(data))
 
     monkeypatch.setattr("api.batches.request._serve", serve)
-    await serve_line(replica, new_batch(), 0, read, asyncio.Event())
+    await serve_line(replica.batches, new_batch(), 0, read, asyncio.Event())
     assert found == [references]
 
 
-async def test_a_line_that_waits_keeps_no_copy_of_its_images(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_line_that_waits_keeps_no_copy_of_its_images(replica: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     """The exchange replaces its request by one without them when it has queued them."""
     requests, references, found = list[ChatRequest](), list[int](), list[int]()
 
@@ -374,7 +373,7 @@ async def test_a_line_that_waits_keeps_no_copy_of_its_images(replica: Replica, m
         found.append(sys.getrefcount(requests[0]))
 
     monkeypatch.setattr("api.batches.request._serve", serve)
-    await serve_line(replica, new_batch(), 0, read, asyncio.Event())
+    await serve_line(replica.batches, new_batch(), 0, read, asyncio.Event())
     assert (references, found) == ([3], [2])
 
 

@@ -8,8 +8,7 @@ from fakeredis import FakeAsyncRedis, FakeServer
 
 from api.chat.admission import Admission, LimitReached, Ticket
 from api.chat.usage_recorder import UsageRecorder
-from api.keys import ApiKey, Keyring
-from api.keys.store import new_key, put_key
+from api.keys import ApiKey
 from api.limits import Limiter
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.events import Started
@@ -32,9 +31,8 @@ async def redis(server: FakeServer) -> AsyncIterator[FakeAsyncRedis]:
 
 @pytest.fixture
 def admission(redis: FakeAsyncRedis) -> Admission:
-    keyring = Keyring(redis, plain="", file="", required=False)
     limiter = Limiter(redis, replica="api-1", lease=60, longest=600)
-    return Admission(keyring, limiter, ApiSettings(queue_timeout=60))
+    return Admission(limiter, ApiSettings(queue_timeout=60))
 
 
 def key(**fields: Any) -> ApiKey:
@@ -58,7 +56,6 @@ async def refused(admission: Admission, of: ApiKey | None, request: ChatRequest,
 
 
 async def test_an_open_service_counts_nothing(admission: Admission, redis: FakeAsyncRedis) -> None:
-    assert await admission.identify({"authorization": "Bearer anything"}) is None
     assert await admission.admit(None, chat(), {}) == Ticket(chat())
     assert await redis.keys("*") == []
 
@@ -73,9 +70,8 @@ async def test_a_key_without_limits_costs_no_call(admission: Admission, server: 
     ("of", "expected"), [(None, 50), (key(), 50), (key(default_max_tokens=7), 7), (key(default_max_tokens=900), 900)]
 )
 async def test_outputs_have_a_default_maximum(redis: FakeAsyncRedis, of: ApiKey | None, expected: int) -> None:
-    keyring = Keyring(redis, plain="", file="", required=False)
     limiter = Limiter(redis, replica="api-1", lease=60, longest=600)
-    limiting = Admission(keyring, limiter, ApiSettings(default_max_tokens=50))
+    limiting = Admission(limiter, ApiSettings(default_max_tokens=50))
     limited = (await limiting.admit(of, chat(max_tokens=None), {})).request
     assert (limited.sampling.max_tokens, limited.cut_at_context) == (expected, True)
     assert (await limiting.admit(of, chat(max_tokens=1000), {})).request == chat(max_tokens=1000)
@@ -87,24 +83,6 @@ async def test_outputs_have_a_default_maximum(redis: FakeAsyncRedis, of: ApiKey 
 async def test_a_default_maximum_makes_no_request_too_large(admission: Admission) -> None:
     limited = key(tokens_per_minute=1000, default_max_tokens=5000)
     assert (await admission.admit(limited, chat(max_tokens=None), {})).request.sampling.max_tokens == 5000
-
-
-async def test_an_unknown_key_is_shown_masked_only(admission: Admission, redis: FakeAsyncRedis) -> None:
-    made, secret = new_key(key())
-    await put_key(redis, made)
-    for header in ("api-key", "x-api-key"):
-        assert await admission.identify({header: secret}) == made
-    with pytest.raises(RequestRefused) as refusal:
-        await admission.identify({"authorization": f"Bearer {secret}x"})
-    assert refusal.value.problem.kind is ProblemKind.UNAUTHORIZED
-    assert secret[6:-2] not in refusal.value.problem.message
-
-
-async def test_before_the_keys_are_known_nobody_is_let_in(admission: Admission, server: FakeServer) -> None:
-    server.connected = False
-    with pytest.raises(RequestRefused) as refusal:
-        await admission.identify({})
-    assert refusal.value.problem.kind is ProblemKind.STORE_UNAVAILABLE
 
 
 async def test_limits_can_not_be_passed_while_the_store_is_away(admission: Admission, server: FakeServer) -> None:

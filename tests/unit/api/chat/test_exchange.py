@@ -10,14 +10,13 @@ import pytest
 from arq.connections import ArqRedis
 from redis.exceptions import ConnectionError
 
-from api.build import build
+from api.build import Parts, build
 from api.chat.charges import TenantCharges
 from api.chat.exchange import ChatExchange
+from api.chat.metrics import RequestMetrics
 from api.keys import ApiKey
 from api.keys.store import put_key
 from api.limits import Limiter
-from api.operations.metrics import Metrics
-from api.replica import Replica
 from api.responses.background import start
 from api.stored.store import ResponseStore
 from shared.protocol.errors import ProblemKind, RequestRefused, modality_refused
@@ -38,7 +37,7 @@ PHASES = [(Limiter, "reserve"), (ResponseStore, "_run"), (JobQueue, "enqueue")]
 
 
 @pytest.fixture
-async def replica(redis: ArqRedis) -> AsyncIterator[Replica]:
+async def replica(redis: ArqRedis) -> AsyncIterator[Parts]:
     await announce_worker(redis, msgspec.structs.replace(WORKER, modalities=(TEXT, IMAGE)), lease=60)
     await put_key(redis, KEY)
     replica = build(redis, ApiSettings(max_queue=2, max_media_bytes=1000), "r")
@@ -48,7 +47,7 @@ async def replica(redis: ArqRedis) -> AsyncIterator[Replica]:
     await finish(replica)
 
 
-def exchange_of(replica: Replica, *, store: bool = True, n: int = 1) -> ChatExchange:
+def exchange_of(replica: Parts, *, store: bool = True, n: int = 1) -> ChatExchange:
     messages = (
         Message(
             role="user",
@@ -60,12 +59,12 @@ def exchange_of(replica: Replica, *, store: bool = True, n: int = 1) -> ChatExch
     return ChatExchange(replica.chat, request, key=KEY, headers={}, messages=b"[]", started_at=time.monotonic())
 
 
-async def finish(replica: Replica) -> None:
+async def finish(replica: Parts) -> None:
     await replica.job_tasks.finish(PATIENCE)
     await replica.admission.aclose()
 
 
-async def assert_nothing_held(replica: Replica) -> None:
+async def assert_nothing_held(replica: Parts) -> None:
     await finish(replica)
     redis = replica.redis
     assert replica.relay.streams() == set()
@@ -75,14 +74,14 @@ async def assert_nothing_held(replica: Replica) -> None:
     assert await redis.keys(keys.request("*")) == []
 
 
-async def test_an_accepted_request_holds_its_place_until_it_ends(replica: Replica) -> None:
+async def test_an_accepted_request_holds_its_place_until_it_ends(replica: Parts) -> None:
     async with exchange_of(replica) as exchange:
         assert replica.relay.streams() == {exchange.stream}
         assert await replica.redis.zcard(keys.admitted(KEY.id)) == 1
         assert await replica.redis.zcard(keys.queue(WORKER.model)) == 1
         assert len(await replica.redis.keys(keys.request("*"))) == 1
-        assert await replica.stored.running(KEY.id) == [exchange.record.id]
-        found = await replica.stored.get(KEY.id, exchange.record.id)
+        assert await replica.chat.stored.running(KEY.id) == [exchange.record.id]
+        found = await replica.chat.stored.get(KEY.id, exchange.record.id)
         assert found is not None
         assert (found.input, found.jobs, found.request) == (
             b"[]",
@@ -94,7 +93,7 @@ async def test_an_accepted_request_holds_its_place_until_it_ends(replica: Replic
     assert b'vinoqueue_requests_total{model="tiny",outcome="aborted"} 1.0' in replica.metrics.page()[0]
 
 
-async def test_a_request_beyond_the_limits_leaves_those_of_others(replica: Replica) -> None:
+async def test_a_request_beyond_the_limits_leaves_those_of_others(replica: Parts) -> None:
     async with exchange_of(replica):
         refused = exchange_of(replica)
         with pytest.raises(RequestRefused) as refusal:
@@ -106,7 +105,7 @@ async def test_a_request_beyond_the_limits_leaves_those_of_others(replica: Repli
     await assert_nothing_held(replica)
 
 
-async def test_a_request_that_the_queue_refuses_is_settled(replica: Replica) -> None:
+async def test_a_request_that_the_queue_refuses_is_settled(replica: Parts) -> None:
     refused = exchange_of(replica, n=3)
     with pytest.raises(RequestRefused) as refusal:
         await refused.__aenter__()
@@ -116,7 +115,7 @@ async def test_a_request_that_the_queue_refuses_is_settled(replica: Replica) -> 
     await assert_nothing_held(replica)
 
 
-async def test_images_that_never_fit_are_refused_for_good(redis: ArqRedis, replica: Replica) -> None:
+async def test_images_that_never_fit_are_refused_for_good(redis: ArqRedis, replica: Parts) -> None:
     small = build(redis, ApiSettings(max_media_bytes=2), "small")
     await small.directory.refresh()
     await small.keyring.refresh()
@@ -128,7 +127,7 @@ async def test_images_that_never_fit_are_refused_for_good(redis: ArqRedis, repli
     await assert_nothing_held(small)
 
 
-async def test_images_that_do_not_fit_now_are_refused_with_a_time(replica: Replica) -> None:
+async def test_images_that_do_not_fit_now_are_refused_with_a_time(replica: Parts) -> None:
     request = ChatRequest(model=WORKER.model, messages=(Message(role="user", images=(Image(digest="x"),)),))
     queue = JobQueue(replica.redis, WORKER.model)
     waiting = Job(id="other:0", reply_to="r", request=request, tenant="key-2")
@@ -141,7 +140,7 @@ async def test_images_that_do_not_fit_now_are_refused_with_a_time(replica: Repli
 
 
 async def test_requests_that_fill_the_share_of_their_key_are_refused_with_a_time(
-    redis: ArqRedis, replica: Replica
+    redis: ArqRedis, replica: Parts
 ) -> None:
     small = build(redis, ApiSettings(max_queue_bytes=10_000), "small")
     await small.directory.refresh()
@@ -176,7 +175,7 @@ async def test_a_model_that_reads_no_images_gets_none(redis: ArqRedis, modalitie
 
 @pytest.mark.parametrize(("part", "method"), PHASES[1:])
 async def test_an_outage_in_a_later_phase_releases_the_earlier_ones(
-    replica: Replica, monkeypatch: pytest.MonkeyPatch, part: type, method: str
+    replica: Parts, monkeypatch: pytest.MonkeyPatch, part: type, method: str
 ) -> None:
     original = getattr(part, method)
     lost: list[str] = []
@@ -198,7 +197,7 @@ async def test_an_outage_in_a_later_phase_releases_the_earlier_ones(
 @pytest.mark.parametrize("ran", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(("part", "method"), PHASES)
 async def test_a_client_that_leaves_in_any_phase_leaves_nothing(
-    replica: Replica, monkeypatch: pytest.MonkeyPatch, part: type, method: str, ran: bool
+    replica: Parts, monkeypatch: pytest.MonkeyPatch, part: type, method: str, ran: bool
 ) -> None:
     original = getattr(part, method)
     waiting = asyncio.Event()
@@ -220,9 +219,9 @@ async def test_a_client_that_leaves_in_any_phase_leaves_nothing(
     await assert_nothing_held(replica)
 
 
-@pytest.mark.parametrize(("part", "method"), [(Metrics, "record"), (TenantCharges, "charge")])
+@pytest.mark.parametrize(("part", "method"), [(RequestMetrics, "record"), (TenantCharges, "charge")])
 async def test_everything_is_released_although_a_step_fails(
-    replica: Replica, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, part: type, method: str
+    replica: Parts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, part: type, method: str
 ) -> None:
     def fail(*arguments: Any) -> None:
         raise ValueError("broken")
@@ -233,16 +232,16 @@ async def test_everything_is_released_although_a_step_fails(
     assert "was not released completely" in caplog.text
 
 
-async def test_a_client_that_leaves_cancels_a_request_that_was_to_be_stored(replica: Replica) -> None:
+async def test_a_client_that_leaves_cancels_a_request_that_was_to_be_stored(replica: Parts) -> None:
     async with exchange_of(replica) as exchange:
         (job,) = exchange.stream.jobs
         await JobQueue(replica.redis, WORKER.model).claim("w1", used=0, slots=1)
     await finish(replica)
     assert await awaitable(replica.redis.hget(keys.state(job), "cancelled"))
-    assert await replica.stored.get(KEY.id, exchange.record.id) is None
+    assert await replica.chat.stored.get(KEY.id, exchange.record.id) is None
 
 
-async def test_a_replica_that_shuts_down_leaves_what_is_to_be_stored_running(replica: Replica) -> None:
+async def test_a_replica_that_shuts_down_leaves_what_is_to_be_stored_running(replica: Parts) -> None:
     async with exchange_of(replica) as exchange:
         (job,) = exchange.stream.jobs
         await JobQueue(replica.redis, WORKER.model).claim("w1", used=0, slots=1)
@@ -251,11 +250,11 @@ async def test_a_replica_that_shuts_down_leaves_what_is_to_be_stored_running(rep
     claim = await awaitable(replica.redis.hget(keys.claims(WORKER.model), job))
     assert claim.split() == [b"1", b"w1"], "it was cancelled"
     assert await replica.redis.zcard(keys.admitted(KEY.id)) == 1, "its place is freed when the replica has gone"
-    assert await replica.stored.get(KEY.id, exchange.record.id) is not None
+    assert await replica.chat.stored.get(KEY.id, exchange.record.id) is not None
 
 
 async def test_a_response_that_could_not_be_stored_keeps_its_record(
-    replica: Replica, monkeypatch: pytest.MonkeyPatch
+    replica: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever reads it makes the document from the journals."""
 
@@ -267,7 +266,7 @@ async def test_a_response_that_could_not_be_stored_keeps_its_record(
             patch.setattr(ResponseStore, "_run", fail)
             assert not await exchange.store(b"{}")
     await finish(replica)
-    assert await replica.stored.get(KEY.id, exchange.record.id) is not None
+    assert await replica.chat.stored.get(KEY.id, exchange.record.id) is not None
 
 
 class UnendedSpan:
@@ -286,7 +285,7 @@ class UnendedSpan:
         self.errors.append(error)
 
 
-async def test_the_span_of_a_background_response_that_is_refused_ends(replica: Replica) -> None:
+async def test_the_span_of_a_background_response_that_is_refused_ends(replica: Parts) -> None:
     refused, span = exchange_of(replica, n=3), UnendedSpan()
     refused.span = span
     with pytest.raises(RequestRefused):

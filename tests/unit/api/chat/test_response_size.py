@@ -171,7 +171,7 @@ async def test_a_large_answer_is_encoded_outside_of_the_event_loop(redis: ArqRed
         exchange = ChatExchange(replica.chat, request, key=None, headers={}, messages=b"", started_at=time.monotonic())
         exchange._stream = answer(tokens)
         encoder = Encoder(request, answer_id="a", created=1, fingerprint="")
-        document = json.loads(await replica.responder.whole(exchange, encoder))
+        document = json.loads(await replica.batches.responder.whole(exchange, encoder))
         assert len(document["choices"][0]["logprobs"]["content"]) == tokens
         assert (
             document["choices"][0]["logprobs"]["content"][0]["top_logprobs"]

@@ -244,7 +244,7 @@ async def test_a_store_that_forgot_the_folder_gets_the_one_in_use(
 async def test_head_reads_nothing(redis: ArqRedis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     replica = build(redis, ApiSettings(files_dir=str(tmp_path), max_files_bytes=100, min_free_disk=0), "r")
     client = create_app(replica).test_client()
-    record = await put(replica.files, b"hello", owner="")
+    record = await put(replica.batches.files, b"hello", owner="")
     read: list[int] = []
 
     async def pieces(file: BinaryIO) -> AsyncIterator[bytes]:
@@ -260,7 +260,7 @@ async def test_head_reads_nothing(redis: ArqRedis, tmp_path: Path, monkeypatch: 
     head = await client.head(path)
     assert (head.status_code, head.content_type) == (200, "application/octet-stream")
     assert not read
-    (await replica.files.storage()).remove(record.id)
+    (await replica.batches.files.storage()).remove(record.id)
     assert (await client.head(path)).status_code == 404
 
 
@@ -275,4 +275,4 @@ async def test_the_refusal_of_files_that_are_too_large_together(redis: ArqRedis,
     error = (await answer.get_json())["error"]
     assert (error["code"], error["param"]) == ("file_storage_limit_exceeded", "file")
     assert "at most 100 bytes together" in error["message"]
-    assert len(list((await replica.files.storage()).names())) == 1
+    assert len(list((await replica.batches.files.storage()).names())) == 1

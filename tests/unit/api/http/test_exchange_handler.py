@@ -3,27 +3,20 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from quart import Quart, Response
 
-from api.http.exchange import ExchangeRequest, current_exchange
-from api.http.handler import ExchangeHandler
-from api.models.directory import Fleet
-from api.replica import EXTENSION
+from api.http.exchange import current_exchange
+from api.http.exchanges import Exchanges
+from api.http.handler import ExchangeApplication
 from shared.tracing import NO_TRACING
 
 SCOPE = {
     "type": "http", "http_version": "1.1", "method": "GET", "scheme": "http", "path": "/live", "raw_path": b"/live",
     "query_string": b"", "root_path": "", "headers": [(b"host", b"localhost")], "server": None, "client": None,
 }  # fmt: skip
-
-
-class Application(Quart):
-    asgi_http_class = ExchangeHandler
-    request_class = ExchangeRequest
 
 
 class Resource(AbstractAsyncContextManager[object]):
@@ -35,9 +28,9 @@ class Resource(AbstractAsyncContextManager[object]):
 
 
 def app_with(route: Callable[[], Awaitable[Any]]) -> Quart:
-    app = Application("test", static_folder=None)
+    app = ExchangeApplication("test", static_folder=None)
     app.config["PROPAGATE_EXCEPTIONS"] = True
-    app.extensions[EXTENSION] = SimpleNamespace(directory=SimpleNamespace(fleet=Fleet()), tracing=NO_TRACING)
+    app.exchanges = Exchanges(NO_TRACING, tuple, str)
     app.add_url_rule("/live", view_func=route)
     return app
 

@@ -7,11 +7,10 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.base.histogram import BUCKETS, LatencyHistogram
-from api.build import build
+from api.base.metrics import CATALOGUE, VLLM_LORA
+from api.build import Parts, build
 from api.chat.stream import ResponseStream
 from api.chat.usage_recorder import UsageRecorder
-from api.operations.metrics.catalogue import CATALOGUE, VLLM_LORA
-from api.replica import Replica
 from cli.metrics_table import inserted
 from shared.protocol.errors import ProblemKind
 from shared.protocol.events import Delta, Started, encode_event, encode_frame, entry_head
@@ -24,19 +23,19 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 @pytest.fixture
-async def replica(redis: ArqRedis) -> Replica:
+async def replica(redis: ArqRedis) -> Parts:
     await announce_worker(redis, msgspec.structs.replace(WORKER, cache_tokens=640, cache_usage=0.5), lease=60)
     replica = build(redis, ApiSettings(vllm_metric_names=True), "r")
     await replica.directory.refresh()
     return replica
 
 
-def samples(replica: Replica) -> Samples:
+def samples(replica: Parts) -> Samples:
     families = text_string_to_metric_families(replica.metrics.page()[0].decode())
     return {(one.name, frozenset(one.labels.items())): one.value for family in families for one in family.samples}
 
 
-def value(replica: Replica, name: str, **labels: str) -> float | None:
+def value(replica: Parts, name: str, **labels: str) -> float | None:
     return samples(replica).get((name, frozenset(labels.items())))
 
 
@@ -56,9 +55,9 @@ def test_the_documentation_is_current() -> None:
     assert inserted(page) == page, "run 'make docs'"
 
 
-async def test_the_page_has_what_the_catalogue_declares_and_no_more(replica: Replica) -> None:
-    replica.metrics.record(*ended(Started("w", 3, "fp", attempt=1), queued=0.0))
-    replica.metrics.refused(ProblemKind.QUEUE_FULL)
+async def test_the_page_has_what_the_catalogue_declares_and_no_more(replica: Parts) -> None:
+    replica.chat.metrics.record(*ended(Started("w", 3, "fp", attempt=1), queued=0.0))
+    replica.chat.metrics.refused(ProblemKind.QUEUE_FULL)
     described = {f"{one.name}": one for one in CATALOGUE}
     found = {family.name: family for family in text_string_to_metric_families(replica.metrics.page()[0].decode())}
     created = {name for name in found if name.endswith("_created")}
@@ -70,8 +69,8 @@ async def test_the_page_has_what_the_catalogue_declares_and_no_more(replica: Rep
             assert own <= set(described[name].labels)
 
 
-async def test_clients_that_accept_openmetrics_get_it_with_the_jobs_of_recent_requests(replica: Replica) -> None:
-    replica.metrics.record(*ended(Started("w", 3, "fp", attempt=1), queued=0.0), timed=True)
+async def test_clients_that_accept_openmetrics_get_it_with_the_jobs_of_recent_requests(replica: Parts) -> None:
+    replica.chat.metrics.record(*ended(Started("w", 3, "fp", attempt=1), queued=0.0), timed=True)
     page, content_type = replica.metrics.page("application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
     assert content_type.startswith("application/openmetrics-text")
     families = openmetrics.text_string_to_metric_families(page.decode())  # type: ignore[no-untyped-call]
@@ -83,47 +82,47 @@ async def test_clients_that_accept_openmetrics_get_it_with_the_jobs_of_recent_re
 
 
 async def test_the_wait_in_the_queue_is_what_the_worker_did_not_need(
-    replica: Replica, monkeypatch: pytest.MonkeyPatch
+    replica: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("time.monotonic", lambda: 100.0)
     first = Started("w", 3, "fp", cached_tokens=2, attempt=1, prompt_seconds=0.5, prefill_seconds=1.5)
-    replica.metrics.record(*ended(first, queued=90.0))
+    replica.chat.metrics.record(*ended(first, queued=90.0))
     for phase, seconds in (("queue_wait", 8.0), ("prompt", 0.5), ("prefill", 1.5)):
         assert value(replica, f"vinoqueue_{phase}_seconds_sum", model="tiny") == seconds
     assert value(replica, "vinoqueue_cached_prompt_tokens_total", model="tiny") == 2
 
 
 async def test_the_wait_is_unknown_if_the_worker_is_older_or_the_replica_did_not_queue_the_request(
-    replica: Replica,
+    replica: Parts,
 ) -> None:
-    replica.metrics.record(*ended(Started("w", 3, "fp"), queued=1.0))
-    replica.metrics.record(*ended(Started("w", 3, "fp", attempt=1), queued=None))
+    replica.chat.metrics.record(*ended(Started("w", 3, "fp"), queued=1.0))
+    replica.chat.metrics.record(*ended(Started("w", 3, "fp", attempt=1), queued=None))
     assert value(replica, "vinoqueue_queue_wait_seconds_count", model="tiny") is None
 
 
-async def test_counters_of_alerts_begin_at_zero(replica: Replica) -> None:
+async def test_counters_of_alerts_begin_at_zero(replica: Parts) -> None:
     """Prometheus sees no increase in a series that begins at 1."""
     assert value(replica, "vinoqueue_migrations_total", model="tiny", reason="worker_lost") == 0
     assert value(replica, "vinoqueue_requests_total", model="tiny", outcome="engine_failed") == 0
     assert value(replica, "vinoqueue_requests_total", model="tiny", outcome="stop") is None
-    replica.metrics.record(*ended(Started("w", 3, "fp", attempt=2, cause="worker_lost"), queued=None))
+    replica.chat.metrics.record(*ended(Started("w", 3, "fp", attempt=2, cause="worker_lost"), queued=None))
     assert value(replica, "vinoqueue_migrations_total", model="tiny", reason="worker_lost") == 1
 
 
-async def test_each_migration_is_counted_once_with_its_reason(replica: Replica) -> None:
+async def test_each_migration_is_counted_once_with_its_reason(replica: Parts) -> None:
     second = Started("w2", 3, "fp", attempt=2, cause="worker_lost")
     third = Started("w3", 3, "fp", attempt=3, cause="<odd>")
     stream, usage = ended(Started("w1", 3, "fp", attempt=1), second, queued=None)
     # The journal repeats the events, and has one that was lost on its way.
     stream.choices[0].hold()
     stream.choices[0].fill([Started("w1", 3, "fp", attempt=1), second, third])
-    replica.metrics.record(stream, usage)
+    replica.chat.metrics.record(stream, usage)
     assert value(replica, "vinoqueue_migrations_total", model="tiny", reason="worker_lost") == 1
     assert value(replica, "vinoqueue_migrations_total", model="tiny", reason="unknown") == 1
 
 
 async def test_the_times_between_tokens_are_those_of_each_choice(
-    replica: Replica, monkeypatch: pytest.MonkeyPatch
+    replica: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
@@ -150,7 +149,7 @@ async def test_the_times_between_tokens_are_those_of_each_choice(
 
 
 async def test_choices_in_one_frame_may_have_had_their_last_tokens_at_different_times(
-    replica: Replica, monkeypatch: pytest.MonkeyPatch
+    replica: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
@@ -182,12 +181,12 @@ def test_buckets_are_cumulative_and_include_their_bounds() -> None:
     assert (BUCKETS[0], BUCKETS[-1]) == (0.001, 600)
 
 
-async def test_models_have_a_count_of_workers_for_each_status(replica: Replica) -> None:
+async def test_models_have_a_count_of_workers_for_each_status(replica: Parts) -> None:
     assert value(replica, "vinoqueue_workers", model=WORKER.model, status="serving") == 1
     assert value(replica, "vinoqueue_workers", model=WORKER.model, status="failing") == 0
 
 
-async def test_vllms_names_describe_the_serving_workers(replica: Replica) -> None:
+async def test_vllms_names_describe_the_serving_workers(replica: Parts) -> None:
     assert value(replica, "vllm:num_requests_waiting", model_name=WORKER.model) == 0
     assert value(replica, "vllm:num_requests_running", model_name=WORKER.model) == 0
     assert value(replica, "vllm:kv_cache_usage_perc", model_name=WORKER.model) == 0.5

@@ -7,10 +7,9 @@ import msgspec
 import pytest
 from arq.connections import ArqRedis
 
-from api.build import build
+from api.build import Parts, build
 from api.fleet.document import worker_entry
 from api.models.directory import Directory, Fleet
-from api.replica import Replica
 from cli.status import Snapshot, as_table
 from shared.protocol import request
 from shared.protocol.errors import ProblemKind, RequestRefused
@@ -37,7 +36,7 @@ def worker(name: str, *protocols: int, status: str = "serving") -> WorkerInfo:
     return msgspec.structs.replace(WORKER, id=name, protocols=protocols, status=status)
 
 
-async def replica_with(redis: ArqRedis, *workers: WorkerInfo) -> Replica:
+async def replica_with(redis: ArqRedis, *workers: WorkerInfo) -> Parts:
     for one in workers:
         await announce_worker(redis, one, lease=60)
     replica = build(redis, ApiSettings(), "r")
@@ -81,7 +80,7 @@ async def test_a_request_that_workers_cannot_read_is_refused_with_a_time_to_come
     replica = await replica_with(redis, worker("a", PROTOCOL), worker("b", NEXT))
     asked = job("j").request
     with pytest.raises(RequestRefused, match=f"1 of its workers cannot read .* protocol version {PROTOCOL}") as refused:
-        replica.submission.split(asked)
+        replica.chat.submission.split(asked)
     assert refused.value.problem.kind == ProblemKind.NO_WORKER
     assert refused.value.problem.retry_after
     assert await JobQueue(redis, "tiny").depth() == (0, 0)

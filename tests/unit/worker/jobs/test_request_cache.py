@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from arq.connections import ArqRedis
 
-from api.build import build
-from api.replica import Replica
+from api.build import Parts, build
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.events import Finished, encode_event
 from shared.protocol.queue import Claim, Emitter, JobQueue, Lease
@@ -55,17 +54,17 @@ async def stored_bytes(redis: ArqRedis) -> int:
     return total
 
 
-async def replica_of(redis: ArqRedis, max_choice_bytes: int = 2**25) -> Replica:
+async def replica_of(redis: ArqRedis, max_choice_bytes: int = 2**25) -> Parts:
     await announce_worker(redis, WORKER, lease=60)
     replica = build(redis, ApiSettings(max_choice_bytes=max_choice_bytes), "r")
     await replica.directory.refresh()
     return replica
 
 
-async def submit(replica: Replica, request: ChatRequest) -> list[Job]:
-    submitted = replica.submission.split(request)
-    stream = replica.streams.open([job.id for job in submitted], request.model)
-    await replica.submission.enqueue(request, submitted, stream)
+async def submit(replica: Parts, request: ChatRequest) -> list[Job]:
+    submitted = replica.chat.submission.split(request)
+    stream = replica.chat.streams.open([job.id for job in submitted], request.model)
+    await replica.chat.submission.enqueue(request, submitted, stream)
     return submitted
 
 

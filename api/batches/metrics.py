@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry
 
-from api.operations.metrics import catalogue
+from api.base import metrics as catalogue
 
 
 class BatchMetrics:

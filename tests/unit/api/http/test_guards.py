@@ -1,0 +1,50 @@
+"""Guards: whose request it is."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from fakeredis import FakeAsyncRedis, FakeServer
+
+from api.http.guards import identify
+from api.keys import ApiKey, Keyring
+from api.keys.store import new_key, put_key
+from shared.protocol.errors import ProblemKind, RequestRefused
+
+
+@pytest.fixture
+def server() -> FakeServer:
+    return FakeServer()
+
+
+@pytest.fixture
+async def redis(server: FakeServer) -> AsyncIterator[FakeAsyncRedis]:
+    fake = FakeAsyncRedis(server=server)
+    yield fake
+    await fake.aclose()
+
+
+@pytest.fixture
+def keyring(redis: FakeAsyncRedis) -> Keyring:
+    return Keyring(redis, plain="", file="", required=False)
+
+
+async def test_a_service_without_keys_takes_any(keyring: Keyring) -> None:
+    assert await identify(keyring, {"authorization": "Bearer anything"}) is None
+
+
+async def test_an_unknown_key_is_shown_masked_only(keyring: Keyring, redis: FakeAsyncRedis) -> None:
+    made, secret = new_key(ApiKey(id="key-1", digest="0" * 64))
+    await put_key(redis, made)
+    for header in ("api-key", "x-api-key"):
+        assert await identify(keyring, {header: secret}) == made
+    with pytest.raises(RequestRefused) as refusal:
+        await identify(keyring, {"authorization": f"Bearer {secret}x"})
+    assert refusal.value.problem.kind is ProblemKind.UNAUTHORIZED
+    assert secret[6:-2] not in refusal.value.problem.message
+
+
+async def test_before_the_keys_are_known_nobody_is_let_in(keyring: Keyring, server: FakeServer) -> None:
+    server.connected = False
+    with pytest.raises(RequestRefused) as refusal:
+        await identify(keyring, {})
+    assert refusal.value.problem.kind is ProblemKind.STORE_UNAVAILABLE

@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.security.effort import FACTOR
+from tests.support.fuzzing import FACTOR, cases
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadFileScheduling
 
 # Machines differ in speed, and no test asserts times.
-# `make test` tries the same cases each time, `make faults` new ones.
+# `make test` tries the same few cases each time, `make faults` many new ones.
 settings.register_profile(
-    "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=FACTOR not in os.environ
+    "any-machine",
+    deadline=None,
+    max_examples=cases(40),
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=FACTOR not in os.environ,
 )
 settings.load_profile("any-machine")
 

@@ -1,5 +1,6 @@
-"""Cached prompt tokens on the real model, compared with the positions that the model's graph has computed.
+"""Cached prompt tokens of the real pipeline, compared with the positions that the model's graph has computed.
 
+What is cached depends on the pipeline's schedule, not on the weights, so a tiny model shows it.
 In the reference, token ids name their conversation: multiples of the number of logits are added, which the graph
 removes. So it needs to know nothing about the pipeline's schedule. Run these tests at each upgrade of OpenVINO.
 """
@@ -8,7 +9,6 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import openvino_genai
@@ -17,10 +17,11 @@ import pytest
 from shared.protocol.request import PromptScoring, Sampling
 from tests.support.engine_driver import TOPICS, Bench
 from tests.support.engine_outputs import tokens_of
+from tests.support.paths import MODELS
 from worker.engine.logits.operation import LogitsTap
 from worker.engine.protocol import Sequence, StepOutput
 
-TINY = Path(__file__).parents[1] / "models" / "qwen2-byte-level-bpe"
+TINY = MODELS / "qwen2-byte-level-bpe"
 TEXT = "The keeper of the lighthouse counts ships and birds, and writes to the town when the fog has gone. "
 PREFILL = 192
 """Maximum number of tokens in a step. Longer prompts are computed in several."""
@@ -54,7 +55,7 @@ class Spy:
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
-    bench = Bench(prefill_tokens=PREFILL)
+    bench = Bench(TINY, logits="on", prefill_tokens=PREFILL)
     yield bench
     assert LogitsTap.failures == 0
     LogitsTap.listener = None

@@ -5,7 +5,7 @@ from typing import Any
 
 import openvino_genai
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.protocol.formats import TOOL_FORMATS, OutputFormat, ReasoningFormatName, ToolFormatName
@@ -106,7 +106,6 @@ def spelled_bytes() -> frozenset[int]:
 _characters = st.characters(max_codepoint=0x17F) | st.characters(codec="utf-8") | st.sampled_from('0123456789aFfuxU\\"')
 
 
-@settings(max_examples=150, deadline=None)
 @given(text=st.text(_characters, min_size=1, max_size=8))
 def test_a_literal_is_generated_exactly(scratch: GrammarProfiler, spelled_bytes: frozenset[int], text: str) -> None:
     text = "".join(character for character in text if set(character.encode()) <= spelled_bytes).replace("\0", "")
@@ -114,7 +113,6 @@ def test_a_literal_is_generated_exactly(scratch: GrammarProfiler, spelled_bytes:
         assert scratch.text(Constraint(kind="grammar", value=f"root ::= {literal(text)}\n"), 100) == text
 
 
-@settings(max_examples=30, deadline=None)
 @given(text=st.text(_characters, min_size=1, max_size=8))
 def test_values_and_names_of_a_schema_are_generated_exactly(
     scratch: GrammarProfiler, spelled_bytes: frozenset[int], text: str

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message, Tool
-from tests.security.effort import cases as examples
+from tests.support.fuzzing import cases as examples
 from tests.support.grammar_oracle import GrammarOracle, tiny_oracle
 from tests.support.json_schemas import Case, cases, changed, single_cases
 from worker.grammar.planner import make_plan

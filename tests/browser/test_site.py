@@ -1,4 +1,4 @@
-"""The documentation site in a real browser that reaches no other host."""
+"""The documentation site: it builds without a broken link, and a browser that reaches no other host shows it."""
 
 import shutil
 import subprocess
@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Route
 
-ROOT = Path(__file__).parents[2]
+from cli.site_links import without_links_to_sources
+from tests.support.paths import ROOT
 
 
 class _Quiet(SimpleHTTPRequestHandler):
@@ -27,12 +28,23 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]
     shutil.copytree(ROOT / "docs", folder / "docs")
     shutil.copy(ROOT / "mkdocs.yml", folder)
     command = [sys.executable, "-m", "zensical", "build", "--strict", "-f", "mkdocs.yml"]
-    subprocess.run(command, cwd=folder, capture_output=True, check=True)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
     built = folder / "build" / "site"
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(built))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield built, f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
+
+
+def test_no_link_is_broken(site: tuple[Path, str]) -> None:
+    page = site[0] / "architecture.html"
+    assert "../api/app.py" in page.read_text(encoding="utf-8")
+    assert list(without_links_to_sources(site[0], ROOT / "docs")) == []
+    text = page.read_text(encoding="utf-8")
+    assert "../api/app.py" not in text
+    assert "api/app.py" in text
+    assert 'href="glossary.html"' in text
 
 
 def test_every_page_comes_from_the_sites_own_folder(browser: Browser, site: tuple[Path, str]) -> None:
@@ -54,6 +66,7 @@ def test_every_page_comes_from_the_sites_own_folder(browser: Browser, site: tupl
     context.route("**/*", only_here)
     tab = context.new_page()
     for page in pages:
-        tab.goto(f"{address}/{page}", wait_until="networkidle")
+        tab.goto(f"{address}/{page}")
+    tab.wait_for_load_state("networkidle")  # What scripts load is the same on every page.
     context.close()
     assert elsewhere == []

@@ -21,7 +21,7 @@ def source(node: str) -> str | None:
     while waiting:
         used = waiting.pop()
         if used in definitions and used not in taken:
-            taken[used] = ast.unparse(definitions[used])
+            taken[used] = _text(file, used)
             waiting += _names(definitions[used])
     return "\n".join(taken.values())
 
@@ -37,6 +37,11 @@ def _definitions(file: str) -> dict[str, _Definition]:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             found |= {target.id: node for target in targets if isinstance(target, ast.Name)}
     return found
+
+
+@cache
+def _text(file: str, name: str) -> str:
+    return ast.unparse(_definitions(file)[name])
 
 
 def _names(definition: ast.AST) -> Iterator[str]:

@@ -75,3 +75,11 @@ def test_a_child_process_does_not_repeat_the_warning() -> None:
         env=os.environ | {"VINOQUEUE_PROT": "1"},
     )
     assert done.stderr.count("VINOQUEUE_PROT") == 1
+
+
+def test_subprocesses_import_no_libraries_of_the_supervisor() -> None:
+    entry_points = ("worker.engine.child", "worker.images.child", "worker.prompt.child", "worker.model.files")
+    foreign = {"asyncio", "click", "pydantic", "redis", "uvloop"}
+    program = f"import sys, {', '.join(entry_points)}; print({foreign!r} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -18,12 +18,12 @@ import yaml  # type: ignore[import-untyped]
 from shared.runtime.processes import die_with_parent
 from tests.support.eventually import PATIENCE, wait_until
 from tests.support.fleet import SIMULATED, Fleet, free_port
+from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.skipif(
     shutil.which("prometheus") is None, reason="needs Prometheus: apt install --no-install-recommends prometheus"
 )
 
-ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy/prometheus/alerts.yaml"
 BODY = json.dumps({"model": "sim", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 5})
 
@@ -141,3 +141,19 @@ def test_alerts_fire_when_a_worker_and_then_everything_dies(small_fleet: Fleet, 
     assert "VinoqueueNoReplica" not in prometheus.alerts()
     fleet.processes[1].kill()
     wait_until(lambda: {"VinoqueueNoReplica", "VinoqueueReplicaDown"} <= prometheus.alerts().keys(), "the last alerts")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("check", "rules", "alerts.yaml"),
+        ("check", "config", "prometheus.yaml"),
+        ("test", "rules", "alerts.test.yaml"),
+    ],
+    ids=lambda arguments: " ".join(arguments),
+)
+def test_promtool_accepts_rules_and_configuration(arguments: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        ["promtool", *arguments], cwd=RULES.parent, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message
-from tests.security.effort import cases
+from tests.support.fuzzing import cases
 from tests.support.regexes import regexes
 from worker.grammar.messages import GrammarOptions
 from worker.grammar.planner import make_plan

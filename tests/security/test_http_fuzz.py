@@ -11,9 +11,9 @@ from contextlib import suppress
 
 import pytest
 
-from tests.security.effort import cases
 from tests.security.raw import CHAT, HELLO, connect, memory
 from tests.support.fleet import Fleet, fleet
+from tests.support.fuzzing import cases
 from tests.support.redis_types import at_once
 
 ROUNDS = 6

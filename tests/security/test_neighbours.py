@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 
 from faults.neighbours import run, summary
-from tests.security.effort import cases
+from tests.support.fuzzing import cases
 
 SECONDS = 40
 SEED = int(os.environ.get("NEIGHBOURS_SEED", "20261124"))

@@ -12,9 +12,9 @@ from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from api.operations.openapi import document
-from tests.security.effort import cases
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet, fleet
+from tests.support.fuzzing import cases
 
 CASES = 20
 

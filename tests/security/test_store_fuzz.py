@@ -19,8 +19,8 @@ from api.keys import ApiKey
 from api.keys.store import new_key
 from shared.protocol.events import encode_frame
 from shared.redis import keys
-from tests.security.effort import cases
 from tests.support.fleet import Fleet, fleet
+from tests.support.fuzzing import cases
 from tests.support.redis_types import at_once
 
 SEED = int(os.environ.get("STORE_FUZZ_SEED", "20260419"))

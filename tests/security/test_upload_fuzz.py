@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 from api.files.upload import FORM_OVERHEAD, Upload, receive
 from shared.protocol.errors import RequestRefused
-from tests.security.effort import cases
+from tests.support.fuzzing import cases
 
 BOUNDARY = b"b-1"
 LIMIT = 5_000

@@ -1,14 +1,9 @@
 """Tests of the locked requirements: each file names every package that is installed with it, and pip resolves none."""
 
-import hashlib
 import re
-import subprocess
-import sys
 import tomllib
-import zipfile
 from functools import cache
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -100,45 +95,3 @@ def test_no_command_resolves_versions(file: str) -> None:
         flags = command.replace("$(LOCKED)", locked + " ").split()
         assert "--no-deps" in flags, command
         assert "--require-hashes" in flags or flags[-1] in {".", "dist/*.whl"}, command
-
-
-def wheel(folder: Path, version: str, *requires: str, name: str) -> None:
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
-        info = f"{name}-{version}.dist-info"
-        lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", "Provides-Extra: toml"]
-        archive.writestr(f"{info}/METADATA", "\n".join([*lines, *(f"Requires-Dist: {r}" for r in requires), ""]))
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{info}/RECORD", "")
-
-
-def test_a_newer_version_on_the_index_changes_nothing(tmp_path: Path) -> None:
-    """A package that is required with an extra made pip look for its newest version, which has no hash in the lock."""
-    (locked,) = re.findall(r"^LOCKED := (.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    index = tmp_path / "index"
-    index.mkdir()
-    wheel(index, "1.0", name="measure")
-    wheel(index, "1.1", name="measure")
-    wheel(index, "1.0", "measure[toml]>=1", name="plugin")
-    lines = [
-        f"{file.name.split('-')[0]}==1.0 --hash=sha256:{_sha256(file)}" for file in sorted(index.glob("*-1.0-*.whl"))
-    ]
-    (tmp_path / "test.txt").write_text("\n".join(lines))
-    installed = subprocess.run(
-        [
-            *(sys.executable, "-m", "pip", "install", "--isolated", "--disable-pip-version-check", "--no-index"),
-            *("--find-links", index, "--target", tmp_path / "site"),
-            *locked.replace("requirements/", f"{tmp_path}/test.txt").split(),
-        ],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert installed.returncode == 0, installed.stderr
-    assert {folder.name for folder in (tmp_path / "site").glob("*.dist-info")} == {
-        "measure-1.0.dist-info",
-        "plugin-1.0.dist-info",
-    }
-
-
-def _sha256(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()

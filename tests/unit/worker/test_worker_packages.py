@@ -1,8 +1,6 @@
 """The worker's packages import each other in one direction."""
 
 import ast
-import subprocess
-import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -30,11 +28,3 @@ def test_there_is_no_cycle() -> None:
     graph = {package.name: imported_packages(package) for package in packages}
     assert "engine" in graph["grammar"]
     TopologicalSorter(graph).prepare()  # raises CycleError
-
-
-def test_subprocesses_import_no_libraries_of_the_supervisor() -> None:
-    entry_points = ("worker.engine.child", "worker.images.child", "worker.prompt.child", "worker.model.files")
-    foreign = {"asyncio", "click", "pydantic", "redis", "uvloop"}
-    program = f"import sys, {', '.join(entry_points)}; print({foreign!r} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 
-from hypothesis import given, note, settings
+from hypothesis import given, note
 from hypothesis import strategies as st
 
 from api.dialects.azure import Azure
@@ -42,7 +42,6 @@ _FIELDS = st.dictionaries(
 )
 
 
-@settings(max_examples=120, deadline=None)
 @given(_FIELDS, _MESSAGES | _JSON)
 def test_any_body_is_a_request_or_a_refusal(fields: dict[str, object], messages: object) -> None:
     raw = json.dumps({"model": "m", "messages": messages} | fields).encode()
@@ -79,7 +78,6 @@ _ITEMS = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
 @given(
     st.dictionaries(st.sampled_from(sorted(ResponsesRequest.model_fields)) | st.text(max_size=5), _JSON, max_size=4),
     _ITEMS | _JSON,

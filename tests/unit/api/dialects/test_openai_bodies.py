@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from api.dialects.base.body import MAX_DEPTH, MAX_VALUES
@@ -158,7 +158,6 @@ _FIELDS = st.dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(_FIELDS, _MESSAGES)
 def test_any_json_is_a_request_or_a_refusal(fields: dict[str, object], messages: list[object]) -> None:
     raw = json.dumps({"model": "m", "messages": messages} | fields).encode()
@@ -222,7 +221,6 @@ def _places(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | in
     return [path, *(place for key, child in inner for place in _places(child, (*path, key)))]
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.sampled_from(_places(_RICH)[1:]), _VALUES)
 def test_any_value_in_any_place_is_a_request_or_a_refusal(place: tuple[str | int, ...], value: object) -> None:
     spoilt = copy.deepcopy(_RICH)
@@ -234,7 +232,6 @@ def test_any_value_in_any_place_is_a_request_or_a_refusal(place: tuple[str | int
     assert problem is None or problem.kind in (ProblemKind.INVALID, ProblemKind.MODALITY)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.binary(max_size=200)
     | st.integers(0, 60).flatmap(lambda at: st.binary(max_size=4).map(lambda junk: _spoilt(at, junk)))

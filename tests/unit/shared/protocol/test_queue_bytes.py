@@ -10,6 +10,7 @@ from shared.protocol.queue import Claim, Emitter, JobQueue, JobsTooLarge, Lease,
 from shared.protocol.request import ChatRequest, Job, Message
 from shared.redis import keys
 from tests.support.emitting import emit
+from tests.support.fuzzing import cases
 from tests.support.jobs import REPLICA
 from tests.support.redis_types import awaitable
 from tests.support.wall_clock import WallClock
@@ -47,7 +48,7 @@ async def stored(redis: ArqRedis) -> int:
     return size
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(cases(2)))
 async def test_bytes_and_claims_leave_with_the_job_however_it_ends(
     redis: ArqRedis, wall_clock: WallClock, seed: int
 ) -> None:

@@ -5,7 +5,7 @@ import re
 from math import prod
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.protocol.errors import RequestRefused
@@ -24,7 +24,6 @@ _SWALLOWED = re.compile("[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f-\xff][0-9a-fA-F]")
 
 
 # XGrammar has no NUL; in JSON it is always escaped.
-@settings(max_examples=40, deadline=None)
 @given(
     st.text(
         st.characters(min_codepoint=1, max_codepoint=0x17F)
@@ -62,7 +61,6 @@ _ends = (
 ).map(ord)
 
 
-@settings(max_examples=15, deadline=None)
 @given(ends=st.lists(_ends, min_size=2, max_size=2).map(sorted), others=st.lists(_characters, max_size=5))
 def test_a_range_contains_exactly_its_characters(ends: list[int], others: list[str]) -> None:
     first, last = ends

@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.grammar_oracle import Texts
@@ -17,7 +17,6 @@ def _texts(expression: str) -> Texts:
     return Texts(Rules().text(expression))
 
 
-@settings(max_examples=30, deadline=None)
 @given(least=_ends, most=_ends, number=st.integers(-4000, 4000))
 def test_integers_are_made_exactly_within_the_range(least: int | None, most: int | None, number: int) -> None:
     expression = integer_range(least, most)
@@ -30,7 +29,6 @@ def test_integers_are_made_exactly_within_the_range(least: int | None, most: int
         assert (str(number) in _texts(expression)) == inside
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     least=_decimals,
     most=_decimals,
@@ -51,7 +49,6 @@ def test_decimals_are_made_exactly_within_the_range(
         assert (f"{number:f}" in _texts(expression)) == (above and below)
 
 
-@settings(max_examples=30, deadline=None)
 @given(least=_decimals, most=_decimals, open_below=st.booleans(), open_above=st.booleans())
 def test_the_ends_are_made_unless_the_range_is_open(
     least: Decimal | None, most: Decimal | None, open_below: bool, open_above: bool

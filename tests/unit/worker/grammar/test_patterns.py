@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.protocol.request import Constraint
@@ -22,7 +22,6 @@ def accepted(pattern: str, text: str) -> bool:
     return tiny_oracle().accepts(Constraint(kind="grammar", value=text_grammar(pattern)), text)
 
 
-@settings(max_examples=40)
 @given(data=st.data(), pattern=_patterns)
 def test_a_text_is_accepted_if_and_only_if_it_matches(data: st.DataObject, pattern: str) -> None:
     matching = data.draw(st.from_regex(re.compile(pattern, re.ASCII), fullmatch=True))

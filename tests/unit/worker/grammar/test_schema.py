@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.grammar_oracle import Texts
@@ -193,7 +193,6 @@ _values = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None)
 @given(schema=_values, strict=st.booleans())
 def test_no_schema_however_odd_fails_in_another_way(schema: Any, strict: bool) -> None:
     with suppress(SchemaError):

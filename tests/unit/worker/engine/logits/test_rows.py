@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.protocol.request import Sampling
@@ -154,7 +154,6 @@ def test_two_sequences_never_have_the_same_salt() -> None:
     assert new_request_id(ids, [10], 0) == 10
 
 
-@settings(max_examples=400)
 @given(length=st.integers(1, 1100), highest=st.integers(0, 8), count=st.integers(1, 20), seed=st.integers(0, 2**32 - 1))
 def test_the_most_likely_tokens_are_those_of_a_full_sort(length: int, highest: int, count: int, seed: int) -> None:
     # Of few different values, so that many are equal.

@@ -61,13 +61,16 @@ def patches() -> set[Path]:
 
 def rendered(overlay: str) -> list[Manifest]:
     """The overlay's manifests, by kustomize. Skips the test where there is none."""
+    return list(yaml.safe_load_all(_kustomized(overlay)))
+
+
+@cache
+def _kustomized(overlay: str) -> str:
     for program, arguments in (("kustomize", ["build"]), ("kubectl", ["kustomize"])):
         if shutil.which(program):
             folder = FOLDER / "overlays" / overlay
-            done = subprocess.run(
-                [program, *arguments, folder], capture_output=True, text=True, check=True, timeout=PATIENCE
-            )
-            return list(yaml.safe_load_all(done.stdout))
+            command = [program, *arguments, str(folder)]
+            return subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
     pytest.skip("needs kustomize or kubectl")
 
 
@@ -295,23 +298,21 @@ def charted(values: dict[str, Any]) -> list[Manifest]:
     """The manifests of the Helm chart, by Helm's own engine. Skips the test where there is none.
 
     Raises :class:`ValueError` with the engine's message if it refuses the values.
-
-    In a process of its own: the engine's Go runtime has crashed a process that had many threads and signal handlers.
     """
+    texts = [text for name, text in json.loads(_helm(json.dumps(values))).items() if name.endswith(".yaml")]
+    return [manifest for text in texts for manifest in yaml.safe_load_all(text) if manifest]
+
+
+@cache
+def _helm(values: str) -> str:
+    # In a process of its own: the engine's Go runtime has crashed a process that had many threads and signal handlers.
     if importlib.util.find_spec("helm_python") is None:
         pytest.skip("needs helm-python-sdk, which is for Linux on x86-64")
-    done = subprocess.run(
-        [sys.executable, "-c", RENDER, CHART],
-        input=json.dumps(values),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
+    command = [sys.executable, "-c", RENDER, str(CHART)]
+    done = subprocess.run(command, input=values, capture_output=True, text=True, check=False, timeout=PATIENCE)
     if done.returncode != 0:
         raise ValueError(done.stderr)
-    texts = [text for name, text in json.loads(done.stdout).items() if name.endswith(".yaml")]
-    return [manifest for text in texts for manifest in yaml.safe_load_all(text) if manifest]
+    return done.stdout
 
 
 def comparable(found: list[Manifest]) -> dict[tuple[str, str], Manifest]:
@@ -366,9 +367,10 @@ def test_a_change_of_settings_starts_pods_again() -> None:
             if workload["kind"] == "Deployment"
         ]
 
-    assert all(annotations({}))
-    assert annotations({}) == annotations({})
-    assert not any(new in annotations({}) for new in annotations({"settings": {"VINOQUEUE_LEASE": "3"}}))
+    before = annotations({})
+    assert all(before)
+    assert annotations({"settings": {}}) == before
+    assert not any(new in before for new in annotations({"settings": {"VINOQUEUE_LEASE": "3"}}))
 
 
 WORKER = {"image": "i", "model": "m", "device": "GPU.1", "resources": {"limits": {"memory": "1Gi"}}}

@@ -96,16 +96,7 @@ async def _stream_selected(
     except RequestRefused as refusal:
         yield encoder.failure(refusal.problem)
         return
-    pieces: list[bytes] = []
-    for choice in choices:
-        if choice.reasoning:
-            pieces.append(encoder.reasoning(choice.index, choice.reasoning))
-        if choice.text:
-            pieces.append(encoder.content(choice.index, choice.text, choice.logprobs or ()))
-        for index, call in enumerate(choice.calls):
-            pieces.append(encoder.call(choice.index, index, call.id, call.name))
-            pieces.append(encoder.arguments(choice.index, index, call.arguments))
-        pieces.append(encoder.closing(choice.index, choice.reason, choice.stop))
+    pieces = [encoder.whole(choice) for choice in choices]
     if on_complete is not None:
         await on_complete(choices)
     yield b"".join((*pieces, encoder.usage(recorder.usage()), encoder.done))

@@ -6,9 +6,9 @@ import msgspec
 
 from api.dialects.anthropic.errors import error_object
 from api.dialects.base.encoded_reasoning import encode_reasoning
-from api.dialects.base.interface import Choice, TokenLogprob, Usage
+from api.dialects.base.interface import Choice, ResponseEncoder, TokenLogprob, Usage
 from shared.protocol.errors import Problem
-from shared.protocol.events import FinishReason, PromptLogprobs
+from shared.protocol.events import FinishReason
 from shared.protocol.request import ChatRequest
 
 _STOP_REASONS: dict[FinishReason, str] = {
@@ -30,7 +30,7 @@ _CONSTANT_USAGE: dict[str, object] = {
 _encode = msgspec.json.Encoder().encode
 
 
-class MessagesResponseEncoder:
+class MessagesResponseEncoder(ResponseEncoder):
     """An :class:`api.dialects.base.interface.ResponseEncoder` for one Messages request, which has one choice.
 
     Reasoning, text and each tool call are content blocks. A block is open until another one begins. All fields of the
@@ -59,14 +59,6 @@ class MessagesResponseEncoder:
         usage = Usage(prompt_tokens=prompt_tokens, completion_tokens=0, cached_tokens=cached_tokens)
         message = self._message([], usage, _ending(None))
         return _event("message_start", {"message": message}) + _event("ping", {})
-
-    def prompt(self, choice: int, prompt: PromptLogprobs) -> bytes:
-        """Encode nothing: requests can't ask for log probabilities."""
-        return b""
-
-    def token_ids(self, choice: int, tokens: Sequence[int], prompt: Sequence[int] = ()) -> bytes:
-        """Encode nothing: requests can't ask for token ids."""
-        return b""
 
     def content(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
         """Encode a text delta. Hot path: once per token."""

@@ -91,7 +91,7 @@ class ResponseEncoder(Protocol):
     Order of a stream: for each choice one ``opening``, perhaps ``prompt``, any number of ``content``, ``reasoning``,
     ``call`` and ``arguments``, and one ``closing`` (choices may interleave); then ``usage`` once; then ``done``.
     Nothing follows ``failure``. Each method returns the bytes to send: one or more whole server-sent events, or
-    nothing.
+    nothing. Encoders inherit the methods for what their requests can't ask for.
     """
 
     done: bytes
@@ -104,9 +104,11 @@ class ResponseEncoder(Protocol):
 
     def prompt(self, choice: int, prompt: PromptLogprobs) -> bytes:
         """Encode the log probabilities of a choice's prompt that the request asks for."""
+        return b""
 
     def token_ids(self, choice: int, tokens: Sequence[int], prompt: Sequence[int] = ()) -> bytes:
         """Encode new tokens of a choice, or those of its prompt, if the request has ``return_token_ids``."""
+        return b""
 
     def content(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
         """Encode a text delta of a choice, with its tokens if the request asks for log probabilities."""
@@ -116,12 +118,24 @@ class ResponseEncoder(Protocol):
 
     def call(self, choice: int, index: int, call_id: str, name: str) -> bytes:
         """Encode the start of a tool call; ``index`` numbers the calls of the choice from 0."""
+        return b""
 
     def arguments(self, choice: int, index: int, text: str) -> bytes:
         """Encode a delta of the JSON text of a call's arguments."""
+        return b""
 
     def closing(self, choice: int, reason: FinishReason, stop: str = "") -> bytes:
         """Encode the last event of a choice. ``stop`` is the stop string that matched, if one did."""
+
+    def whole(self, choice: Choice) -> bytes:
+        """Encode a complete choice as a stream, but for its opening."""
+        pieces = [self.reasoning(choice.index, choice.reasoning)] if choice.reasoning else []
+        if choice.text:
+            pieces.append(self.content(choice.index, choice.text, choice.logprobs or ()))
+        for index, call in enumerate(choice.calls):
+            pieces.append(self.call(choice.index, index, call.id, call.name))
+            pieces.append(self.arguments(choice.index, index, call.arguments))
+        return b"".join((*pieces, self.closing(choice.index, choice.reason, choice.stop)))
 
     def usage(self, usage: Usage) -> bytes:
         """Encode the usage event; empty if the request did not ask for it."""

@@ -3,9 +3,8 @@
 from api.dialects.base.interface import ErrorReply
 from api.dialects.openai.errors import error_reply
 from api.dialects.openai.models import render_model, render_models
-from api.dialects.openai.obfuscated import ObfuscatedResponseEncoder
 from api.dialects.openai.parse import parse_chat
-from api.dialects.openai.render import ChatResponseEncoder
+from api.dialects.openai.render import ChatResponseEncoder, ObfuscatedResponseEncoder
 from shared.protocol.errors import Problem
 from shared.protocol.request import ChatRequest
 

@@ -4,15 +4,16 @@
 once per choice, so that a chunk costs one JSON string encoding and one join of bytes.
 """
 
+import secrets
 from collections.abc import Sequence
 
 import msgspec
 
-from api.dialects.base.interface import Choice, TokenLogprob, Usage
+from api.dialects.base.interface import Choice, ResponseEncoder, TokenLogprob, Usage
 from api.dialects.openai.errors import error_object
-from api.dialects.openai.prompt_logprobs import vllm_form
+from api.dialects.openai.logprobs import chat_logprobs, vllm_form
 from shared.protocol.errors import Problem
-from shared.protocol.events import FinishReason, PromptLogprobs
+from shared.protocol.events import FinishReason
 from shared.protocol.request import ChatRequest
 
 _FINISH_REASON: dict[FinishReason, str] = {
@@ -23,50 +24,84 @@ _FINISH_REASON: dict[FinishReason, str] = {
     "cancelled": "stop",
 }
 
+OBFUSCATED_BLOCK = 64
+"""Obfuscated chunks are padded to a multiple of this many bytes, so that most have the same size."""
+
+_CHUNK_END = b"}\n\n"
+
 _encode = msgspec.json.Encoder().encode
 
 
-class ChatResponseEncoder:
-    """An :class:`api.dialects.base.interface.ResponseEncoder` for one chat request."""
+class ChunkEncoder(ResponseEncoder):
+    """What the encoders of chat completions and of completions share."""
 
     done = b"data: [DONE]\n\n"
-    _annotated = True
-    """Whether messages have ``annotations``, which are always empty without web search."""
+    _kind: str
+    _chunk_kind: str
+    _id_prefix: str
+    _fingerprinted = True
+    """Whether responses have ``system_fingerprint``."""
+    _detailed = True
+    """Whether responses have what only OpenAI's reference has: details of the usage, annotations, the service tier."""
 
     def __init__(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> None:
-        self._identity = self._identify(request, answer_id=answer_id, created=created, fingerprint=fingerprint)
-        self._include_usage = request.include_usage
-        self._functions_form = request.functions_form
-        self._prompt_logprobs = request.prompt_logprobs
-        self._return_token_ids = request.return_token_ids
-        # By the reference, with include_usage every chunk except the last has a usage field that is null.
-        self._event_tail = b"]%s}\n\n" % (b',"usage":null' if request.include_usage else b"")
-        self._delta_tail = b'},"logprobs":null,"finish_reason":null}' + self._event_tail
-        identity = _encode({"object": "chat.completion.chunk"} | self._identity)[:-1]
-        self._event_head = b"data: " + identity + b',"choices":['
-        self._heads: dict[int, bytes] = {}
-
-    def _identify(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> dict[str, object]:
-        """Return the fields that the response and each of its chunks share, except ``object``."""
-        identity: dict[str, object] = {
-            "id": f"chatcmpl-{answer_id}",
+        self._request = request
+        self._identity: dict[str, object] = {
+            "id": self._id_prefix + answer_id,
             "created": created,
             "model": request.model,
-            "system_fingerprint": fingerprint,
         }
-        # By the reference, present only if the request names a tier.
-        if request.tier is not None:
-            identity["service_tier"] = "default" if request.tier in ("auto", "batch") else request.tier
-        return identity
+        if self._fingerprinted:
+            self._identity["system_fingerprint"] = fingerprint
+        # By the reference, chats have it if the request names a tier.
+        if request.tier is not None and self._detailed and not request.prompts:
+            self._identity["service_tier"] = "default" if request.tier in ("auto", "batch") else request.tier
+        head = _encode({"object": self._chunk_kind} | self._identity)[:-1]
+        self._event_head = b"data: " + head + b',"choices":['
+        # By the reference, with include_usage every chunk except the last has a usage field that is null.
+        self._event_tail = b"]%s}\n\n" % (b',"usage":null' if request.include_usage else b"")
+
+    def usage(self, usage: Usage) -> bytes:
+        """Encode the usage chunk, which has no choices; empty unless the request asks for it."""
+        if not self._request.include_usage:
+            return b""
+        return self._event_head + b'],"usage":' + _encode(self._usage_object(usage)) + b"}\n\n"
+
+    def failure(self, problem: Problem) -> bytes:
+        """Encode an error event, which the SDKs raise as an exception, and the terminator."""
+        return b"data: " + _encode({"error": error_object(problem)}) + b"\n\n" + self.done
+
+    def _usage_object(self, usage: Usage) -> dict[str, object]:
+        counts: dict[str, object] = {
+            "prompt_tokens": usage.prompt_tokens,
+            "completion_tokens": usage.completion_tokens,
+            "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        }
+        if self._detailed:
+            counts["prompt_tokens_details"] = {"cached_tokens": usage.cached_tokens, "audio_tokens": 0}
+            counts["completion_tokens_details"] = {
+                "reasoning_tokens": usage.reasoning_tokens,
+                "audio_tokens": 0,
+                "accepted_prediction_tokens": 0,
+                "rejected_prediction_tokens": 0,
+            }
+        return counts
+
+
+class ChatResponseEncoder(ChunkEncoder):
+    """An :class:`api.dialects.base.interface.ResponseEncoder` for one chat request."""
+
+    _kind, _chunk_kind, _id_prefix = "chat.completion", "chat.completion.chunk", "chatcmpl-"
+
+    def __init__(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> None:
+        super().__init__(request, answer_id=answer_id, created=created, fingerprint=fingerprint)
+        self._delta_tail = b'},"logprobs":null,"finish_reason":null}' + self._event_tail
+        self._heads: dict[int, bytes] = {}
 
     def opening(self, choice: int, prompt_tokens: int = 0, cached_tokens: int = 0) -> bytes:
         """Encode the first chunk of a choice, with the role."""
         head = self._heads[choice] = self._event_head + b'{"index":%d,"delta":{"content":' % choice
         return head + b'"","role":"assistant","refusal":null' + self._delta_tail
-
-    def prompt(self, choice: int, prompt: PromptLogprobs) -> bytes:
-        """Nothing: the log probabilities of prompts are not streamed."""
-        return b""
 
     def token_ids(self, choice: int, tokens: Sequence[int], prompt: Sequence[int] = ()) -> bytes:
         """Encode a chunk with token ids only, in vLLM's fields."""
@@ -87,14 +122,14 @@ class ChatResponseEncoder:
     def call(self, choice: int, index: int, call_id: str, name: str) -> bytes:
         """Encode the chunk that starts a tool call."""
         function = {"name": name, "arguments": ""}
-        if self._functions_form:
+        if self._request.functions_form:
             return self._chunk(choice, {"function_call": function})
         call = {"index": index, "id": call_id, "type": "function", "function": function}
         return self._chunk(choice, {"tool_calls": [call]})
 
     def arguments(self, choice: int, index: int, text: str) -> bytes:
         """Encode a chunk with a delta of a call's arguments."""
-        if self._functions_form:
+        if self._request.functions_form:
             return self._chunk(choice, {"function_call": {"arguments": text}})
         return self._chunk(choice, {"tool_calls": [{"index": index, "function": {"arguments": text}}]})
 
@@ -109,25 +144,15 @@ class ChatResponseEncoder:
         body = {
             "index": choice,
             "delta": delta,
-            "logprobs": logprobs_object(logprobs) if logprobs else None,
+            "logprobs": chat_logprobs(logprobs) if logprobs else None,
             "finish_reason": None,
         }
         return self._event_head + _encode(body) + self._event_tail
 
-    def usage(self, usage: Usage) -> bytes:
-        """Encode the usage chunk, which has no choices; empty unless the request asks for it."""
-        if not self._include_usage:
-            return b""
-        return self._event_head + b'],"usage":' + _encode(self._usage_object(usage)) + b"}\n\n"
-
-    def failure(self, problem: Problem) -> bytes:
-        """Encode an error event, which the SDKs raise as an exception, and the terminator."""
-        return b"data: " + _encode({"error": error_object(problem)}) + b"\n\n" + self.done
-
     def completion(self, choices: Sequence[Choice], usage: Usage) -> bytes:
         """Encode the ``chat.completion`` object."""
         return _encode(
-            {"object": "chat.completion"}
+            {"object": self._kind}
             | self._identity
             | {"choices": [self._choice_object(choice) for choice in choices], "usage": self._usage_object(usage)}
             | self._prompt_fields(choices)
@@ -135,13 +160,13 @@ class ChatResponseEncoder:
 
     def _prompt_fields(self, choices: Sequence[Choice]) -> dict[str, object]:
         """Return vLLM's ``prompt_logprobs`` and ``prompt_token_ids``, as the request asks for them."""
-        if self._return_token_ids:
+        if self._request.return_token_ids:
             return {"prompt_token_ids": choices[0].prompt_tokens} | self._prompt_logprobs_field(choices)
         return self._prompt_logprobs_field(choices)
 
     def _prompt_logprobs_field(self, choices: Sequence[Choice]) -> dict[str, object]:
         prompt = next((choice.prompt for choice in choices if choice.prompt is not None), None)
-        count = self._prompt_logprobs
+        count = self._request.prompt_logprobs
         return {} if prompt is None or count is None else {"prompt_logprobs": vllm_form(prompt, count)}
 
     def _choice_object(self, choice: Choice) -> dict[str, object]:
@@ -150,11 +175,11 @@ class ChatResponseEncoder:
             "content": choice.text or (None if choice.calls else ""),
             "refusal": None,
         }
-        if self._annotated:
+        if self._detailed:
             message["annotations"] = []
         if choice.reasoning:
             message["reasoning_content"] = choice.reasoning
-        if choice.calls and self._functions_form:
+        if choice.calls and self._request.functions_form:
             message["function_call"] = {"name": choice.calls[0].name, "arguments": choice.calls[0].arguments}
         elif choice.calls:
             message["tool_calls"] = [
@@ -164,58 +189,26 @@ class ChatResponseEncoder:
         return {
             "index": choice.index,
             "message": message,
-            "logprobs": None if choice.logprobs is None else logprobs_object(choice.logprobs),
+            "logprobs": None if choice.logprobs is None else chat_logprobs(choice.logprobs),
             "finish_reason": self._word(choice.reason),
-        } | ({"token_ids": choice.tokens} if self._return_token_ids else {})
-
-    def _usage_object(self, usage: Usage) -> dict[str, object]:
-        return detailed_usage(usage)
+        } | ({"token_ids": choice.tokens} if self._request.return_token_ids else {})
 
     def _word(self, reason: FinishReason) -> str:
-        return "function_call" if reason == "tool_calls" and self._functions_form else _FINISH_REASON[reason]
+        return "function_call" if reason == "tool_calls" and self._request.functions_form else _FINISH_REASON[reason]
 
 
-def logprobs_object(tokens: Sequence[TokenLogprob]) -> dict[str, object]:
-    """Return the ``logprobs`` object of a choice."""
-    return {"content": logprob_objects(tokens), "refusal": None}
+class ObfuscatedResponseEncoder(ChatResponseEncoder):
+    """Pads each delta with an ``obfuscation`` field, for ``stream_options.include_obfuscation``.
 
+    By the reference, this prevents guessing the text from the token lengths that encrypted packet sizes reveal.
+    """
 
-def logprob_objects(tokens: Sequence[TokenLogprob]) -> list[msgspec.Raw]:
-    """Return the objects of ``tokens`` as JSON, which takes a fifth of their memory."""
-    return [
-        msgspec.Raw(
-            _encode(
-                {
-                    **_token(token.piece, token.logprob),
-                    "top_logprobs": [_token(top.piece, top.logprob) for top in token.top],
-                }
-            )
-        )
-        for token in tokens
-    ]
+    def content(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
+        """Encode a chunk with a text delta."""
+        return self._chunk(choice, {"content": text}, logprobs)
 
-
-def _token(piece: bytes, logprob: float) -> dict[str, object]:
-    return {"token": piece.decode(errors="replace"), "logprob": logprob, "bytes": list(piece)}
-
-
-def plain_usage(usage: Usage) -> dict[str, object]:
-    """Return the token counts that every dialect reports."""
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-    }
-
-
-def detailed_usage(usage: Usage) -> dict[str, object]:
-    """Return the token counts with details, which only OpenAI's reference has."""
-    return plain_usage(usage) | {
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
-        "completion_tokens_details": {
-            "reasoning_tokens": usage.reasoning_tokens,
-            "audio_tokens": 0,
-            "accepted_prediction_tokens": 0,
-            "rejected_prediction_tokens": 0,
-        },
-    }
+    def _chunk(self, choice: int, delta: dict[str, object], logprobs: Sequence[TokenLogprob] = ()) -> bytes:
+        event = super()._chunk(choice, delta, logprobs).removesuffix(_CHUNK_END) + b',"obfuscation":"'
+        end = b'"' + _CHUNK_END
+        filling = -(len(event) + len(end)) % OBFUSCATED_BLOCK
+        return event + secrets.token_hex(filling).encode()[:filling] + end

@@ -7,7 +7,7 @@ import msgspec
 
 from api.dialects.base.encoded_reasoning import encode_reasoning
 from api.dialects.base.interface import TokenLogprob
-from api.dialects.openai.render import logprob_objects
+from api.dialects.openai.logprobs import logprob_objects
 
 Kind = Literal["reasoning", "summary", "message", "function_call"]
 """``summary`` is reasoning that is shown as a summary."""

@@ -6,15 +6,15 @@ from typing import Any
 
 import msgspec
 
-from api.dialects.base.interface import Choice, TokenLogprob, Usage
+from api.dialects.base.interface import Choice, ResponseEncoder, TokenLogprob, Usage
 from api.dialects.base.problems import FORMS
 from api.dialects.openai.errors import error_object
-from api.dialects.openai.render import logprob_objects
+from api.dialects.openai.logprobs import logprob_objects
 from api.dialects.responses.offered_tools import unqualified_name
 from api.dialects.responses.output import Kind, OutputItem
 from shared.protocol.defaults import fill_in
 from shared.protocol.errors import Problem
-from shared.protocol.events import FinishReason, PromptLogprobs
+from shared.protocol.events import FinishReason
 from shared.protocol.request import ChatRequest
 
 SEALED = "reasoning.encrypted_content"
@@ -29,7 +29,7 @@ class _Ended(msgspec.Struct):
     status: str
 
 
-class ResponsesEncoder:
+class ResponsesEncoder(ResponseEncoder):
     """An :class:`api.dialects.base.interface.ResponseEncoder` for one response, which has one choice.
 
     Reasoning, text and each function call are output items. An item grows until another one begins.
@@ -76,14 +76,6 @@ class ResponsesEncoder:
         response = self._response("in_progress")
         created = b"" if self._background else self._event("response.created", response=response)
         return created + self._event("response.in_progress", response=response)
-
-    def prompt(self, choice: int, prompt: PromptLogprobs) -> bytes:
-        """Encode nothing: requests can't ask for log probabilities of prompts."""
-        return b""
-
-    def token_ids(self, choice: int, tokens: Sequence[int], prompt: Sequence[int] = ()) -> bytes:
-        """Encode nothing: requests can't ask for token ids."""
-        return b""
 
     def content(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
         """Encode a text delta. Hot path: once per token."""
@@ -144,14 +136,7 @@ class ResponsesEncoder:
         """Encode the response."""
         if not self.document:
             (choice,) = choices
-            if choice.reasoning:
-                self.reasoning(0, choice.reasoning)
-            if choice.text:
-                self.content(0, choice.text, choice.logprobs or ())
-            for index, call in enumerate(choice.calls):
-                self.call(0, index, call.id, call.name)
-                self.arguments(0, index, call.arguments)
-            self.closing(0, choice.reason)
+            self.whole(choice)
             self.usage(usage)
         return self.document
 

@@ -17,8 +17,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from api.dialects.base.interface import Call, Choice, TokenLogprob, Usage
 from api.dialects.openai import OpenAI, render_model, render_models
-from api.dialects.openai.obfuscated import BLOCK
-from api.dialects.openai.render import ChatResponseEncoder
+from api.dialects.openai.render import OBFUSCATED_BLOCK, ChatResponseEncoder
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import TopToken
 from shared.protocol.registry import IMAGE, TEXT, ModelInfo
@@ -227,7 +226,7 @@ def test_obfuscated_chunks_do_not_tell_their_texts_sizes() -> None:
     texts = ["", "a", "a longer word", "four words in it", '"' * 100]
     pieces = [answer.content(0, text) for text in texts]
     assert [chunk(piece).choices[0].delta.content for piece in pieces] == texts
-    assert {len(piece) % BLOCK for piece in pieces} == {0}
+    assert {len(piece) % OBFUSCATED_BLOCK for piece in pieces} == {0}
     assert len({len(piece) for piece in pieces[:3]}) == 1
     assert "obfuscation" in chunk(pieces[0]).model_fields_set
 

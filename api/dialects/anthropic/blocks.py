@@ -2,9 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Tag
-
-from api.dialects.base.fields import Items, NonEmptyText, Strict, StringOrItems, by_key, tag
+from api.dialects.base.fields import Items, NonEmptyText, Strict, StringOrItems, by
 from api.dialects.base.unsupported import Refused
 
 NO_SERVER_TOOLS = "Tools that run on Anthropic's servers, or that only its models know, are not available."
@@ -57,12 +55,7 @@ class ImageBlock(Strict):
     """An image."""
 
     type: Literal["image"]
-    source: Annotated[
-        Annotated[Base64Source, Tag(tag("base64"))]
-        | Annotated[URLSource, Tag(tag("url"))]
-        | Annotated[FileSource, Tag(tag("file"))],
-        by_key("type", "base64", "url", "file"),
-    ]
+    source: Annotated[Base64Source | URLSource | FileSource, by("type")]
     cache_control: CacheControl | None = None
     transformations: Annotated[
         dict[str, Any] | None, Refused("Send the image as the model should see it.", neutral=({},))
@@ -116,12 +109,7 @@ class ContentSource(Strict):
     """The text and the images of a document."""
 
     type: Literal["content"]
-    content: StringOrItems[
-        Annotated[
-            Annotated[TextBlock, Tag(tag("text"))] | Annotated[ImageBlock, Tag(tag("image"))],
-            by_key("type", "text", "image"),
-        ]
-    ]
+    content: StringOrItems[Annotated[TextBlock | ImageBlock, by("type")]]
 
 
 class PDFSource(Strict):
@@ -142,14 +130,7 @@ class DocumentBlock(Strict):
     """A document."""
 
     type: Literal["document"]
-    source: Annotated[
-        Annotated[PlainTextSource, Tag(tag("text"))]
-        | Annotated[ContentSource, Tag(tag("content"))]
-        | Annotated[PDFSource, Tag(tag("base64"))]
-        | Annotated[DocumentURLSource, Tag(tag("url"))]
-        | Annotated[FileSource, Tag(tag("file"))],
-        by_key("type", "text", "content", "base64", "url", "file"),
-    ]
+    source: Annotated[PlainTextSource | ContentSource | PDFSource | DocumentURLSource | FileSource, by("type")]
     cache_control: CacheControl | None = None
     citations: CitationsConfig | None = None
     context: str | None = None
@@ -175,14 +156,7 @@ class ToolReferenceBlock(Strict):
     cache_control: CacheControl | None = None
 
 
-ResultContent = Annotated[
-    Annotated[TextBlock, Tag(tag("text"))]
-    | Annotated[ImageBlock, Tag(tag("image"))]
-    | Annotated[DocumentBlock, Tag(tag("document"))]
-    | Annotated[SearchResultBlock, Tag(tag("search_result"))]
-    | Annotated[ToolReferenceBlock, Tag(tag("tool_reference"))],
-    by_key("type", "text", "image", "document", "search_result", "tool_reference"),
-]
+ResultContent = Annotated[TextBlock | ImageBlock | DocumentBlock | SearchResultBlock | ToolReferenceBlock, by("type")]
 
 
 class ToolResultBlock(Strict):
@@ -196,18 +170,5 @@ class ToolResultBlock(Strict):
     toolset_name: Annotated[str | None, Refused(NO_SERVER_TOOLS)] = None
 
 
-UserBlock = Annotated[
-    Annotated[TextBlock, Tag(tag("text"))]
-    | Annotated[ImageBlock, Tag(tag("image"))]
-    | Annotated[DocumentBlock, Tag(tag("document"))]
-    | Annotated[SearchResultBlock, Tag(tag("search_result"))]
-    | Annotated[ToolResultBlock, Tag(tag("tool_result"))],
-    by_key("type", "text", "image", "document", "search_result", "tool_result"),
-]
-AssistantBlock = Annotated[
-    Annotated[TextBlock, Tag(tag("text"))]
-    | Annotated[ThinkingBlock, Tag(tag("thinking"))]
-    | Annotated[RedactedThinkingBlock, Tag(tag("redacted_thinking"))]
-    | Annotated[ToolUseBlock, Tag(tag("tool_use"))],
-    by_key("type", "text", "thinking", "redacted_thinking", "tool_use"),
-]
+UserBlock = Annotated[TextBlock | ImageBlock | DocumentBlock | SearchResultBlock | ToolResultBlock, by("type")]
+AssistantBlock = Annotated[TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock, by("type")]

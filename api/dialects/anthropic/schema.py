@@ -3,23 +3,19 @@
 Source: the types of Anthropic's Python SDK.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Field
 
 from api.dialects.anthropic.blocks import NO_SERVER_TOOLS, AssistantBlock, CacheControl, TextBlock, UserBlock
 from api.dialects.anthropic.errors import UNTHREADED
 from api.dialects.base.fields import (
-    ARRAY,
-    STRING,
     Items,
     NonEmptyText,
     Strict,
     StringOrItems,
-    by_key,
+    by,
     by_type,
-    tag,
 )
 from api.dialects.base.sampling import MAX_COUNT, Into, StopText, TopP
 from api.dialects.base.unsupported import Only, Refused
@@ -35,8 +31,7 @@ class UserMessage(Strict):
 
     role: Literal["user"]
     content: Annotated[
-        Annotated[str, Tag(STRING)] | Annotated[Items[UserBlock], Field(min_length=1), Tag(ARRAY)],
-        by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
+        str | Annotated[Items[UserBlock], Field(min_length=1)], by_type("one of a string or array of objects")
     ]
 
 
@@ -59,12 +54,7 @@ class SystemMessage(Strict):
     ] = None
 
 
-Message = Annotated[
-    Annotated[UserMessage, Tag(tag("user"))]
-    | Annotated[AssistantMessage, Tag(tag("assistant"))]
-    | Annotated[SystemMessage, Tag(tag("system"))],
-    by_key("role", "user", "assistant", "system"),
-]
+Message = Annotated[UserMessage | AssistantMessage | SystemMessage, by("role")]
 
 
 class Tool(Strict):
@@ -93,14 +83,7 @@ class AnthropicTool(BaseModel):
     type: Annotated[str, Refused(NO_SERVER_TOOLS)]
 
 
-def _tool_kind(value: Any) -> str:
-    kind = value.get("type") if isinstance(value, Mapping) else None
-    return tag("anthropic") if isinstance(kind, str) and kind != "custom" else tag("custom")
-
-
-AnyTool = Annotated[
-    Annotated[Tool, Tag(tag("custom"))] | Annotated[AnthropicTool, Tag(tag("anthropic"))], Discriminator(_tool_kind)
-]
+AnyTool = Annotated[Tool | AnthropicTool, by("type", untyped=lambda _: "custom")]
 
 
 class AutoChoice(Strict):
@@ -131,13 +114,7 @@ class NoChoice(Strict):
     type: Literal["none"]
 
 
-ToolChoice = Annotated[
-    Annotated[AutoChoice, Tag(tag("auto"))]
-    | Annotated[AnyChoice, Tag(tag("any"))]
-    | Annotated[NamedChoice, Tag(tag("tool"))]
-    | Annotated[NoChoice, Tag(tag("none"))],
-    by_key("type", "auto", "any", "tool", "none"),
-]
+ToolChoice = Annotated[AutoChoice | AnyChoice | NamedChoice | NoChoice, by("type")]
 
 
 ThinkingDisplay = Literal["summarized", "omitted", "updates"]
@@ -169,12 +146,7 @@ class DisabledThinking(Strict):
     type: Literal["disabled"]
 
 
-Thinking = Annotated[
-    Annotated[EnabledThinking, Tag(tag("enabled"))]
-    | Annotated[AdaptiveThinking, Tag(tag("adaptive"))]
-    | Annotated[DisabledThinking, Tag(tag("disabled"))],
-    by_key("type", "enabled", "adaptive", "disabled"),
-]
+Thinking = Annotated[EnabledThinking | AdaptiveThinking | DisabledThinking, by("type")]
 
 
 class OutputFormat(Strict):

@@ -6,19 +6,17 @@ it in their message. (Annotated types in unions must be hashable, and an error c
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import (
     BaseModel,
     ConfigDict,
-    Discriminator,
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     StringConstraints,
-    Tag,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -47,32 +45,93 @@ def is_tag(part: str | int) -> bool:
     return isinstance(part, str) and re.fullmatch(r"<[a-z0-9_]+>", part) is not None
 
 
-def by_key(key: str, *values: str) -> Discriminator:
-    """Discriminate a union by the string at ``key``; ``values`` are all valid ones, as ordered in the error."""
-
-    def choose(value: Any) -> str | None:
-        chosen = value.get(key) if isinstance(value, Mapping) else None
-        return tag(chosen) if isinstance(chosen, str) else None
-
-    return Discriminator(
-        choose,
-        custom_error_type=WRONG_BRANCH,
-        custom_error_message=" ".join((key, *values)),
-    )
-
-
-def by_type(expected: str, branches: Mapping[type, str]) -> Discriminator:
-    """Discriminate a union by the JSON type of the value; ``expected`` describes the allowed types."""
-
-    def choose(value: Any) -> str | None:
-        return branches.get(type(value))
-
-    return Discriminator(choose, custom_error_type=WRONG_TYPE, custom_error_message=expected)
-
-
 STRING = tag("string")
 ARRAY = tag("array")
 OBJECT = tag("object")
+OTHER = tag("other")
+_TAGS: Mapping[Any, str] = {str: STRING, list: ARRAY, dict: OBJECT}
+
+
+@dataclass(frozen=True, slots=True)
+class _ByKey:
+    """Chooses the branch of a union of objects by the string at ``key``, which is a literal in each of them.
+
+    A branch that has no literal there takes all other strings. ``untyped`` chooses where the key is absent.
+    """
+
+    key: str
+    untyped: Callable[[Mapping[str, Any]], str | None]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        members = {name: member for member in get_args(source) for name in _literals(member, self.key)}
+        branches = {OTHER if name is None else tag(name): member for name, member in members.items()}
+
+        def choose(value: Any) -> str | None:
+            if not isinstance(value, Mapping):
+                return None
+            chosen = value.get(self.key)
+            if chosen is None:
+                chosen = self.untyped(value)
+            elif isinstance(chosen, str) and chosen not in members and OTHER in branches:
+                return OTHER
+            return tag(chosen) if isinstance(chosen, str) else None
+
+        return core_schema.tagged_union_schema(
+            {name: handler.generate_schema(member) for name, member in branches.items()},
+            choose,
+            custom_error_type=WRONG_BRANCH,
+            custom_error_message=" ".join((self.key, *filter(None, members))),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _ByType:
+    """Chooses the branch of a union by the JSON type of the value."""
+
+    expected: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.tagged_union_schema(
+            {_tag_of(member): handler.generate_schema(member) for member in get_args(source)},
+            lambda value: _TAGS.get(type(value)),
+            custom_error_type=WRONG_TYPE,
+            custom_error_message=self.expected,
+        )
+
+
+def by(key: str, *, untyped: Callable[[Mapping[str, Any]], str | None] = lambda _: None) -> Any:
+    """Annotate a union of objects: the string at ``key`` chooses one. Errors list the strings in the union's order."""
+    return _ByKey(key, untyped)
+
+
+def by_type(expected: str) -> Any:
+    """Annotate a union whose branches have different JSON types; ``expected`` describes them in errors."""
+    return _ByType(expected)
+
+
+def _literals(member: Any, key: str) -> list[str | None]:
+    """Return the strings at ``key`` of a branch; None stands for any other string."""
+    kinds = [member.model_fields[key].annotation]
+    found: list[str | None] = []
+    while kinds:
+        kind = kinds.pop(0)
+        if get_origin(kind) is Literal:
+            found += get_args(kind)
+        elif kind is str:
+            found.append(None)
+        else:
+            kinds += get_args(kind)
+    return found
+
+
+def _tag_of(kind: Any) -> str:
+    """Return the tag of a branch's JSON type."""
+    if isinstance(kind, type):
+        return OBJECT if issubclass(kind, BaseModel) else _TAGS[kind]
+    origin = get_origin(kind)
+    if origin in _TAGS:
+        return _TAGS[origin]
+    return STRING if origin is Literal else _tag_of(get_args(kind)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +160,7 @@ class NotNull:
 Items = Annotated[list[_Item], Field(fail_fast=True)]
 """An array whose validation stops at the first invalid item, so that a million invalid items cost no more than one."""
 
-StringOrItems = Annotated[
-    Annotated[str, Tag(STRING)] | Annotated[Items[_Item], Tag(ARRAY)],
-    by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
-]
+StringOrItems = Annotated[str | Items[_Item], by_type("one of a string or array of objects")]
 """A string, or an array of objects."""
 
 OptionalText = Annotated[str | None, NotNull("a string")]

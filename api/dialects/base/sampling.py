@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, Field, Tag
+from pydantic import BaseModel, Field
 
-from api.dialects.base.fields import ARRAY, STRING, Items, NonEmptyText, Strict, by_type
+from api.dialects.base.fields import Items, NonEmptyText, Strict, by_type
 from shared.protocol.request import PromptScoring, Sampling
 
 MAX_COUNT = 2**31 - 1
@@ -95,8 +95,8 @@ Penalty = Annotated[float, Field(ge=-2.0, le=2.0), Into()]
 RepetitionPenalty = Annotated[float, Field(gt=0.0, le=100.0), Into()]
 Seed = Annotated[int, Field(ge=-(2**63), le=2**63 - 1), Into()]
 Stop = Annotated[
-    Annotated[StopText, Tag(STRING)] | Annotated[Items[StopText], Field(max_length=4), Tag(ARRAY)],
-    by_type("one of a string or array of strings", {str: STRING, list: ARRAY}),
+    StopText | Annotated[Items[StopText], Field(max_length=4)],
+    by_type("one of a string or array of strings"),
     Into(convert=_texts),
 ]
 """An empty array means no stop strings. An empty stop string is refused, because it would end every choice at once."""

@@ -2,18 +2,15 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, Tag
+from pydantic import Field
 
 from api.dialects.base.fields import (
-    ARRAY,
-    STRING,
     Items,
     NotNull,
     OptionalText,
     Strict,
-    by_key,
+    by,
     by_type,
-    tag,
 )
 from api.dialects.base.unsupported import CACHED_ALWAYS, OtherModality, Refused
 
@@ -102,20 +99,11 @@ class FilePart(Strict):
     prompt_cache_breakpoint: OptionalBreakpoint = None
 
 
-ContentPart = Annotated[
-    Annotated[TextPart, Tag(tag("text"))]
-    | Annotated[ImagePart, Tag(tag("image_url"))]
-    | Annotated[AudioInputPart, Tag(tag("input_audio"))]
-    | Annotated[RefusalPart, Tag(tag("refusal"))]
-    | Annotated[AudioPart, Tag(tag("audio"))]
-    | Annotated[FilePart, Tag(tag("file"))],
-    by_key("type", "text", "image_url", "input_audio", "refusal", "audio", "file"),
-]
+ContentPart = Annotated[TextPart | ImagePart | AudioInputPart | RefusalPart | AudioPart | FilePart, by("type")]
 """Any part. The OpenAI service first validates all parts of all messages, and then whether their roles allow them."""
 
 Content = Annotated[
-    Annotated[str, Tag(STRING)] | Annotated[Items[ContentPart], Field(min_length=1), Tag(ARRAY)],
-    by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
+    str | Annotated[Items[ContentPart], Field(min_length=1)], by_type("one of a string or array of objects")
 ]
 """A string, or a list of one or more parts."""
 

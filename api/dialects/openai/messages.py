@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints, Tag
+from pydantic import BeforeValidator, Field, StringConstraints
 
-from api.dialects.base.fields import Items, NotNull, Strict, by_key, tag
+from api.dialects.base.fields import Items, NotNull, Strict, by
 from api.dialects.base.unsupported import Refused
 from api.dialects.openai.content import AudioReference, Content
 from api.dialects.openai.tools import FUNCTIONS_ONLY
@@ -76,10 +76,7 @@ class CustomToolCall(Strict):
     custom: CalledCustomTool
 
 
-MessageToolCall = Annotated[
-    Annotated[FunctionToolCall, Tag(tag("function"))] | Annotated[CustomToolCall, Tag(tag("custom"))],
-    by_key("type", "function", "custom"),
-]
+MessageToolCall = Annotated[FunctionToolCall | CustomToolCall, by("type")]
 
 
 def _without_message_fields(content: object) -> object:
@@ -137,11 +134,5 @@ class FunctionMessage(Strict):
 
 
 Message = Annotated[
-    Annotated[SystemMessage, Tag(tag("system"))]
-    | Annotated[AssistantMessage, Tag(tag("assistant"))]
-    | Annotated[UserMessage, Tag(tag("user"))]
-    | Annotated[FunctionMessage, Tag(tag("function"))]
-    | Annotated[ToolMessage, Tag(tag("tool"))]
-    | Annotated[DeveloperMessage, Tag(tag("developer"))],
-    by_key("role", "system", "assistant", "user", "function", "tool", "developer"),
+    SystemMessage | AssistantMessage | UserMessage | FunctionMessage | ToolMessage | DeveloperMessage, by("role")
 ]

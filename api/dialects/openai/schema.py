@@ -6,12 +6,9 @@ A field that the reference does not call nullable refuses null.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, Tag
+from pydantic import Field
 
 from api.dialects.base.fields import (
-    ARRAY,
-    OBJECT,
-    STRING,
     Identifier,
     Items,
     NonEmptyText,
@@ -19,9 +16,8 @@ from api.dialects.base.fields import (
     OptionalFlag,
     OptionalText,
     Strict,
-    by_key,
+    by,
     by_type,
-    tag,
 )
 from api.dialects.base.sampling import Flag, LogitBias, Penalty, Seed, Stop, Temperature, TokenLimit, TopLogprobs, TopP
 from api.dialects.base.unsupported import CACHED_ALWAYS, Only, Refused
@@ -68,12 +64,7 @@ class JsonSchemaResponse(Strict):
     json_schema: JsonSchema
 
 
-ResponseFormat = Annotated[
-    Annotated[TextResponse, Tag(tag("text"))]
-    | Annotated[JsonObjectResponse, Tag(tag("json_object"))]
-    | Annotated[JsonSchemaResponse, Tag(tag("json_schema"))],
-    by_key("type", "json_object", "json_schema", "text"),
-]
+ResponseFormat = Annotated[JsonObjectResponse | JsonSchemaResponse | TextResponse, by("type")]
 
 
 class StreamOptions(Strict):
@@ -89,10 +80,7 @@ class VoiceId(Strict):
     id: str
 
 
-Voice = Annotated[
-    Annotated[str, Tag(STRING)] | Annotated[VoiceId, Tag(OBJECT)],
-    by_type("one of a string or object", {str: STRING, dict: OBJECT}),
-]
+Voice = Annotated[str | VoiceId, by_type("one of a string or object")]
 
 
 class AudioOutput(Strict):
@@ -107,8 +95,7 @@ class Prediction(Strict):
 
     type: Literal["content"]
     content: Annotated[
-        Annotated[str, Tag(STRING)] | Annotated[Items[TextPart], Field(min_length=1), Tag(ARRAY)],
-        by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
+        str | Annotated[Items[TextPart], Field(min_length=1)], by_type("one of a string or array of objects")
     ]
 
 

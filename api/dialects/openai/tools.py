@@ -2,19 +2,16 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, Tag
+from pydantic import Field
 
 from api.dialects.base.fields import (
-    OBJECT,
-    STRING,
     Identifier,
     Items,
     NotNull,
     OptionalText,
     Strict,
-    by_key,
+    by,
     by_type,
-    tag,
 )
 from api.dialects.base.unsupported import Refused
 
@@ -65,10 +62,7 @@ class GrammarInput(Strict):
     grammar: Grammar
 
 
-CustomInput = Annotated[
-    Annotated[TextInput, Tag(tag("text"))] | Annotated[GrammarInput, Tag(tag("grammar"))],
-    by_key("type", "text", "grammar"),
-]
+CustomInput = Annotated[TextInput | GrammarInput, by("type")]
 
 
 class Custom(Strict):
@@ -86,10 +80,7 @@ class CustomTool(Strict):
     custom: Custom
 
 
-Tool = Annotated[
-    Annotated[FunctionTool, Tag(tag("function"))] | Annotated[CustomTool, Tag(tag("custom"))],
-    by_key("type", "function", "custom"),
-]
+Tool = Annotated[FunctionTool | CustomTool, by("type")]
 Tools = Annotated[Items[Tool], Field(min_length=1, max_length=128)]
 Functions = Annotated[Items[Function], Field(min_length=1, max_length=128)]
 
@@ -114,10 +105,7 @@ class CustomChoice(Strict):
     custom: Named
 
 
-ToolReference = Annotated[
-    Annotated[FunctionChoice, Tag(tag("function"))] | Annotated[CustomChoice, Tag(tag("custom"))],
-    by_key("type", "function", "custom"),
-]
+ToolReference = Annotated[FunctionChoice | CustomChoice, by("type")]
 
 
 class AllowedTools(Strict):
@@ -134,17 +122,6 @@ class AllowedToolsChoice(Strict):
     allowed_tools: AllowedTools
 
 
-ToolChoiceObject = Annotated[
-    Annotated[FunctionChoice, Tag(tag("function"))]
-    | Annotated[CustomChoice, Tag(tag("custom"))]
-    | Annotated[AllowedToolsChoice, Tag(tag("allowed_tools"))],
-    by_key("type", "function", "allowed_tools", "custom"),
-]
-ToolChoice = Annotated[
-    Annotated[Literal["none", "auto", "required"], Tag(STRING)] | Annotated[ToolChoiceObject, Tag(OBJECT)],
-    by_type("one of a string or object", {str: STRING, dict: OBJECT}),
-]
-FunctionCallChoice = Annotated[
-    Annotated[Literal["none", "auto"], Tag(STRING)] | Annotated[Named, Tag(OBJECT)],
-    by_type("one of a string or object", {str: STRING, dict: OBJECT}),
-]
+ToolChoiceObject = Annotated[FunctionChoice | AllowedToolsChoice | CustomChoice, by("type")]
+ToolChoice = Annotated[Literal["none", "auto", "required"] | ToolChoiceObject, by_type("one of a string or object")]
+FunctionCallChoice = Annotated[Literal["none", "auto"] | Named, by_type("one of a string or object")]

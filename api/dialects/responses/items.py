@@ -6,19 +6,15 @@ Source: the types of OpenAI's Python SDK. Items that only OpenAI's hosted tools 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 
 from api.dialects.base.fields import (
-    ARRAY,
-    STRING,
-    WRONG_BRANCH,
     Items,
     NonEmptyText,
     Strict,
     StringOrItems,
-    by_key,
+    by,
     by_type,
-    tag,
 )
 from api.dialects.base.unsupported import OtherModality, Refused
 from api.dialects.openai.content import OptionalBreakpoint
@@ -83,15 +79,7 @@ class InputAudioPart(Strict):
     input_audio: dict[str, Any]
 
 
-ContentPart = Annotated[
-    Annotated[InputText, Tag(tag("input_text"))]
-    | Annotated[InputImage, Tag(tag("input_image"))]
-    | Annotated[InputFile, Tag(tag("input_file"))]
-    | Annotated[InputAudioPart, Tag(tag("input_audio"))]
-    | Annotated[OutputText, Tag(tag("output_text"))]
-    | Annotated[RefusalText, Tag(tag("refusal"))],
-    by_key("type", "input_text", "input_image", "input_file", "input_audio", "output_text", "refusal"),
-]
+ContentPart = Annotated[InputText | InputImage | InputFile | InputAudioPart | OutputText | RefusalText, by("type")]
 """Any part; ``conversation.py`` checks whether the message's role allows it."""
 
 PARTS_BY_ROLE: dict[str, tuple[str, ...]] = {
@@ -145,12 +133,7 @@ class CustomCall(Strict):
     status: Status = None
 
 
-OutputPart = Annotated[
-    Annotated[InputText, Tag(tag("input_text"))]
-    | Annotated[InputImage, Tag(tag("input_image"))]
-    | Annotated[InputFile, Tag(tag("input_file"))],
-    by_key("type", "input_text", "input_image", "input_file"),
-]
+OutputPart = Annotated[InputText | InputImage | InputFile, by("type")]
 ToolOutput = StringOrItems[OutputPart]
 
 
@@ -222,41 +205,21 @@ class ItemReference(Strict):
     id: NonEmptyText
 
 
-ITEM_TYPES = (
-    "message",
-    "function_call",
-    "function_call_output",
-    "reasoning",
-    "custom_tool_call",
-    "custom_tool_call_output",
-    "additional_tools",
-    "item_reference",
-)
-
-
-def _kind(value: Any) -> str | None:
-    """Return the tag of an item. Messages may omit their type, and so may references."""
-    if not isinstance(value, Mapping):
-        return None
-    kind = value.get("type")
-    if kind is None:
-        kind = "message" if "role" in value else "item_reference" if value.keys() <= {"id", "type"} else None
-    return tag(kind) if isinstance(kind, str) else None
+def _untyped(item: Mapping[str, Any]) -> str | None:
+    """Return the type of an item without one, which messages and references may be."""
+    return "message" if "role" in item else "item_reference" if item.keys() <= {"id", "type"} else None
 
 
 Item = Annotated[
-    Annotated[Message, Tag(tag("message"))]
-    | Annotated[FunctionCall, Tag(tag("function_call"))]
-    | Annotated[FunctionCallOutput, Tag(tag("function_call_output"))]
-    | Annotated[Reasoning, Tag(tag("reasoning"))]
-    | Annotated[CustomCall, Tag(tag("custom_tool_call"))]
-    | Annotated[CustomCallOutput, Tag(tag("custom_tool_call_output"))]
-    | Annotated[AdditionalTools, Tag(tag("additional_tools"))]
-    | Annotated[ItemReference, Tag(tag("item_reference"))],
-    Discriminator(_kind, custom_error_type=WRONG_BRANCH, custom_error_message=" ".join(("type", *ITEM_TYPES))),
+    Message
+    | FunctionCall
+    | FunctionCallOutput
+    | Reasoning
+    | CustomCall
+    | CustomCallOutput
+    | AdditionalTools
+    | ItemReference,
+    by("type", untyped=_untyped),
 ]
 
-Input = Annotated[
-    Annotated[str, Tag(STRING)] | Annotated[Items[Item], Field(max_length=2048), Tag(ARRAY)],
-    by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
-]
+Input = Annotated[str | Annotated[Items[Item], Field(max_length=2048)], by_type("one of a string or array of objects")]

@@ -5,9 +5,9 @@ Source: the types of OpenAI's Python SDK; ``presence_penalty`` and ``frequency_p
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, Tag
+from pydantic import Field
 
-from api.dialects.base.fields import Identifier, Items, NonEmptyText, Strict, by_key, tag
+from api.dialects.base.fields import Identifier, Items, NonEmptyText, Strict, by
 from api.dialects.base.sampling import Count, Into, Penalty, Temperature, TokenLimit, TopLogprobs, TopP
 from api.dialects.base.unsupported import CACHED_ALWAYS, CHATS_ONLY, Only, Refused
 from api.dialects.openai.schema import (
@@ -49,12 +49,7 @@ class JsonSchemaFormat(Strict):
     strict: bool | None = None
 
 
-TextFormat = Annotated[
-    Annotated[TextResponse, Tag(tag("text"))]
-    | Annotated[JsonObjectResponse, Tag(tag("json_object"))]
-    | Annotated[JsonSchemaFormat, Tag(tag("json_schema"))],
-    by_key("type", "text", "json_schema", "json_object"),
-]
+TextFormat = Annotated[TextResponse | JsonSchemaFormat | JsonObjectResponse, by("type")]
 
 
 class TextConfig(Strict):

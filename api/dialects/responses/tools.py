@@ -1,11 +1,10 @@
 """Schema of the tools of the Responses API and of the choice between them."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from api.dialects.base.fields import OBJECT, STRING, WRONG_BRANCH, Items, Strict, by_key, by_type, tag
+from api.dialects.base.fields import Items, Strict, by, by_type
 from api.dialects.base.unsupported import Refused
 
 ToolName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_-]+$", min_length=1, max_length=128)]
@@ -35,22 +34,7 @@ class OtherTool(BaseModel):
     type: Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
 
 
-def _kind(value: Any) -> str | None:
-    kind = value.get("type") if isinstance(value, Mapping) else None
-    if not isinstance(kind, str):
-        return None
-    return tag("function" if kind == "function" else "other")
-
-
-def _any_kind(value: Any) -> str | None:
-    is_namespace = isinstance(value, Mapping) and value.get("type") == "namespace"
-    return tag("namespace") if is_namespace else _kind(value)
-
-
-NamespacedTool = Annotated[
-    Annotated[FunctionDefinition, Tag(tag("function"))] | Annotated[OtherTool, Tag(tag("other"))],
-    Discriminator(_kind, custom_error_type=WRONG_BRANCH, custom_error_message="type function"),
-]
+NamespacedTool = Annotated[FunctionDefinition | OtherTool, by("type")]
 
 
 class NamespaceTool(Strict):
@@ -62,12 +46,7 @@ class NamespaceTool(Strict):
     tools: Items[NamespacedTool]
 
 
-AnyTool = Annotated[
-    Annotated[FunctionDefinition, Tag(tag("function"))]
-    | Annotated[NamespaceTool, Tag(tag("namespace"))]
-    | Annotated[OtherTool, Tag(tag("other"))],
-    Discriminator(_any_kind, custom_error_type=WRONG_BRANCH, custom_error_message="type function namespace"),
-]
+AnyTool = Annotated[FunctionDefinition | NamespaceTool | OtherTool, by("type")]
 
 
 class ChosenFunction(Strict):
@@ -86,13 +65,6 @@ class AllowedFunctions(Strict):
 
 
 ToolChoice = Annotated[
-    Annotated[Literal["none", "auto", "required"], Tag(STRING)]
-    | Annotated[
-        Annotated[
-            Annotated[ChosenFunction, Tag(tag("function"))] | Annotated[AllowedFunctions, Tag(tag("allowed_tools"))],
-            by_key("type", "function", "allowed_tools"),
-        ],
-        Tag(OBJECT),
-    ],
-    by_type("one of a string or object", {str: STRING, dict: OBJECT}),
+    Literal["none", "auto", "required"] | Annotated[ChosenFunction | AllowedFunctions, by("type")],
+    by_type("one of a string or object"),
 ]

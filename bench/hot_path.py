@@ -172,7 +172,7 @@ async def _relay(relay: Relay, jobs: list[Job], frames: list[bytes], counted: Wa
         answer = ResponseStream([job.id], "sim")
         relay.open(answer)
         rendering = ChatResponseEncoder(
-            job.request, answer_id=job.id, created=1_700_000_000, fingerprint="fp_simulated"
+            job.request, response_id=job.id, created=1_700_000_000, fingerprint="fp_simulated"
         )
         async for piece in stream(answer, job.request, rendering, UsageRecorder(), write=write):
             write(piece)

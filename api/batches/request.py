@@ -126,7 +126,7 @@ async def _serve(
         async with chat:
             started = await chat.stream.started()
             encoder = dialect.render(
-                chat.request, answer_id=chat.id, created=int(chat.accepted), fingerprint=started.fingerprint
+                chat.request, response_id=chat.id, created=int(chat.accepted), fingerprint=started.fingerprint
             )
             document = await services.responder.whole(chat, encoder)
             usage = chat.recorder.usage()

@@ -89,7 +89,7 @@ class Responder:
         """Return the encoded response. A large one is encoded outside of the event loop."""
         recorder = chat.recorder
         encode = partial(encoder.completion, choices, recorder.usage())
-        return await self._thread.run(chat.owner, recorder.answer_bytes, encode)
+        return await self._thread.run(chat.owner, recorder.response_bytes, encode)
 
     async def _announced(self, dialect: Dialect, chat: ChatExchange, write: Writer | None) -> AsyncIterator[bytes]:
         """Yield queue events until the first event from a worker, then the stream."""
@@ -108,7 +108,7 @@ def stream_response(events: AsyncIterator[bytes]) -> Response:
 
 def _encoder(dialect: Dialect, chat: ChatExchange, first: Event) -> ResponseEncoder:
     fingerprint = first.fingerprint if isinstance(first, Started) else ""
-    return dialect.render(chat.request, answer_id=chat.id, created=int(chat.accepted), fingerprint=fingerprint)
+    return dialect.render(chat.request, response_id=chat.id, created=int(chat.accepted), fingerprint=fingerprint)
 
 
 def _writer() -> Writer | None:

@@ -68,7 +68,7 @@ class UsageRecorder:
         self.completion_tokens += tokens
 
     def keep(self, logprobs: int) -> None:
-        """Count ``logprobs`` log probabilities that are kept until the end of the answer.
+        """Count ``logprobs`` log probabilities that are kept until the end of the response.
 
         Raises :class:`RequestRefused` if there is no room for them.
         """
@@ -81,8 +81,8 @@ class UsageRecorder:
             self._share.release()
 
     @property
-    def answer_bytes(self) -> int:
-        """Estimated size of the answer so far."""
+    def response_bytes(self) -> int:
+        """Estimated size of the response so far."""
         return TEXT_BYTES * self.completion_tokens + (self._share.bytes if self._share is not None else 0)
 
     def usage(self) -> Usage:

@@ -36,7 +36,7 @@ async def _run(chat: ChatExchange) -> None:
     """
     try:
         document = await run_to_end(
-            chat.stream, chat.request, chat.recorder, answer_id=chat.id, created=chat.record.created
+            chat.stream, chat.request, chat.recorder, response_id=chat.id, created=chat.record.created
         )
         while not chat.stream.left:
             if await chat.store(document):

@@ -62,15 +62,15 @@ async def finish_completions(store: ResponseStore, owner: str) -> None:
 
 
 async def run_to_end(
-    stream: ResponseStream, request: ChatRequest, recorder: UsageRecorder, *, answer_id: str, created: int
+    stream: ResponseStream, request: ChatRequest, recorder: UsageRecorder, *, response_id: str, created: int
 ) -> bytes:
     """Wait until a response has ended, failed or not, and return its document."""
-    encoder = ResponsesEncoder(request, answer_id=answer_id, created=created)
+    encoder = ResponsesEncoder(request, response_id=response_id, created=created)
     try:
         async for _ in written(stream, request, encoder, recorder, kept=True):
             pass
     except Exception:
-        logger.exception("response %s failed", answer_id)
+        logger.exception("response %s failed", response_id)
         encoder.failure(_BROKEN)
     return encoder.document
 
@@ -88,11 +88,11 @@ async def document_of(record: StoredResponse, journals: Sequence[Sequence[Event]
         # A job that was cancelled because its choice was complete may have no terminal event; its reader needs none.
         choice.fill(events if events and isinstance(events[-1], TERMINAL) else [*events, _LOST])
     if request.response_fields is not None:
-        document = await run_to_end(stream, request, recorder, answer_id=record.answer_id, created=record.created)
+        document = await run_to_end(stream, request, recorder, response_id=record.bare_id, created=record.created)
         return document if request.background or not isinstance(recorder.outcome, ProblemKind) else b""
     started = await stream.started()
     encoder = _dialect.render(
-        request, answer_id=record.answer_id, created=record.created, fingerprint=started.fingerprint
+        request, response_id=record.bare_id, created=record.created, fingerprint=started.fingerprint
     )
     return encoder.completion(await collect(stream, request, recorder), recorder.usage())
 

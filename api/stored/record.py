@@ -41,7 +41,7 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a worker has started a response without a document. Not stored."""
 
     @property
-    def answer_id(self) -> str:
+    def bare_id(self) -> str:
         """The id without its dialect's prefix."""
         return self.id.removeprefix(_RESPONSE).removeprefix(_COMPLETION)
 
@@ -62,13 +62,13 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def record_of(
-    request: ChatRequest, answer_id: str, jobs: tuple[str, ...], *, created: int, messages: bytes
+    request: ChatRequest, bare_id: str, jobs: tuple[str, ...], *, created: int, messages: bytes
 ) -> StoredResponse:
     """Return the record of an accepted request. ``messages`` are those that the client sent, a JSON array."""
     echoed = msgspec.json.decode(request.response_fields or "{}", type=_Fields)
     prefix = _COMPLETION if request.response_fields is None else _RESPONSE
     return StoredResponse(
-        id=prefix + answer_id,
+        id=prefix + bare_id,
         model=request.model,
         created=created,
         input=messages,

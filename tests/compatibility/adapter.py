@@ -36,7 +36,7 @@ class Adapter(ABC):
         self.read(json.loads(body), self._query)
         return ChatRequest(model="m")
 
-    def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> ResponseEncoder:
+    def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ResponseEncoder:
         return Document(self.document())
 
     def error(self, problem: Problem) -> ErrorReply:

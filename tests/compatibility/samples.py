@@ -31,7 +31,7 @@ def _documents(interface: Interface) -> Iterator[object]:
         except RequestRefused as refused:
             yield json.loads(dialect.error(refused.problem).body)
             continue
-        rendering = dialect.render(request, answer_id="a", created=1, fingerprint="fp")
+        rendering = dialect.render(request, response_id="a", created=1, fingerprint="fp")
         yield json.loads(rendering.completion([_choice(request)], _USAGE))
         yield from _chunks(request, rendering)
     dialect = interface.dialect(interface.query, {})

@@ -31,7 +31,7 @@ class _Tokens:
     def parse(self, body: bytes) -> ChatRequest:
         return self._parse(body)
 
-    def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> ResponseEncoder:
+    def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ResponseEncoder:
         return Document(self._render(request, Tokenized((1, 2), ("H", "i"), "Hi", 2048)))
 
     def error(self, problem: Problem) -> ErrorReply:

@@ -129,5 +129,5 @@ async def test_background_responses_survive_the_death_of_their_replica_and_worke
 
 def _renamed(output: list[dict[str, object]], response_id: str) -> list[dict[str, object]]:
     """Return output items as another response has them."""
-    answer_id = response_id.removeprefix("resp_")
-    return [item | {"id": f"msg_{answer_id}{str(item['id'])[-4:]}"} for item in output]
+    response_id = response_id.removeprefix("resp_")
+    return [item | {"id": f"msg_{response_id}{str(item['id'])[-4:]}"} for item in output]

@@ -53,10 +53,10 @@ class Anthropic:
                 raise refuse(ProblemKind.INVALID, f"Not supported: {reason}", param=header)
 
     def render(
-        self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str
+        self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str
     ) -> MessagesResponseEncoder:
         """Return the encoder of the response to ``request``."""
-        return MessagesResponseEncoder(request, answer_id=answer_id, request_id=self._request_id)
+        return MessagesResponseEncoder(request, response_id=response_id, request_id=self._request_id)
 
     def error(self, problem: Problem) -> ErrorReply:
         """Encode an error that occurs before the response has started."""

@@ -92,7 +92,7 @@ class ToolUseBlock(Strict):
 
 
 class CitationsConfig(Strict):
-    """Whether the answer cites a document."""
+    """Whether the response cites a document."""
 
     enabled: Annotated[bool | None, Refused(_NO_CITATIONS, neutral=(False,))] = None
 

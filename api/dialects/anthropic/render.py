@@ -39,10 +39,10 @@ class MessagesResponseEncoder(ResponseEncoder):
 
     done = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 
-    def __init__(self, request: ChatRequest, *, answer_id: str, request_id: str = "") -> None:
+    def __init__(self, request: ChatRequest, *, response_id: str, request_id: str = "") -> None:
         """``request_id`` is the id of the HTTP exchange, which errors contain."""
         self._request = request
-        self._id = f"msg_{answer_id}"
+        self._id = f"msg_{response_id}"
         self._request_id = request_id
         self._block = ""
         """Type of the open content block; empty before the first one."""

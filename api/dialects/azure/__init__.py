@@ -43,11 +43,11 @@ class Azure:
         model = choose_model(self._headers, self._serving(), value.get("model"))
         return parse_chat(value, model, extras)
 
-    def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> AzureResponseEncoder:
+    def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> AzureResponseEncoder:
         """Return the encoder of the response to ``request``."""
         # A later error can only be one of the whole request, and quotes the beginning of its messages.
         self._body = {"messages": shown(self._body.get("messages"))}
-        return AzureResponseEncoder(request, answer_id=answer_id, created=created, fingerprint=fingerprint)
+        return AzureResponseEncoder(request, response_id=response_id, created=created, fingerprint=fingerprint)
 
     def error(self, problem: Problem) -> ErrorReply:
         """Encode an error that occurs before the response has started."""

@@ -18,9 +18,9 @@ def encode_reasoning(reasoning: str) -> str:
     return base64.b64encode(msgspec.json.encode(_Content(reasoning))).decode()
 
 
-def decode_reasoning(sealed: str) -> str:
+def decode_reasoning(encoded: str) -> str:
     """Return the reasoning in a text; empty if there is none, as in those of other services."""
     try:
-        return msgspec.json.decode(base64.b64decode(sealed, validate=True), type=_Content).reasoning
+        return msgspec.json.decode(base64.b64decode(encoded, validate=True), type=_Content).reasoning
     except (binascii.Error, ValueError, msgspec.DecodeError):
         return ""

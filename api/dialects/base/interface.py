@@ -153,11 +153,11 @@ class Dialect(Protocol):
     def parse(self, body: bytes) -> ChatRequest:
         """Parse a request body. Raises :class:`RequestRefused` and no other exception."""
 
-    def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> ResponseEncoder:
+    def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ResponseEncoder:
         """Return the encoder of the response to ``request``.
 
-        ``answer_id`` is a unique hexadecimal string that the dialect may prefix. ``created`` is a Unix time in seconds.
-        ``fingerprint`` comes from the worker's ``Started`` event.
+        ``response_id`` is a unique hexadecimal string that the dialect may prefix. ``created`` is a Unix time in
+        seconds. ``fingerprint`` comes from the worker's ``Started`` event.
         """
 
     def error(self, problem: Problem) -> ErrorReply:

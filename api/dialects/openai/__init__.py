@@ -22,10 +22,10 @@ class OpenAI:
         """Parse a request body. Raises :class:`RequestRefused` and no other exception."""
         return parse_chat(body, self._deployment)
 
-    def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> ChatResponseEncoder:
+    def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ChatResponseEncoder:
         """Return the encoder of the response to ``request``."""
         form = ObfuscatedResponseEncoder if request.obfuscate else ChatResponseEncoder
-        return form(request, answer_id=answer_id, created=created, fingerprint=fingerprint)
+        return form(request, response_id=response_id, created=created, fingerprint=fingerprint)
 
     def error(self, problem: Problem) -> ErrorReply:
         """Encode an error that occurs before the response has started."""

@@ -20,10 +20,10 @@ class OpenAICompletions:
         return parse_completion(body, self._deployment)
 
     def render(
-        self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str
+        self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str
     ) -> CompletionResponseEncoder:
         """Return the encoder of the response to ``request``."""
-        return CompletionResponseEncoder(request, answer_id=answer_id, created=created, fingerprint=fingerprint)
+        return CompletionResponseEncoder(request, response_id=response_id, created=created, fingerprint=fingerprint)
 
     def error(self, problem: Problem) -> ErrorReply:
         """Encode an error that occurs before the response has started."""

@@ -28,8 +28,8 @@ class CompletionResponseEncoder(ChunkEncoder):
 
     _kind, _chunk_kind, _id_prefix = "text_completion", "text_completion", "cmpl-"
 
-    def __init__(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> None:
-        super().__init__(request, answer_id=answer_id, created=created, fingerprint=fingerprint)
+    def __init__(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> None:
+        super().__init__(request, response_id=response_id, created=created, fingerprint=fingerprint)
         self._text_tail = b',"logprobs":null,"finish_reason":null}' + self._event_tail
         self._offsets: dict[int, Offsets] = {}
 

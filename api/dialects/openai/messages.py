@@ -44,7 +44,7 @@ class UserMessage(Strict):
 class CalledFunction(Strict):
     """A function that the assistant called. ``arguments`` is JSON text as the model generated it, possibly invalid.
 
-    ``parsed_arguments`` is not in the reference. Its SDKs add it to answers, and send it back in the history.
+    ``parsed_arguments`` is not in the reference. Its SDKs add it to responses, and send it back in the history.
     """
 
     name: str
@@ -92,10 +92,10 @@ def _without_message_fields(content: object) -> object:
 
 
 class AssistantMessage(Strict):
-    """An earlier message of the assistant, with what clients send back because the answer contained it.
+    """An earlier message of the assistant, with what clients send back because the response contained it.
 
     Not in the reference's requests are ``annotations`` and ``reasoning_content``, which responses contain, ``parsed``,
-    which its SDKs add to answers, and ``provider_specific_fields`` and ``thinking_blocks``, which LiteLLM adds. What
+    which its SDKs add to responses, and ``provider_specific_fields`` and ``thinking_blocks``, which LiteLLM adds. What
     these three say is in other fields, too. SDKs also send ``tool_calls`` as null.
     """
 

@@ -44,10 +44,10 @@ class ChunkEncoder(ResponseEncoder):
     _detailed = True
     """Whether responses have what only OpenAI's reference has: details of the usage, annotations, the service tier."""
 
-    def __init__(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> None:
+    def __init__(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> None:
         self._request = request
         self._identity: dict[str, object] = {
-            "id": self._id_prefix + answer_id,
+            "id": self._id_prefix + response_id,
             "created": created,
             "model": request.model,
         }
@@ -93,8 +93,8 @@ class ChatResponseEncoder(ChunkEncoder):
 
     _kind, _chunk_kind, _id_prefix = "chat.completion", "chat.completion.chunk", "chatcmpl-"
 
-    def __init__(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> None:
-        super().__init__(request, answer_id=answer_id, created=created, fingerprint=fingerprint)
+    def __init__(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> None:
+        super().__init__(request, response_id=response_id, created=created, fingerprint=fingerprint)
         self._delta_tail = b'},"logprobs":null,"finish_reason":null}' + self._event_tail
         self._heads: dict[int, bytes] = {}
 

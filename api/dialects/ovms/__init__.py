@@ -18,10 +18,10 @@ class ModelServer:
         return parse_chat(body)
 
     def render(
-        self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str
+        self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str
     ) -> ModelServerResponseEncoder:
         """Return the encoder of the response to ``request``."""
-        return ModelServerResponseEncoder(request, answer_id=answer_id, created=created, fingerprint=fingerprint)
+        return ModelServerResponseEncoder(request, response_id=response_id, created=created, fingerprint=fingerprint)
 
     def error(self, problem: Problem) -> ErrorReply:
         """Encode an error in OpenAI's form, because the model server's reference defines none."""
@@ -36,11 +36,11 @@ class ModelServerCompletions:
         return parse_completion(body)
 
     def render(
-        self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str
+        self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str
     ) -> ModelServerCompletionResponseEncoder:
         """Return the encoder of the response to ``request``."""
         return ModelServerCompletionResponseEncoder(
-            request, answer_id=answer_id, created=created, fingerprint=fingerprint
+            request, response_id=response_id, created=created, fingerprint=fingerprint
         )
 
     def error(self, problem: Problem) -> ErrorReply:

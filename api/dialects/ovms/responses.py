@@ -78,9 +78,9 @@ class ModelServerResponses:
             template_kwargs=_template_kwargs(draft.body, request.template_kwargs),
         )
 
-    def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> ResponsesEncoder:
+    def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ResponsesEncoder:
         """Return the encoder of the response to ``request``. Streams end with ``[DONE]`` as in the reference."""
-        return ResponsesEncoder(request, answer_id=answer_id, created=created, done=b"data: [DONE]\n\n")
+        return ResponsesEncoder(request, response_id=response_id, created=created, done=b"data: [DONE]\n\n")
 
     def error(self, problem: Problem) -> ErrorReply:
         """Encode an error as under ``/v1``."""

@@ -38,9 +38,9 @@ class Responses:
         self.skipped_tools = draft.skipped_tools
         return draft
 
-    def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> ResponsesEncoder:
+    def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ResponsesEncoder:
         """Return the encoder of the response to ``request``."""
-        return ResponsesEncoder(request, answer_id=answer_id, created=created)
+        return ResponsesEncoder(request, response_id=response_id, created=created)
 
     def error(self, problem: Problem) -> ErrorReply:
         """Encode an error that occurs before the response has started."""

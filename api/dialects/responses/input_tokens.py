@@ -28,5 +28,5 @@ def draft_input_tokens(body: bytes) -> Draft[ResponsesRequest]:
 
 
 def render_input_tokens(count: int) -> bytes:
-    """Return the answer as JSON."""
+    """Return the response as JSON."""
     return msgspec.json.encode({"object": "response.input_tokens", "input_tokens": count})

@@ -21,26 +21,26 @@ class OutputItem:
     Ids depend on the response's id and on ``index`` only, so that a replayed stream has the same.
     """
 
-    __slots__ = ("_logprobs", "_name", "_namespace", "_sealed", "_texts", "call_id", "id", "index", "kind")
+    __slots__ = ("_encoded", "_logprobs", "_name", "_namespace", "_texts", "call_id", "id", "index", "kind")
 
     def __init__(
         self,
         kind: Kind,
-        answer_id: str,
+        response_id: str,
         index: int,
         name: str = "",
         *,
         namespace: str | None = None,
-        sealed: bool = False,
+        encoded: bool = False,
     ) -> None:
-        """``name`` and ``namespace`` are those of the function. ``sealed`` is whether reasoning has encrypted content,
+        """``name`` and ``namespace`` are those of the function. ``encoded`` is whether reasoning has encrypted content,
         too."""
         self.kind: Kind = kind
         self.index = index
-        self.id = f"{_PREFIXES[kind]}_{answer_id}{index:04x}"
-        self.call_id = f"call_{answer_id}{index:04x}"
+        self.id = f"{_PREFIXES[kind]}_{response_id}{index:04x}"
+        self.call_id = f"call_{response_id}{index:04x}"
         self._name, self._namespace = name, namespace
-        self._sealed = sealed
+        self._encoded = encoded
         self._texts: list[str] = []
         self._logprobs: list[msgspec.Raw] = []
 
@@ -77,12 +77,12 @@ class OutputItem:
     def object(self, status: str, *, started: bool = True) -> dict[str, Any]:
         """Return the item. Without ``started`` it has no content yet."""
         parts = [self.part()] if started else []
-        sealed = {"encrypted_content": encode_reasoning(self.text)} if self._sealed and started else {}
+        encoded = {"encrypted_content": encode_reasoning(self.text)} if self._encoded and started else {}
         match self.kind:
             case "reasoning":
-                return {"id": self.id, "type": "reasoning", "summary": [], "content": parts} | sealed
+                return {"id": self.id, "type": "reasoning", "summary": [], "content": parts} | encoded
             case "summary":
-                return {"id": self.id, "type": "reasoning", "summary": parts} | sealed
+                return {"id": self.id, "type": "reasoning", "summary": parts} | encoded
             case "message":
                 return {"id": self.id, "type": "message", "status": status, "role": "assistant", "content": parts}
             case "function_call":

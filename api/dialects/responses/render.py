@@ -17,7 +17,7 @@ from shared.protocol.errors import Problem
 from shared.protocol.events import FinishReason
 from shared.protocol.request import ChatRequest
 
-SEALED = "reasoning.encrypted_content"
+ENCODED = "reasoning.encrypted_content"
 """The value of ``include`` that asks for reasoning that clients can send back without showing it."""
 
 _encode = msgspec.json.Encoder().encode
@@ -36,18 +36,18 @@ class ResponsesEncoder(ResponseEncoder):
     """
 
     def __init__(
-        self, request: ChatRequest, *, answer_id: str, created: int, after: int = -1, done: bytes = b""
+        self, request: ChatRequest, *, response_id: str, created: int, after: int = -1, done: bytes = b""
     ) -> None:
         """Events with numbers up to ``after`` are counted but not encoded. ``done`` ends a stream."""
         self.done = done
         self._after = after
         self._background = request.background
-        self._answer_id = answer_id
+        self._response_id = response_id
         echoed: dict[str, Any] = msgspec.json.decode(request.response_fields or "{}")
-        self._sealed = SEALED in echoed.pop("include", ())
+        self._encoded = ENCODED in echoed.pop("include", ())
         # An API key may have another priority than the client requested.
         tier = "default" if request.tier in (None, "auto", "batch") else request.tier
-        self._head = {"id": f"resp_{answer_id}", "object": "response", "created_at": created, "model": request.model}
+        self._head = {"id": f"resp_{response_id}", "object": "response", "created_at": created, "model": request.model}
         self._echoed = echoed | {"background": request.background, "store": request.store, "service_tier": tier}
         sampling = fill_in(request.sampling, request.defaults)
         for name, used in (("temperature", sampling.temperature), ("top_p", sampling.top_p)):
@@ -167,11 +167,11 @@ class ResponsesEncoder(ResponseEncoder):
         namespace = self._namespaces.get(name)
         item = self._item = OutputItem(
             kind,
-            self._answer_id,
+            self._response_id,
             len(self._items),
             name if namespace is None else unqualified_name(namespace, name),
             namespace=namespace,
-            sealed=self._sealed,
+            encoded=self._encoded,
         )
         added = self._event(
             "response.output_item.added", output_index=item.index, item=item.object("in_progress", started=False)

@@ -59,7 +59,7 @@ class RetrieveQuery(Strict):
 
 def encoder_of(record: StoredResponse, request: ChatRequest, *, after: int = -1) -> ResponsesEncoder:
     """Return the encoder of a background response. Events with numbers up to ``after`` are left out."""
-    return ResponsesEncoder(request, answer_id=record.answer_id, created=record.created, after=after)
+    return ResponsesEncoder(request, response_id=record.bare_id, created=record.created, after=after)
 
 
 def render_response(record: StoredResponse) -> bytes:
@@ -77,7 +77,7 @@ def render_cancelled(record: StoredResponse) -> bytes:
 
 
 def render_deleted(response_id: str) -> bytes:
-    """Return the answer to a deletion."""
+    """Return the response to a deletion."""
     return lists.dump({"id": response_id, "object": "response", "deleted": True})
 
 
@@ -140,7 +140,7 @@ def _complete(record: StoredResponse, index: int, item: Mapping[str, Any]) -> di
     kind = item.get("type") or "message"
     shown = {
         **{name: value for name, value in item.items() if value is not None},
-        "id": item.get("id") or f"{_PREFIXES.get(kind, 'item')}_{record.answer_id}{_FIRST_INPUT + index:04x}",
+        "id": item.get("id") or f"{_PREFIXES.get(kind, 'item')}_{record.bare_id}{_FIRST_INPUT + index:04x}",
         "type": kind,
     }
     if kind in _WITH_STATUS:

@@ -73,7 +73,7 @@ async def streamed(
     request: ChatRequest, *jobs: Sequence[Event], tally: UsageRecorder | None = None
 ) -> list[dict[str, Any]]:
     """The chunks of the stream."""
-    rendering = ChatResponseEncoder(request, answer_id="0", created=0, fingerprint="fp")
+    rendering = ChatResponseEncoder(request, response_id="0", created=0, fingerprint="fp")
     sent = b"".join([piece async for piece in stream(answered(*jobs), request, rendering, tally or UsageRecorder())])
     events = sent.decode().split("\n\n")
     assert events[-2:] == ["data: [DONE]", ""]
@@ -113,7 +113,7 @@ async def test_plain_text() -> None:
 
 
 async def test_a_message_begins_with_the_number_of_its_cached_tokens() -> None:
-    encoder = MessagesResponseEncoder(asked(stream=True), answer_id="0")
+    encoder = MessagesResponseEncoder(asked(stream=True), response_id="0")
     sent = b"".join(
         [piece async for piece in stream(answered(said("a")), asked(stream=True), encoder, UsageRecorder())]
     )
@@ -350,7 +350,7 @@ async def test_a_second_call_ends_the_choice_and_cancels_its_job(fields: dict[st
     # The job of the first choice never ends by itself.
     answer.choices[0].fill(said(CALL, CALL[:40], CALL[40:] + "and so on", started=started)[:-1])
     if streams:
-        rendering = ChatResponseEncoder(request, answer_id="0", created=0, fingerprint="fp")
+        rendering = ChatResponseEncoder(request, response_id="0", created=0, fingerprint="fp")
         sent = b"".join([piece async for piece in stream(answer, request, rendering, UsageRecorder())]).decode()
         assert sent.endswith("data: [DONE]\n\n")
         assert "and so on" not in sent
@@ -475,7 +475,7 @@ async def test_the_whole_is_handed_over_before_the_end_is_sent() -> None:
         seen.append([choice.text for choice in choices])
 
     request = asked(stream=True, n=2)
-    rendering = ChatResponseEncoder(request, answer_id="0", created=0, fingerprint="fp")
+    rendering = ChatResponseEncoder(request, response_id="0", created=0, fingerprint="fp")
     pieces = stream(answered(said("a", "b"), said("c")), request, rendering, UsageRecorder(), keep)
     seen += [piece.endswith(rendering.done) async for piece in pieces]
     assert seen == [["ab", "c"], True]

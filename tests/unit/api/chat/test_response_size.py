@@ -137,7 +137,7 @@ async def test_running_answers_share_the_room_for_log_probabilities() -> None:
 
 async def test_a_stream_that_is_stored_ends_with_an_error_when_there_is_no_room() -> None:
     request = ChatRequest(model="m", messages=SAID, sampling=LOGPROBS, store=True, stream=True)
-    encoder = ChatResponseEncoder(request, answer_id="a", created=1, fingerprint="")
+    encoder = ChatResponseEncoder(request, response_id="a", created=1, fingerprint="")
 
     async def store(_: list[Choice]) -> None:
         raise AssertionError("it is not complete")
@@ -153,7 +153,7 @@ async def test_a_stream_that_is_stored_ends_with_an_error_when_there_is_no_room(
 async def test_a_background_response_fails_when_there_is_no_room() -> None:
     request = ChatRequest(model="m", messages=SAID, sampling=LOGPROBS, background=True, response_fields="{}")
     recorder = UsageRecorder(share=AnswerRoom(LIMIT).share("a"))
-    document = json.loads(await run_to_end(answer(10_000), request, recorder, answer_id="a", created=1))
+    document = json.loads(await run_to_end(answer(10_000), request, recorder, response_id="a", created=1))
     assert (document["status"], document["error"]["code"]) == ("failed", "rate_limit_exceeded")
 
 
@@ -170,7 +170,7 @@ async def test_a_large_answer_is_encoded_outside_of_the_event_loop(redis: ArqRed
         request = ChatRequest(model="m", messages=SAID, sampling=LOGPROBS)
         exchange = ChatExchange(replica.chat, request, key=None, headers={}, messages=b"", started_at=time.monotonic())
         exchange._stream = answer(tokens)
-        encoder = Encoder(request, answer_id="a", created=1, fingerprint="")
+        encoder = Encoder(request, response_id="a", created=1, fingerprint="")
         document = json.loads(await replica.batches.responder.whole(exchange, encoder))
         assert len(document["choices"][0]["logprobs"]["content"]) == tokens
         assert (

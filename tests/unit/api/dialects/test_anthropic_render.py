@@ -29,7 +29,7 @@ def parse(**fields: Any) -> ChatRequest:
 
 
 def encoder(**fields: Any) -> MessagesResponseEncoder:
-    return DIALECT.render(parse(**fields), answer_id="a", created=1, fingerprint="fp")
+    return DIALECT.render(parse(**fields), response_id="a", created=1, fingerprint="fp")
 
 
 def events(stream: bytes) -> list[dict[str, Any]]:
@@ -147,7 +147,7 @@ def test_an_output_that_the_context_ends_is_marked() -> None:
 
 def test_reasoning_that_is_omitted_is_in_its_signature() -> None:
     request = parse(thinking={"type": "adaptive", "display": "omitted"}, stream=True)
-    by = DIALECT.render(request, answer_id="a", created=1, fingerprint="")
+    by = DIALECT.render(request, response_id="a", created=1, fingerprint="")
     stream = by.opening(0) + by.reasoning(0, "Hm") + by.reasoning(0, ".") + by.content(0, "Hey")
     stream += by.closing(0, "stop") + by.usage(USAGE) + by.done
     found = events(stream)
@@ -166,7 +166,7 @@ def test_reasoning_that_is_omitted_is_in_its_signature() -> None:
 def test_no_tokens_fill_the_prefix_cache_only() -> None:
     request = parse(max_tokens=0)
     assert request.sampling.max_tokens == 1
-    by = DIALECT.render(request, answer_id="a", created=1, fingerprint="")
+    by = DIALECT.render(request, response_id="a", created=1, fingerprint="")
     choice = Choice(index=0, text="H", reason="stop", reasoning="m", calls=(Call(id="c", name="f", arguments="{}"),))
     whole = checked(SDKMessage, by.completion([choice], USAGE))
     assert (whole.content, whole.stop_reason, whole.usage.output_tokens) == ([], "max_tokens", 0)

@@ -41,7 +41,7 @@ _beta_event = TypeAdapter[BetaRawMessageStreamEvent](BetaRawMessageStreamEvent)
 
 def encoder() -> MessagesResponseEncoder:
     request = ChatRequest(model="m")
-    return DIALECT.render(request, answer_id="a", created=1, fingerprint="fp")
+    return DIALECT.render(request, response_id="a", created=1, fingerprint="fp")
 
 
 def check_stream(stream: bytes) -> Sequence[str]:

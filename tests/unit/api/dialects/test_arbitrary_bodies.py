@@ -89,4 +89,4 @@ def test_any_body_of_the_responses_api_is_a_request_or_a_refusal(fields: dict[st
         assert 400 <= dialect.error(problem).status < 500
     if request is not None:
         assert decode_request(encode_request(request)) == request
-        dialect.render(request, answer_id="a", created=1, fingerprint="").opening(0)
+        dialect.render(request, response_id="a", created=1, fingerprint="").opening(0)

@@ -307,7 +307,7 @@ def updates(stream: bytes) -> list[Any]:
 
 def test_the_sdk_reads_a_stream() -> None:
     dialect = azure()
-    answer = dialect.render(dialect.parse(body(stream=True)), answer_id="0f", created=1_700_000_000, fingerprint="fp")
+    answer = dialect.render(dialect.parse(body(stream=True)), response_id="0f", created=1_700_000_000, fingerprint="fp")
     stream = (
         answer.opening(0),
         answer.content(0, "Hi 🙂"),
@@ -327,7 +327,7 @@ def test_the_sdk_reads_a_stream() -> None:
 
 
 def test_the_sdk_raises_when_a_stream_breaks() -> None:
-    answer = azure().render(ChatRequest(model="m", stream=True), answer_id="0f", created=1, fingerprint="fp")
+    answer = azure().render(ChatRequest(model="m", stream=True), response_id="0f", created=1, fingerprint="fp")
     stream = answer.opening(0) + answer.failure(Problem(kind=ProblemKind.LOST, message="The answer\nis lost."))
     with pytest.raises(ValueError, match=r"error: The answer is lost\."):
         updates(stream)
@@ -337,7 +337,7 @@ def test_the_sdk_raises_when_a_stream_breaks() -> None:
 
 
 def test_a_whole_answer_has_the_references_form() -> None:
-    answer = azure().render(ChatRequest(model="m"), answer_id="0f", created=1_700_000_000, fingerprint="fp")
+    answer = azure().render(ChatRequest(model="m"), response_id="0f", created=1_700_000_000, fingerprint="fp")
     choice = Choice(index=0, text="", reason="tool_calls", calls=(Call(id="c", name="f", arguments="{}"),))
     whole = json.loads(answer.completion([choice], USAGE))
     assert {"id", "object", "created", "model", "choices", "usage", "system_fingerprint"} == set(whole)
@@ -351,6 +351,6 @@ def test_a_running_request_keeps_only_what_a_later_error_quotes() -> None:
     request = dialect.parse(body(messages=[{"role": "user", "content": "x" * 10_000}]))
     late = Problem(kind=ProblemKind.CACHE_EXHAUSTED, message="No room.")
     before = dialect.error(late)
-    dialect.render(request, answer_id="a", created=1, fingerprint="")
+    dialect.render(request, response_id="a", created=1, fingerprint="")
     assert dialect.error(late) == before
     assert len(json.dumps(dialect._body)) < 400

@@ -70,7 +70,7 @@ def check_stream(stream: bytes, kind: type[BaseModel]) -> int:
 def test_chat_completions_have_every_field(choice: Choice, fields: dict[str, Any]) -> None:
     body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Hello"}], **fields}
     dialect = OpenAI()
-    by = dialect.render(dialect.parse(json.dumps(body).encode()), answer_id="a", created=1, fingerprint="fp")
+    by = dialect.render(dialect.parse(json.dumps(body).encode()), response_id="a", created=1, fingerprint="fp")
     whole = complete(ChatCompletion, by.completion([choice], USAGE), OMITTED)
     assert whole.usage is not None
     stream = by.opening(0)
@@ -87,7 +87,7 @@ def test_chat_completions_have_every_field(choice: Choice, fields: dict[str, Any
 def test_completions_have_every_field(choice: Choice, fields: dict[str, Any]) -> None:
     dialect = OpenAICompletions()
     body = {"model": "m", "prompt": "Hello", "stream": True, **fields}
-    by = dialect.render(dialect.parse(json.dumps(body).encode()), answer_id="a", created=1, fingerprint="fp")
+    by = dialect.render(dialect.parse(json.dumps(body).encode()), response_id="a", created=1, fingerprint="fp")
     complete(Completion, by.completion([choice], USAGE), OMITTED)
     stream = by.opening(0) + by.content(0, choice.text, choice.logprobs or ()) + by.closing(0, choice.reason)
     assert check_stream(stream + by.usage(USAGE) + by.done, CompletionChunk) >= 2
@@ -102,7 +102,7 @@ def test_errors_have_every_field(kind: ProblemKind) -> None:
 def test_stored_completions_have_every_field() -> None:
     dialect = OpenAI()
     asked = dialect.parse(b'{"model": "m", "messages": [{"role": "user", "content": "Hello"}], "store": true}')
-    document = dialect.render(asked, answer_id="a", created=1, fingerprint="fp").completion(CHOICES[1:2], USAGE)
+    document = dialect.render(asked, response_id="a", created=1, fingerprint="fp").completion(CHOICES[1:2], USAGE)
     record = StoredResponse(id="chatcmpl-a", model="m", created=1, document=document, input=b"[]", metadata={"a": "b"})
     shown = complete(ChatCompletion, stored.render_stored(record), OMITTED)
     assert shown.metadata == {"a": "b"}

@@ -178,7 +178,7 @@ def test_any_json_is_a_request_or_a_refusal(fields: dict[str, object]) -> None:
 
 def rendering(**fields: Any) -> CompletionResponseEncoder:
     request = ChatRequest(model="a/model", **({"prompts": ("Once",)} | fields))
-    return DIALECT.render(request, answer_id="0f", created=5, fingerprint="fp_1")
+    return DIALECT.render(request, response_id="0f", created=5, fingerprint="fp_1")
 
 
 def chunk(event: bytes) -> CompletionChunk:

@@ -29,7 +29,7 @@ USAGE = Usage(prompt_tokens=5, completion_tokens=7, cached_tokens=3)
 
 def rendering(**fields: Any) -> ChatResponseEncoder:
     request = ChatRequest(model="a/model", **fields)
-    return OpenAI().render(request, answer_id="0f", created=1_700_000_000, fingerprint="fp_1")
+    return OpenAI().render(request, response_id="0f", created=1_700_000_000, fingerprint="fp_1")
 
 
 def events(stream: bytes) -> list[ServerSentEvent]:

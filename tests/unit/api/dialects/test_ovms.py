@@ -176,7 +176,7 @@ def test_broken_rules_are_refused_by_name(fields: dict[str, Any], param: str) ->
 
 def rendering(**fields: Any) -> ModelServerResponseEncoder:
     request = ChatRequest(model="m", **fields)
-    return DIALECT.render(request, answer_id="0f", created=1_700_000_000, fingerprint="fp")
+    return DIALECT.render(request, response_id="0f", created=1_700_000_000, fingerprint="fp")
 
 
 def event(stream: bytes) -> dict[str, Any]:
@@ -274,7 +274,7 @@ def test_broken_rules_of_plain_completions_are_refused_by_name(fields: dict[str,
 
 
 def test_a_plain_answer_has_the_references_form() -> None:
-    answer = COMPLETIONS.render(parse_plain(), answer_id="0f", created=1_700_000_000, fingerprint="fp")
+    answer = COMPLETIONS.render(parse_plain(), response_id="0f", created=1_700_000_000, fingerprint="fp")
     choice = Choice(index=0, text=" upon", reason="length", logprobs=(TokenLogprob(b" upon", -0.5),))
     whole = json.loads(answer.completion([choice], Usage(prompt_tokens=3, completion_tokens=1)))
     assert set(whole) == {"id", "object", "created", "model", "choices", "usage"}

@@ -79,7 +79,7 @@ def test_what_needs_stored_responses_is_refused(fields: dict[str, Any]) -> None:
 def test_streams_end_with_done() -> None:
     dialect = ModelServerResponses()
     request = dialect.parse(b'{"model": "m", "input": "Hello", "tools": [{"type": "web_search"}]}')
-    encoder = dialect.render(request, answer_id="a", created=1, fingerprint="")
+    encoder = dialect.render(request, response_id="a", created=1, fingerprint="")
     assert encoder.done == b"data: [DONE]\n\n"
     usage = Usage(prompt_tokens=1, completion_tokens=1)
     document = json.loads(encoder.completion([Choice(index=0, text="Hi", reason="stop")], usage))

@@ -223,7 +223,7 @@ def test_functions_of_a_namespace_have_its_name_for_the_model_only() -> None:
         ("crm__f", "Customers.\n\nDoes it."),
         ("crm__g", "Does it."),
     ]
-    encoder = Responses().render(request, answer_id=ID, created=7, fingerprint="")
+    encoder = Responses().render(request, response_id=ID, created=7, fingerprint="")
     calls = (Call(id="c1", name="crm__g", arguments="{}"), Call(id="c2", name="f", arguments="{}"))
     document = checked(
         Response, encoder.completion([Choice(index=0, text="", calls=calls, reason="tool_calls")], USAGE)
@@ -241,7 +241,7 @@ def test_a_namespace_may_end_with_the_separator_and_hold_items_of_the_input() ->
     more = {"type": "additional_tools", "role": "developer", "tools": [CRM | {"name": "crm__", "description": "C."}]}
     request = parse(input=[more, user("Hi")])
     assert [tool.name for tool in request.tools] == ["crm__f", "crm__g"]
-    encoder = Responses().render(request, answer_id=ID, created=7, fingerprint="")
+    encoder = Responses().render(request, response_id=ID, created=7, fingerprint="")
     encoder.call(0, 0, "c1", "crm__f")
     assert b'"name":"f","arguments":"","namespace":"crm__"' in encoder.closing(0, "tool_calls")
 

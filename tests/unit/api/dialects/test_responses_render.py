@@ -29,7 +29,7 @@ def parse(**fields: Any) -> ChatRequest:
 
 
 def encoder(**fields: Any) -> ResponsesEncoder:
-    return Responses().render(parse(**fields), answer_id=ID, created=7, fingerprint="fp")
+    return Responses().render(parse(**fields), response_id=ID, created=7, fingerprint="fp")
 
 
 def events(stream: bytes) -> list[Any]:
@@ -214,7 +214,7 @@ def test_a_response_shows_the_sampling_that_was_used(
     sent: dict[str, float], defaults: Sampling, shown: tuple[float, float]
 ) -> None:
     request = msgspec.structs.replace(parse(**sent), defaults=defaults)
-    encoding = Responses().render(request, answer_id=ID, created=7, fingerprint="")
+    encoding = Responses().render(request, response_id=ID, created=7, fingerprint="")
     document = json.loads(encoding.completion([Choice(index=0, text="Hi!", reason="stop")], USAGE))
     assert (document["temperature"], document["top_p"]) == shown
 

@@ -105,7 +105,7 @@ _event = TypeAdapter[ResponseStreamEvent](ResponseStreamEvent)
 def encoder(**fields: Any) -> ResponsesEncoder:
     dialect = Responses()
     request = dialect.parse(json.dumps({"model": "m", "input": "Hello"} | fields).encode())
-    return dialect.render(request, answer_id=ID, created=7, fingerprint="fp")
+    return dialect.render(request, response_id=ID, created=7, fingerprint="fp")
 
 
 def check_stream(stream: bytes, first: int = 0) -> Sequence[str]:

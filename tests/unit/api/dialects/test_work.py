@@ -235,7 +235,7 @@ def test_turns_are_joined_in_one_pass() -> None:
 
 def test_hidden_reasoning_is_joined_once() -> None:
     def write(size: int) -> None:
-        encoder = MessagesResponseEncoder(ChatRequest(model="m", hidden="reasoning"), answer_id="a")
+        encoder = MessagesResponseEncoder(ChatRequest(model="m", hidden="reasoning"), response_id="a")
         for _ in range(size):
             encoder.reasoning(0, CountedText("x"))
         assert encode_reasoning("x" * size).encode() in encoder.closing(0, "stop")

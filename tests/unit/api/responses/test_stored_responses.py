@@ -177,7 +177,7 @@ async def test_a_stream_whose_journal_the_store_has_rewound_ends_with_an_error(
 async def test_a_failed_response_ends_its_stream(redis: ArqRedis, store: ResponseStore) -> None:
     await journalled(redis, (*JOURNAL[:3], Failed(Problem(kind=ProblemKind.LOST, message="Gone."))))
     assert RUNNING.request is not None
-    encoder = ResponsesEncoder(RUNNING.request, answer_id="1", created=7)
+    encoder = ResponsesEncoder(RUNNING.request, response_id="1", created=7)
     encoder.failure(Problem(kind=ProblemKind.LOST, message="Gone."))
     await store.end("k", RUNNING, encoder.document)
     assert (await streamed(store))[-1]["response"]["error"]["message"] == "Gone."

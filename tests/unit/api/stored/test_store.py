@@ -30,7 +30,7 @@ def name(number: int) -> str:
 
 async def ids(store: ResponseStore, **fields: Any) -> tuple[list[int], bool] | None:
     page = await store.select(OWNER, Selection(**fields))
-    return None if page is None else ([int(one.answer_id, 16) for one in page[0]], page[1])
+    return None if page is None else ([int(one.bare_id, 16) for one in page[0]], page[1])
 
 
 async def kept_bytes(redis: ArqRedis, owner: str) -> int:

@@ -28,7 +28,7 @@ from api.chat.reaper import Reaper
 from api.chat.relay import Relay
 from api.chat.request_body import RequestBodies
 from api.chat.responder import Responder
-from api.chat.response_size import AnswerRoom
+from api.chat.response_size import answer_room
 from api.chat.streams import OpenStreams
 from api.chat.submission import Submission
 from api.chat.tokens import TokenHandler
@@ -168,7 +168,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         stored=stored,
         charges=charges,
         metrics=request_metrics,
-        answer_room=AnswerRoom(settings.max_answer_bytes),
+        answer_room=answer_room(settings.max_answer_bytes),
         tracing=tracing,
         request_timeout=settings.request_timeout,
     )

@@ -3,7 +3,12 @@
 import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from shared.protocol.errors import ProblemKind, refuse
+
+_RETRY = 1.0
+"""``Retry-After`` in seconds."""
 
 
 class FairPlaces:
@@ -31,6 +36,21 @@ class FairPlaces:
                 self._free += 1
                 self._held -= Counter((tenant,))
                 self._hand_out()
+
+    @asynccontextmanager
+    async def of_soon(self, tenant: str, *, patience: float, full: str) -> AsyncIterator[None]:
+        """Occupy a place as :meth:`of` does.
+
+        Raises :class:`RequestRefused`, with the reason ``full``, if ``tenant`` has none after ``patience`` seconds.
+        """
+        async with AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout(patience):
+                    await held.enter_async_context(self.of(tenant))
+            except TimeoutError:
+                message = f"{full} Please try again later."
+                raise refuse(ProblemKind.QUEUE_FULL, message, retry_after=_RETRY) from None
+            yield
 
     def _hand_out(self) -> None:
         for tenant in list(self._waiting):

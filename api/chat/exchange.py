@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import msgspec
 
+from api.base.tenant_bytes import TenantBytes
 from api.chat import span as chat_span
 from api.chat.admission import Admission, LimitReached, Ticket
 from api.chat.charges import TenantCharges
 from api.chat.metrics import RequestMetrics
-from api.chat.response_size import AnswerRoom
 from api.chat.stream import ResponseStream
 from api.chat.streams import OpenStreams
 from api.chat.submission import Submission
@@ -48,7 +48,7 @@ class ChatServices:
     stored: ResponseStore
     charges: TenantCharges
     metrics: RequestMetrics
-    answer_room: AnswerRoom
+    answer_room: TenantBytes
     tracing: Tracing
     request_timeout: float
     """Maximum duration of a request in seconds."""
@@ -112,7 +112,7 @@ class ChatExchange:
         self.recorder = UsageRecorder(
             started_at,
             trace_id=span.trace_id if span.context is not None else "",
-            share=services.answer_room.share(self.owner),
+            share=services.answer_room.holding(self.owner),
         )
         self.span = span
         self.counts: Mapping[LimitName, Counts] = {}

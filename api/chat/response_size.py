@@ -1,7 +1,6 @@
 """Sizes of answers, in bytes of JSON: the bound on what a request may ask for, and what running answers take."""
 
-from collections import Counter
-
+from api.base.tenant_bytes import TenantBytes
 from api.chat.selection import check_size, jobs_per_prompt, needs_logprobs
 from shared.protocol.cost import LARGEST, prompt_cost
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
@@ -16,9 +15,6 @@ LOGPROB_BYTES = 80
 _ALL, _TENANT = 4, 2
 """Maximum size of the log probabilities of running answers, of all tenants and of one, in multiples of the maximum size
 of an answer."""
-
-_RETRY = 1.0
-"""``Retry-After`` in seconds."""
 
 
 def check_answer(request: ChatRequest, settings: ApiSettings) -> None:
@@ -73,50 +69,11 @@ def _prompt_bytes(request: ChatRequest) -> int:
     return prompt_cost(request) * jobs_per_prompt(request) * LOGPROB_BYTES * (1 + scoring.top)
 
 
-class AnswerRoom:
-    """Bounds the memory that the log probabilities of running answers take, for each tenant and for all."""
-
-    def __init__(self, limit: int) -> None:
-        """``limit`` is the maximum size of an answer in bytes."""
-        self._limit = limit
-        self._tenants: Counter[str] = Counter()
-
-    def share(self, tenant: str) -> "AnswerShare":
-        """Return the share of one answer of ``tenant``."""
-        return AnswerShare(self, tenant)
-
-    def add(self, tenant: str, size: int) -> None:
-        """Count ``size`` bytes more, or fewer. Raises :class:`RequestRefused` if there is no room for more."""
-        self._tenants[tenant] += size
-        if size > 0 and (self._tenants[tenant] > _TENANT * self._limit or self._tenants.total() > _ALL * self._limit):
-            raise refuse(
-                ProblemKind.QUEUE_FULL,
-                "The answers that are being generated have too many log probabilities together. Please try again "
-                "later, or ask for fewer of them at a time.",
-                retry_after=_RETRY,
-            )
-        if not self._tenants[tenant]:
-            del self._tenants[tenant]
-
-
-class AnswerShare:
-    """What one answer takes of the room of its tenant."""
-
-    __slots__ = ("_room", "_tenant", "bytes")
-
-    def __init__(self, room: AnswerRoom, tenant: str) -> None:
-        self._room = room
-        self._tenant = tenant
-        self.bytes = 0
-        """Size of the log probabilities so far."""
-
-    def add(self, logprobs: int) -> None:
-        """Count ``logprobs`` log probabilities more. Raises :class:`RequestRefused` if there is no room for them."""
-        size = LOGPROB_BYTES * logprobs
-        self.bytes += size
-        self._room.add(self._tenant, size)
-
-    def release(self) -> None:
-        """Give the room back."""
-        self._room.add(self._tenant, -self.bytes)
-        self.bytes = 0
+def answer_room(limit: int) -> TenantBytes:
+    """Return what bounds the memory of the log probabilities of running answers, of at most ``limit`` bytes each."""
+    return TenantBytes(
+        _ALL * limit,
+        share=_TENANT * limit,
+        full="The answers that are being generated have too many log probabilities together. Please try again "
+        "later, or ask for fewer of them at a time.",
+    )

@@ -2,7 +2,8 @@
 
 import time
 
-from api.chat.response_size import TEXT_BYTES, AnswerShare
+from api.base.tenant_bytes import Holding
+from api.chat.response_size import LOGPROB_BYTES, TEXT_BYTES
 from api.dialects.base.interface import Usage
 from shared.protocol.events import Alternatives, Delta, Finished, Started
 
@@ -10,9 +11,7 @@ from shared.protocol.events import Alternatives, Delta, Finished, Started
 class UsageRecorder:
     """Counts tokens over all choices of a request. Times are :func:`time.monotonic` seconds."""
 
-    def __init__(
-        self, started_at: float | None = None, *, trace_id: str = "", share: AnswerShare | None = None
-    ) -> None:
+    def __init__(self, started_at: float | None = None, *, trace_id: str = "", share: Holding | None = None) -> None:
         """``started_at`` is the start of the request, by default now. ``trace_id`` is its trace, if recorded. ``share``
         counts the log probabilities that are kept; None if nothing bounds them."""
         self.trace_id = trace_id
@@ -73,7 +72,7 @@ class UsageRecorder:
         Raises :class:`RequestRefused` if there is no room for them.
         """
         if self._share is not None:
-            self._share.add(logprobs)
+            self._share.add(LOGPROB_BYTES * logprobs)
 
     def release(self) -> None:
         """Give back the room of what was kept."""

@@ -59,6 +59,8 @@ LARGE_BODIES = 8
 LARGE_BODIES_OF_TENANT = 4
 """Maximum number of bodies larger than ``max_body`` that are read and parsed at a time, of all tenants and of one."""
 
+TOO_MANY_LARGE_BODIES = "Too many large requests are being received. Please try again later, or send fewer at a time."
+
 _RETRY = 1.0
 """``Retry-After`` in seconds."""
 
@@ -130,8 +132,7 @@ def check_body_size(size: int, request: ChatRequest, limit: int) -> None:
 
 def too_many_large_bodies() -> RequestRefused:
     """Return the refusal of another large body while there is no room for it."""
-    message = "Too many large requests are being received. Please try again later, or send fewer at a time."
-    return refuse(ProblemKind.QUEUE_FULL, message, retry_after=_RETRY)
+    return refuse(ProblemKind.QUEUE_FULL, TOO_MANY_LARGE_BODIES, retry_after=_RETRY)
 
 
 def body_too_large(limit: int) -> RequestRefused:

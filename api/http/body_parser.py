@@ -1,6 +1,5 @@
 """Parsing of request bodies. Large ones are parsed outside of the event loop."""
 
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
@@ -8,7 +7,8 @@ from typing import TypeVar
 from quart import Request
 
 from api.base.fair_thread import SMALL, FairThread
-from api.http.bodies import read_json_body, too_many_large_bodies
+from api.base.tenant_bytes import TenantBytes
+from api.http.bodies import TOO_MANY_LARGE_BODIES, read_json_body
 from shared.runtime.settings import ApiSettings
 
 _ALL_BYTES = 16
@@ -25,7 +25,11 @@ class BodyParser:
     def __init__(self, settings: ApiSettings, thread: FairThread) -> None:
         self._settings = settings
         self._thread = thread
-        self._bytes: Counter[str] = Counter()
+        self._bytes = TenantBytes(
+            max(_ALL_BYTES * settings.max_body, settings.max_media_body),
+            share=_TENANT_BYTES * settings.max_body,
+            full=TOO_MANY_LARGE_BODIES,
+        )
 
     async def read(self, request: Request, tenant: str, parse: Callable[[bytes], _Parsed]) -> _Parsed:
         """Read the body of ``request`` as :func:`api.http.bodies.read_json_body` does, and parse it."""
@@ -39,13 +43,6 @@ class BodyParser:
         """
         if size <= SMALL:
             return parse()
-        own, everyone = self._bytes[tenant], self._bytes.total()
-        if (own and own + size > _TENANT_BYTES * self._settings.max_body) or (
-            everyone and everyone + size > _ALL_BYTES * self._settings.max_body
-        ):
-            raise too_many_large_bodies()
-        self._bytes[tenant] += size
-        try:
+        with self._bytes.holding(tenant) as holding:
+            holding.add(size)
             return await self._thread.run(tenant, size, parse)
-        finally:
-            self._bytes -= Counter({tenant: size})

@@ -5,16 +5,15 @@ Redirects are followed here and pass all checks again.
 
 import asyncio
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 import httpcore2
 
 from api.base.fair_places import FairPlaces
+from api.base.tenant_bytes import Holding, TenantBytes
 from api.media.data_url import MediaError, too_large
 from api.media.lookups import Lookups
 from api.media.network import CheckedNetwork, Meter
-from api.media.shares import Memory, MemoryShare, place
 from shared.runtime.version import VERSION
 
 ANY_DOMAIN = "*"
@@ -58,17 +57,19 @@ class Downloads:
         self._redirects = redirects
         self._timeout = timeout
         self._limit = limit
-        self._memory = Memory(memory)
+        self._memory = TenantBytes(
+            memory, full="Too many bytes of images are being downloaded. Please try again later."
+        )
         self._places = FairPlaces(MAX_DOWNLOADS, share=DOWNLOADS_OF_TENANT)
         self._lookups = Lookups(patience=timeout / 2)
         # Takes 80 ms.
         self._tls = httpcore2.default_ssl_context() if self._domains else None
 
-    def request(self, tenant: str) -> AbstractContextManager[MemoryShare]:
+    def request(self, tenant: str) -> Holding:
         """Return the memory for the files of a request of ``tenant``, which they occupy until the context ends."""
-        return self._memory.request(tenant)
+        return self._memory.holding(tenant)
 
-    async def download(self, url: str, share: MemoryShare) -> bytes:
+    async def download(self, url: str, share: Holding) -> bytes:
         """Return the file at ``url``, which counts in ``share``.
 
         Raises :class:`MediaError`, and :class:`RequestRefused` if the tenant's share is used up.
@@ -77,7 +78,7 @@ class Downloads:
         try:
             full = "Too many images are being downloaded at a time."
             async with (
-                place(self._places, share.tenant, patience=self._timeout, full=full),
+                self._places.of_soon(share.tenant, patience=self._timeout, full=full),
                 asyncio.timeout(self._timeout),
             ):
                 return await self._follow(url, share)
@@ -86,7 +87,7 @@ class Downloads:
         except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError, OSError) as error:
             raise MediaError(f"the URL can't be reached ({type(error).__name__})") from error
 
-    async def _follow(self, url: str, share: MemoryShare) -> bytes:
+    async def _follow(self, url: str, share: Holding) -> bytes:
         for _ in range(self._redirects + 1):
             self._check(url)
             meter = Meter()
@@ -116,7 +117,7 @@ class Downloads:
                 else "images are not downloaded here: send a data URL, or set --media-domains"
             )
 
-    async def _read(self, response: httpcore2.Response, share: MemoryShare, meter: Meter) -> bytes:
+    async def _read(self, response: httpcore2.Response, share: Holding, meter: Meter) -> bytes:
         if response.status != _OK:
             raise MediaError(f"the URL responded with status {response.status}")
         kind = _header(response, b"content-type").lower()

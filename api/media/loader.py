@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from api.base.histogram import LatencyHistogram
+from api.base.tenant_bytes import Holding
 from api.media.data_url import MediaError, decode_data_url, is_data_url, too_large
 from api.media.download import Downloads
-from api.media.shares import MemoryShare
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import LOCAL, ChatRequest, Image
 
@@ -65,7 +65,7 @@ class MediaLoader:
         else:
             yield request, {}
 
-    async def _load(self, request: ChatRequest, share: MemoryShare) -> tuple[ChatRequest, dict[str, bytes]]:
+    async def _load(self, request: ChatRequest, share: Holding) -> tuple[ChatRequest, dict[str, bytes]]:
         images = request.images
         if len(images) > self._max_images:
             reason = f"this request has {len(images)}, and the maximum is {self._max_images}"
@@ -84,7 +84,7 @@ class MediaLoader:
             files[file.digest] = file.content
         return _with_digests(request, digests), files
 
-    async def _read(self, url: str, share: MemoryShare) -> _File | MediaError | RequestRefused:
+    async def _read(self, url: str, share: Holding) -> _File | MediaError | RequestRefused:
         """Return the file, or the reason why it can't be read: one failure must not interrupt the others."""
         source = _source(url)
         started_at = time.monotonic()

@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack, suppress
 
 from api.base.fair_places import FairPlaces
 from api.media.data_url import MediaError
-from api.media.shares import place
 from shared.runtime.tasks import BackgroundTasks
 
 MAX_LOOKUPS = 32
@@ -39,7 +38,7 @@ class Lookups:
             return [str(ipaddress.ip_address(host))]
         async with AsyncExitStack() as stack:
             full = "The names of too many image hosts are being looked up."
-            await stack.enter_async_context(place(self._places, tenant, patience=self._patience, full=full))
+            await stack.enter_async_context(self._places.of_soon(tenant, patience=self._patience, full=full))
             lookup = _look_up(host, port)
             # The thread occupies its place until it has an answer, even if nobody waits for that any more.
             occupied = stack.pop_all()

@@ -13,7 +13,7 @@ from api.base.fair_thread import SMALL
 from api.build import build
 from api.chat.builder import collect
 from api.chat.exchange import ChatExchange
-from api.chat.response_size import LOGPROB_BYTES, AnswerRoom, check_answer, most_tokens
+from api.chat.response_size import LOGPROB_BYTES, answer_room, check_answer, most_tokens
 from api.chat.stream import ResponseStream
 from api.chat.usage_recorder import UsageRecorder
 from api.chat.writer import stream
@@ -120,10 +120,10 @@ def answer(tokens: int, jobs: int = 1) -> ResponseStream:
 
 
 async def test_running_answers_share_the_room_for_log_probabilities() -> None:
-    room, request = AnswerRoom(LIMIT), ChatRequest(model="m", messages=SAID, sampling=LOGPROBS)
+    room, request = answer_room(LIMIT), ChatRequest(model="m", messages=SAID, sampling=LOGPROBS)
     per_token = 4 * LOGPROB_BYTES
     most = 2 * LIMIT // per_token
-    first, second, third = (UsageRecorder(share=room.share(tenant)) for tenant in "aab")
+    first, second, third = (UsageRecorder(share=room.holding(tenant)) for tenant in "aab")
     await collect(answer(most), request, first)
     with pytest.raises(RequestRefused) as refusal:
         await collect(answer(1), request, second)
@@ -132,7 +132,7 @@ async def test_running_answers_share_the_room_for_log_probabilities() -> None:
     await collect(answer(most), request, third)
     for recorder in (first, second, third):
         recorder.release()
-    await collect(answer(most), request, UsageRecorder(share=room.share("a")))
+    await collect(answer(most), request, UsageRecorder(share=room.holding("a")))
 
 
 async def test_a_stream_that_is_stored_ends_with_an_error_when_there_is_no_room() -> None:
@@ -142,18 +142,18 @@ async def test_a_stream_that_is_stored_ends_with_an_error_when_there_is_no_room(
     async def store(_: list[Choice]) -> None:
         raise AssertionError("it is not complete")
 
-    recorder = UsageRecorder(share=AnswerRoom(LIMIT).share("a"))
-    pieces = [piece async for piece in stream(answer(10_000), request, encoder, recorder, store)]
+    recorder = UsageRecorder(share=answer_room(LIMIT).holding("a"))
+    pieces = [piece async for piece in stream(answer(20_000), request, encoder, recorder, store)]
     assert b"too many log probabilities" in pieces[-1]
     # What is not kept needs no room.
-    pieces = [piece async for piece in stream(answer(10_000), request, encoder, recorder)]
+    pieces = [piece async for piece in stream(answer(20_000), request, encoder, recorder)]
     assert pieces[-1].endswith(encoder.done)
 
 
 async def test_a_background_response_fails_when_there_is_no_room() -> None:
     request = ChatRequest(model="m", messages=SAID, sampling=LOGPROBS, background=True, response_fields="{}")
-    recorder = UsageRecorder(share=AnswerRoom(LIMIT).share("a"))
-    document = json.loads(await run_to_end(answer(10_000), request, recorder, response_id="a", created=1))
+    recorder = UsageRecorder(share=answer_room(LIMIT).holding("a"))
+    document = json.loads(await run_to_end(answer(20_000), request, recorder, response_id="a", created=1))
     assert (document["status"], document["error"]["code"]) == ("failed", "rate_limit_exceeded")
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from api.base.tenant_bytes import Holding, TenantBytes
 from api.media.data_url import MediaError
 from api.media.download import Downloads
 from api.media.loader import MediaLoader
-from api.media.shares import Memory, MemoryShare
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.request import LOCAL, ChatRequest, Image, Message
 
@@ -22,11 +22,11 @@ class FakeDownloads(Downloads):
     """Files by URL instead of the network."""
 
     def __init__(self, memory: int, **files: bytes) -> None:
-        self._memory = Memory(memory)
+        self._memory = TenantBytes(memory, full="Too many.")
         self.tenants: list[str] = []
         self._files = {f"https://host/{name}": file for name, file in files.items()}
 
-    async def download(self, url: str, share: MemoryShare) -> bytes:
+    async def download(self, url: str, share: Holding) -> bytes:
         self.tenants.append(share.tenant)
         if url not in self._files:
             raise MediaError("the URL responded with status 404")

@@ -3,27 +3,27 @@
 import pytest
 
 from api.base.fair_places import FairPlaces
-from api.media.shares import NO_KEY, Memory, place
+from api.base.tenant_bytes import NO_KEY, TenantBytes
 from shared.protocol.errors import RequestRefused
 from tests.support.eventually import PATIENCE
 
 
 async def test_whoever_waits_too_long_for_a_place_is_refused() -> None:
     places = FairPlaces(1, share=1)
-    async with place(places, "a", patience=PATIENCE, full="Too many."):
+    async with places.of_soon("a", patience=PATIENCE, full="Too many."):
         with pytest.raises(RequestRefused, match=r"Too many\. Please try again later") as refusal:
-            async with place(places, "b", patience=0.01, full="Too many."):
+            async with places.of_soon("b", patience=0.01, full="Too many."):
                 raise AssertionError
     assert refusal.value.problem.retry_after == 1.0
-    async with place(places, "b", patience=PATIENCE, full="Too many."):
+    async with places.of_soon("b", patience=PATIENCE, full="Too many."):
         pass
 
 
 def test_a_request_may_occupy_all_memory_and_several_what_they_leave_free() -> None:
-    memory = Memory(100)
-    with memory.request("a") as first:
+    memory = TenantBytes(100, full="Too many.")
+    with memory.holding("a") as first:
         first.add(100)
-    with memory.request("a") as first, memory.request("a") as second, memory.request("b") as other:
+    with memory.holding("a") as first, memory.holding("a") as second, memory.holding("b") as other:
         first.add(25)
         second.add(25)
         with pytest.raises(RequestRefused):
@@ -31,13 +31,13 @@ def test_a_request_may_occupy_all_memory_and_several_what_they_leave_free() -> N
         other.add(49)
         with pytest.raises(RequestRefused):
             other.add(1)
-    with memory.request("a") as first:
+    with memory.holding("a") as first:
         first.add(100)
     assert memory.bytes == 0
 
 
 def test_requests_without_a_key_share_all_memory() -> None:
-    memory = Memory(100)
-    with memory.request(NO_KEY) as first, memory.request(NO_KEY) as second:
+    memory = TenantBytes(100, full="Too many.")
+    with memory.holding(NO_KEY) as first, memory.holding(NO_KEY) as second:
         first.add(50)
         second.add(50)

@@ -58,7 +58,7 @@ _DYNAMO = Scenario(
 )
 
 SCENARIOS: tuple[Scenario, ...] = (
-    Scenario(name="calm", what="nothing fails", load=BURST, ci=True),
+    Scenario(name="calm", what="nothing fails", load=BURST),
     Scenario(
         name="worker-killed",
         what="kill -9 of one of two workers",
@@ -90,7 +90,6 @@ SCENARIOS: tuple[Scenario, ...] = (
         what="kill -9 of a worker's engine process",
         load=BURST,
         faults=(Fault(at=1, action="kill_engine"),),
-        ci=True,
     ),
     Scenario(
         name="engine-hung",
@@ -153,7 +152,6 @@ SCENARIOS: tuple[Scenario, ...] = (
         load=BURST,
         faults=(Fault(at=1, action="restart_store", seconds=1),),
         store=AOF_ALWAYS,
-        ci=True,
     ),
     Scenario(
         name="store-restarted-often",

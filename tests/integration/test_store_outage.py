@@ -12,20 +12,17 @@ from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam
 
 from tests.support.fleet import SIMULATED, Fleet, fleet
 from tests.support.redis_types import at_once
-from tests.support.store_rules import TESTER, rules_file, url
-from tests.support.store_servers import SERVERS, store_server
 
 MEGABYTE = 2**20
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello"}]
 
 
-@pytest.fixture(params=SERVERS)
-def durable_fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
-    """A fleet whose store has access rules and writes an append-only file before it answers."""
-    options = ("--appendonly", "yes", "--appendfsync", "always", "--aclfile", rules_file(tmp_path))
-    with fleet(tmp_path, *options, store_server=store_server(request.param), store_user=TESTER) as running:
-        running.worker(*SIMULATED, "--redis-url", url(running.store, "worker"))
-        running.api("--redis-url", url(running.store, "api"))
+@pytest.fixture
+def durable_fleet(tmp_path: Path) -> Iterator[Fleet]:
+    """A fleet whose store writes an append-only file before it answers. test_store_rules.py restarts older servers."""
+    with fleet(tmp_path, "--appendonly", "yes", "--appendfsync", "always") as running:
+        running.worker()
+        running.api()
         yield running
 
 

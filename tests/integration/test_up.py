@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -66,7 +67,25 @@ def runtime() -> Iterator[Path]:
 
 @pytest.fixture
 def up(tmp_path: Path, runtime: Path) -> Iterator[Up]:
-    running = Up(tmp_path, runtime)
+    with started(tmp_path, runtime) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """A ready instance that all tests leave as it was."""
+    with (
+        TemporaryDirectory(prefix="vq-") as folder,
+        started(tmp_path_factory.mktemp("lasting"), Path(folder)) as running,
+    ):
+        running.until_ready()
+        yield running
+
+
+@contextmanager
+def started(folder: Path, runtime: Path) -> Iterator[Up]:
+    """An instance that is killed with all its processes when the block ends."""
+    running = Up(folder, runtime)
     tree: set[int] = set()
     try:
         yield running
@@ -78,13 +97,12 @@ def up(tmp_path: Path, runtime: Path) -> Iterator[Up]:
             os.kill(pid, signal.SIGKILL)
 
 
-def test_the_printed_command_streams_an_answer(up: Up) -> None:
-    up.until_ready()
-    (command,) = re.findall(r"^ *(curl .*)$", up.output, re.MULTILINE)
-    (page,) = re.findall(r"^Chat and live view: (.*)$", up.output, re.MULTILINE)
+def test_the_printed_command_streams_an_answer(lasting: Up) -> None:
+    (command,) = re.findall(r"^ *(curl .*)$", lasting.output, re.MULTILINE)
+    (page,) = re.findall(r"^Chat and live view: (.*)$", lasting.output, re.MULTILINE)
     assert page == re.search(r"(http://.*/)v1/chat", command)[1]  # type: ignore[index]
     address, body = re.search(r"(http\S+) .* -d '(.*)'$", command).groups()  # type: ignore[union-attr]
-    assert address == f"http://127.0.0.1:{up.port}/v1/chat/completions"
+    assert address == f"http://127.0.0.1:{lasting.port}/v1/chat/completions"
     assert json.loads(body)["model"] == "sim"
     answer = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout
     assert answer.startswith("data: {")
@@ -103,18 +121,17 @@ def vinoqueue(runtime: Path, *arguments: str) -> subprocess.CompletedProcess[str
     )
 
 
-def test_the_printed_status_command_shows_what_runs(up: Up) -> None:
-    up.until_ready()
-    up.until(lambda: "In another terminal" in up.output, "the command")
-    (command,) = re.findall(r"^In another terminal: (.*)$", up.output, re.MULTILINE)
+def test_the_printed_status_command_shows_what_runs(lasting: Up) -> None:
+    lasting.until(lambda: "In another terminal" in lasting.output, "the command")
+    (command,) = re.findall(r"^In another terminal: (.*)$", lasting.output, re.MULTILINE)
     # As pasted, in another directory, where nothing is on the PATH.
     shown = subprocess.run(["/bin/sh", "-c", f"{command} --json"], capture_output=True, check=True, cwd="/", env={})
     found = json.loads(shown.stdout)
-    assert [worker["pid"] for worker in found["workers"]] == [up.child("cli.main worker")]
-    assert [replica["pid"] for replica in found["replicas"]] == [up.child("cli.main api")]
+    assert [worker["pid"] for worker in found["workers"]] == [lasting.child("cli.main worker")]
+    assert [replica["pid"] for replica in found["replicas"]] == [lasting.child("cli.main api")]
 
 
-def test_commands_find_the_running_instance_by_themselves(up: Up) -> None:
+def test_commands_find_the_running_instance_and_distinguish_two(up: Up, tmp_path: Path) -> None:
     up.until_ready()
     status = vinoqueue(up.runtime, "status", "--json")
     assert [one["pid"] for one in json.loads(status.stdout)["replicas"]] == [up.child("cli.main api")]
@@ -123,13 +140,8 @@ def test_commands_find_the_running_instance_by_themselves(up: Up) -> None:
     assert vinoqueue(up.runtime, "health", "api", "--port", str(up.port)).returncode == 0
     assert vinoqueue(up.runtime, "key", "create").stdout.startswith("sk-")
     assert "valid" in vinoqueue(up.runtime, "key", "list").stdout
-
-
-def test_two_instances_are_distinguished(up: Up, tmp_path: Path) -> None:
     (tmp_path / "second").mkdir()
-    other = Up(tmp_path / "second", up.runtime)
-    try:
-        up.until_ready()
+    with started(tmp_path / "second", up.runtime) as other:
         other.until_ready()
         both = vinoqueue(up.runtime, "status")
         assert both.returncode == 2
@@ -141,23 +153,9 @@ def test_two_instances_are_distinguished(up: Up, tmp_path: Path) -> None:
         other.process.send_signal(signal.SIGTERM)
         assert other.process.wait(PATIENCE) == 0
         assert vinoqueue(up.runtime, "status").returncode == 0
-    finally:
-        other.process.kill()
-        other.process.wait()
 
 
-def test_what_a_killed_instance_leaves_is_ignored(up: Up) -> None:
-    up.until_ready()
-    tree = descendants(up.process.pid)
-    up.process.kill()
-    up.process.wait()
-    up.until(lambda: not any(map(alive, tree)), "the others to end")
-    assert list(up.runtime.glob("*/*/valkey.sock"))
-    status = vinoqueue(up.runtime, "status")
-    assert "Using the store" not in status.stderr
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_every_process_and_leaves_no_file(up: Up, number: signal.Signals, tmp_path: Path) -> None:
     up.until_ready()
     tree = descendants(up.process.pid)
@@ -189,23 +187,26 @@ def test_a_second_signal_does_not_wait_for_a_child_that_hangs(tmp_path: Path, ru
     assert not any(map(alive, tree))
 
 
-def test_killed_outright_it_takes_every_process_with_it(up: Up) -> None:
+def test_killed_outright_it_takes_every_process_with_it_and_what_it_leaves_is_ignored(up: Up) -> None:
     up.until_ready()
     tree = descendants(up.process.pid)
     up.process.kill()
     up.process.wait()
     up.until(lambda: not any(map(alive, tree)), "the others to end")
+    assert list(up.runtime.glob("*/*/valkey.sock"))
+    assert "Using the store" not in vinoqueue(up.runtime, "status").stderr
 
 
 @pytest.mark.parametrize("part", ["worker", "api"])
-def test_a_child_that_dies_is_started_again(up: Up, part: str) -> None:
-    up.until_ready()
-    before = up.child(f"cli.main {part}")
+def test_a_child_that_dies_is_started_again(lasting: Up, part: str) -> None:
+    (before,), deaths = lasting.pids(f"cli.main {part}"), lasting.output.count("was killed by SIGKILL; it starts again")
     os.kill(before, signal.SIGKILL)
-    up.until(lambda: "was killed by SIGKILL; it starts again" in up.output, "the death to be logged")
-    up.until(lambda: up.pids(f"cli.main {part}") not in ([], [before]), "another process")
-    command = re.findall(r"^ *(curl .*)$", up.output, re.MULTILINE)[0].replace("curl", "curl -sf")
-    up.until(lambda: subprocess.run(["sh", "-c", command], capture_output=True).returncode == 0, "an answer")
+    lasting.until(
+        lambda: lasting.output.count("was killed by SIGKILL; it starts again") > deaths, "the death to be logged"
+    )
+    lasting.until(lambda: lasting.pids(f"cli.main {part}") not in ([], [before]), "another process")
+    command = re.findall(r"^ *(curl .*)$", lasting.output, re.MULTILINE)[0].replace("curl", "curl -sf")
+    lasting.until(lambda: subprocess.run(["sh", "-c", command], capture_output=True).returncode == 0, "an answer")
 
 
 def test_without_its_store_it_ends_and_says_so(up: Up) -> None:

@@ -13,10 +13,19 @@ from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam
 
 from shared.runtime.processes import module_command
 from tests.support.eventually import PATIENCE
-from tests.support.fleet import SIMULATED, Fleet
+from tests.support.fleet import SIMULATED, Fleet, fleet
 
 BODY = json.dumps({"model": "sim", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 3})
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello"}]
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """One worker and one API replica: tests kill its engine and leave its streams, and no process ends."""
+    with fleet(tmp_path_factory.mktemp("lasting")) as running:
+        running.worker()
+        running.api()
+        yield running
 
 
 def stream(fleet: Fleet, content: str = "hello", tokens: int = 40) -> Iterator[ChatCompletionChunk]:
@@ -126,37 +135,30 @@ def test_a_stream_survives_the_death_of_its_worker(small_fleet: Fleet) -> None:
     assert text_of(iter(beginning)) + text_of(chunks) == expected
 
 
-def test_a_stream_survives_the_death_of_its_engine(small_fleet: Fleet) -> None:
-    content = "[[crash at 10]]"
-    assert text_of(stream(small_fleet, content, 60)).count(" ") > 50
-    small_fleet.until(
-        lambda: [worker["engine_restarts"] for worker in small_fleet.workers("serving")] == [1],
+def test_a_stream_survives_the_death_of_its_engine(lasting: Fleet) -> None:
+    (before,) = lasting.workers("serving")
+    assert text_of(stream(lasting, "[[crash at 10]]", 60)).count(" ") > 50
+    lasting.until(
+        lambda: (
+            [one.get("engine_restarts", 0) for one in lasting.workers("serving")]
+            == [before.get("engine_restarts", 0) + 1]
+        ),
         "the restart to be logged",
     )
 
 
-def test_a_request_that_kills_every_engine_is_refused(small_fleet: Fleet) -> None:
+def test_a_request_that_kills_every_engine_is_refused(lasting: Fleet) -> None:
     with pytest.raises(openai.APIError):
-        text_of(stream(small_fleet, "[[crash]]"))
-    small_fleet.until(lambda: small_fleet.workers("serving"), "the engine to come back")
-    assert text_of(stream(small_fleet))
-    (line,) = (line for line in small_fleet.logs().splitlines() if "is refused" in line)
+        text_of(stream(lasting, "[[crash]]"))
+    lasting.until(lambda: lasting.workers("serving"), "the engine to come back")
+    assert text_of(stream(lasting))
+    (line,) = (line for line in lasting.logs().splitlines() if "is refused" in line)
     assert "1 messages" in line
-    assert "[[crash]]" not in small_fleet.logs()
+    assert "[[crash]]" not in lasting.logs()
 
 
-def test_a_request_that_kills_every_engine_is_logged_as_a_whole_where_that_is_wanted(empty_fleet: Fleet) -> None:
-    empty_fleet.worker(*SIMULATED, "--log-poison-requests")
-    empty_fleet.api()
-    with pytest.raises(openai.APIError):
-        text_of(stream(empty_fleet, "[[crash]]"))
-    assert "[[crash]]" in empty_fleet.logs()
-
-
-def test_a_hung_engine_is_replaced(empty_fleet: Fleet) -> None:
-    empty_fleet.worker()
-    empty_fleet.api()
-    assert text_of(stream(empty_fleet, "[[hang at 5]]", 30)).count(" ") >= 28
+def test_a_hung_engine_is_replaced(lasting: Fleet) -> None:
+    assert text_of(stream(lasting, "[[hang at 5]]", 30)).count(" ") >= 28
 
 
 def test_a_draining_worker_ends_what_it_runs(small_fleet: Fleet) -> None:
@@ -209,20 +211,20 @@ def test_a_request_that_waits_for_the_process_is_served_before_the_port_closes(s
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-def test_a_client_that_goes_away_frees_its_slot(small_fleet: Fleet, streamed: bool) -> None:
-    leave_in_the_middle(small_fleet, streamed)
-    small_fleet.until(lambda: slots_used(small_fleet) == 0 and engine_requests(small_fleet) == 0, "the slot to be free")
-    assert small_fleet.redis().keys("arq:job:*") == []
+def test_a_client_that_goes_away_frees_its_slot(lasting: Fleet, streamed: bool) -> None:
+    leave_in_the_middle(lasting, streamed)
+    lasting.until(lambda: slots_used(lasting) == 0 and engine_requests(lasting) == 0, "the slot to be free")
+    assert lasting.redis().keys("arq:job:*") == []
 
 
-def test_a_client_that_goes_away_while_it_waits_leaves_the_queue(small_fleet: Fleet) -> None:
-    holders = [stream(small_fleet, "[[tokens 2000]]", 2000) for _ in range(16)]
+def test_a_client_that_goes_away_while_it_waits_leaves_the_queue(lasting: Fleet) -> None:
+    holders = [stream(lasting, "[[tokens 2000]]", 2000) for _ in range(16)]
     for holder in holders:
         next(holder)
-    leave_in_the_middle(small_fleet, streamed=False, wait_for_slot=False)
-    store = small_fleet.redis()
-    small_fleet.until(lambda: store.zcard("vinoqueue:queue:sim") == 0, "the queue to be empty")
-    small_fleet.until(lambda: slots_used(small_fleet) == 16, "the others to be seen at work still")
+    leave_in_the_middle(lasting, streamed=False, wait_for_slot=False)
+    store = lasting.redis()
+    lasting.until(lambda: store.zcard("vinoqueue:queue:sim") == 0, "the queue to be empty")
+    lasting.until(lambda: slots_used(lasting) == 16, "the others to be seen at work still")
 
 
 def leave_in_the_middle(fleet: Fleet, streamed: bool, wait_for_slot: bool = True) -> None:
@@ -238,8 +240,7 @@ def leave_in_the_middle(fleet: Fleet, streamed: bool, wait_for_slot: bool = True
 
 
 def test_a_poisonous_request_takes_nobody_down_with_it(empty_fleet: Fleet) -> None:
-    empty_fleet.worker()
-    empty_fleet.worker()
+    empty_fleet.add_workers(2, *SIMULATED, "--log-poison-requests")
     empty_fleet.api()
     expected = text_of(stream(empty_fleet, tokens=150))
     answers: list[str] = []
@@ -253,5 +254,6 @@ def test_a_poisonous_request_takes_nobody_down_with_it(empty_fleet: Fleet) -> No
     for thread in threads:
         thread.join()
     assert "not be tried again" in poison.value.message
+    assert "[[crash]]" in empty_fleet.logs()  # only where that is wanted
     assert answers == [expected] * 10
     assert sum(worker.get("engine_restarts", 0) for worker in empty_fleet.workers()) == 2

@@ -1,13 +1,12 @@
-"""Strict JSON decoding of request bodies, which refuses everything that JSON parsers disagree about.
-
-It uses the standard library's parser, the only available one that exposes duplicate keys and exact numbers.
-"""
+"""Strict JSON decoding of request bodies, which refuses everything that JSON parsers disagree about."""
 
 import json
 import math
 import re
 from itertools import islice
-from typing import Any, NoReturn
+from typing import Any
+
+import jiter
 
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 
@@ -20,9 +19,10 @@ of token ids."""
 # Matches up to the next comma or opening bracket outside strings. It matches any bytes, without backtracking.
 _UP_TO_VALUE = re.compile(rb"""(?:[^",\[{]++|"(?:[^"\\]++|\\.)*+"?)*+(?:([,\[{])|\Z)""", re.DOTALL)
 
-
-class _Oddity(ValueError):
-    """A construct that JSON parsers disagree about."""
+# Matches if a number may be beyond double precision's range: by its exponent, or by its digits.
+_MAY_BE_INFINITE = re.compile(rb"[eE]\+?[0-9]{2}|(?<![0-9])[0-9]{300}")
+_SHOWN = 200
+"""Maximum number of characters of the parser's message, which may quote a key."""
 
 
 def decode_object(body: bytes) -> dict[str, Any]:
@@ -32,30 +32,22 @@ def decode_object(body: bytes) -> dict[str, Any]:
     infinities, numbers beyond double precision's range, lone surrogates, and more than ``MAX_DEPTH`` levels or
     ``MAX_VALUES`` values. Raises :class:`RequestRefused`.
     """
-    openings = body.count(b"[") + body.count(b"{")
     if count_values(body) > MAX_VALUES:
         raise _unreadable(f"it holds more than {MAX_VALUES} values")
     try:
-        value = _parse(body.decode())
-    except UnicodeDecodeError as error:
-        raise _unreadable(f"it is not UTF-8 (byte {error.start})") from None
-    except json.JSONDecodeError as error:
-        raise _unreadable(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
-    except _Oddity as error:
-        raise _unreadable(str(error)) from None
-    except ValueError:
-        # Python refuses to convert integers with thousands of digits.
-        raise _unreadable("a number has too many digits") from None
-    except RecursionError:
-        raise _too_deep() from None
+        value = _parse(body)
+    except ValueError as error:
+        raise _unreadable(str(error)[:_SHOWN]) from None
     if not isinstance(value, dict):
         raise _unreadable("the body must be a JSON object")
-    # Includes brackets in strings, so it may trigger the check unnecessarily but never misses a body.
-    if openings > MAX_DEPTH:
-        _check_depth(value)
-    if b"\\ud" in body or b"\\uD" in body:
-        _check_surrogates(value)
+    # Both conditions may hold because of what is in strings, and never fail to hold for a body that must be refused.
+    if body.count(b"[") + body.count(b"{") > MAX_DEPTH or _MAY_BE_INFINITE.search(body):
+        _check_values(value)
     return value
+
+
+def _parse(body: bytes) -> Any:
+    return jiter.from_json(body, allow_inf_nan=False, cache_mode="keys", catch_duplicate_keys=True)
 
 
 def json_text(value: Any) -> str:
@@ -75,61 +67,17 @@ def count_values(text: bytes) -> int:
     return sum(1 for value in islice(_UP_TO_VALUE.finditer(text), MAX_VALUES + 1) if value[1])
 
 
-def _parse(text: str) -> Any:
-    return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise _Oddity(f"the key {_shown(key)} appears twice in one object")
-            seen.add(key)
-    return found
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise _Oddity(f"{name} is not JSON")
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if math.isinf(number):
-        raise _Oddity(f"the number {digits[:20]} is too large")
-    return number
-
-
-def _shown(key: str) -> str:
-    return json.dumps(key if len(key) <= 64 else key[:64] + "…")
-
-
-def _check_depth(value: Any) -> None:
-    """Check the depth level by level rather than recursively."""
+def _check_values(value: Any) -> None:
+    """Check depth and numbers level by level rather than recursively."""
     level = [value]
     for _ in range(MAX_DEPTH):
-        level = [
-            child
-            for item in level
-            for child in (item.values() if isinstance(item, dict) else item)
-            if isinstance(child, dict | list)
-        ]
+        children = [child for item in level for child in (item.values() if isinstance(item, dict) else item)]
+        if any(isinstance(child, float) and math.isinf(child) for child in children):
+            raise _unreadable("a number is too large")
+        level = [child for child in children if isinstance(child, dict | list)]
         if not level:
             return
-    raise _too_deep()
-
-
-def _check_surrogates(value: Any) -> None:
-    """Refuse lone surrogates: escaped, they are valid JSON, but they can't be encoded as UTF-8."""
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise _unreadable("a string holds half of a surrogate pair") from None
-
-
-def _too_deep() -> RequestRefused:
-    return _unreadable(f"it is nested deeper than {MAX_DEPTH} levels")
+    raise _unreadable(f"it is nested deeper than {MAX_DEPTH} levels")
 
 
 def _unreadable(why: str) -> RequestRefused:

@@ -24,27 +24,18 @@ from api.chat.usage_recorder import UsageRecorder
 from api.chat.writer import stream
 from api.dialects.openai.render import ChatResponseEncoder
 from shared.protocol.queue import Emitter, JobQueue
-from shared.protocol.request import ChatRequest, Constraint, Job, Message, Sampling
+from shared.protocol.request import ChatRequest, Job, Message, Sampling
 from shared.redis import keys
 from shared.redis.client import connect, raw_connection
 from shared.runtime.settings import EngineSettings
 from shared.runtime.tasks import cancel_all
-from shared.tracing import NO_TRACING
 from tests.support.fleet import free_port
-from tests.support.prompts import requests_of
+from tests.support.job_rig import JobRig
 from tests.support.store import Store
-from worker.engine.handle import CurrentEngine, EngineProcess, LoadedEngine
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import RawEngineReport, RawStep, Sequence, Stepped
 from worker.engine.simulated import SimulatedEngine
-from worker.jobs.active_jobs import ActiveJobs
-from worker.jobs.attempt_recorder import AttemptRecorder
-from worker.jobs.output_processor import OutputProcessor
-from worker.jobs.preemption import Preemption
-from worker.jobs.prefix_gate import PrefixGate
 from worker.jobs.publisher import Publisher
-from worker.jobs.quarantine import Quarantine
-from worker.jobs.runner import JobRunner
 from worker.prompt.messages import Prepared
 from worker.prompt.simulated import SimulatedPromptMaker
 
@@ -101,43 +92,21 @@ async def _walk(store: Store, streams: int) -> Walk:
         jobs = _jobs(streams)
         for job in jobs:
             await queue.enqueue([job], limit=streams)
-        claims, _ = await queue.claim("worker", used=0, slots=streams)
+        claims, _ = await queue.claim("w1", used=0, slots=streams)
         counted.queue_commands = (_store_counts(observer) - before)["commands"]
 
         settings = EngineSettings(engine="simulated", max_batch=streams, sim_step=0, sim_tokens=TOKENS)
         engine = _Engine(EngineOptions.from_settings(settings, path="", context_length=_CONTEXT))
         wire = raw_connection(store.url)
-        publisher = Publisher(
-            Emitter("sim", "worker"),
-            wire,
-            load=lambda: 1.0,
-            on_stale=lambda jobs: None,
-            on_orphaned=lambda replica: None,
+        rig = JobRig(
+            lambda table, current: Publisher(Emitter("sim", "w1"), wire, table, current),
+            prompts=_Prompts(),
+            caching=False,
+            slots=streams,
         )
-        active_jobs, current = ActiveJobs(), CurrentEngine(slots=streams)
-        preemption, gate, quarantine = Preemption(active_jobs), PrefixGate(caching=False), Quarantine()
-        current.set(LoadedEngine(cast(EngineProcess, engine), engine.engine_info))
-        runner = JobRunner(
-            "worker",
-            active_jobs,
-            current,
-            publisher,
-            requests_of(prompts=_Prompts()),
-            _accept_grammar,
-            AttemptRecorder(NO_TRACING),
-            preemption=preemption,
-            prefix_gate=gate,
-            quarantine=quarantine,
-            max_lost_workers=3,
-            log_poison=False,
-            sampling=Sampling(),
-        )
-        outputs = OutputProcessor(
-            active_jobs, current, publisher, preemption=preemption, prefix_gate=gate, quarantine=quarantine
-        )
-        known = {job.id: job for job in jobs}
-        tasks = {asyncio.create_task(runner.run(claim, known[claim.job])) for claim in claims}
-        tasks.add(asyncio.create_task(publisher.run()))
+        rig.load(engine, engine.engine_info)
+        tasks = {asyncio.create_task(rig.runner.run(claim)) for claim in claims}
+        tasks.add(asyncio.create_task(rig.publisher.run()))
         async with asyncio.timeout(_PATIENCE):
             await engine.full.wait()
             while not wire.is_open:  # noqa: ASYNC110 - a line has no event for it
@@ -147,13 +116,13 @@ async def _walk(store: Store, streams: int) -> Walk:
         while len(engine):
             report = engine.step(counted)
             with _calls_counted() as calls:
-                outputs.on_stepped(engine.received(report))
+                rig.outputs.on_stepped(engine.received(report))
             counted.supervisor_calls += calls()
             # The next step finds the answer, as it does in use. The event loop does not wait for it, or its own timers
             # would take it first on a slow machine.
             select.select([wire], [], [], _PATIENCE)
             await asyncio.sleep(0)
-        await publisher.flushed()
+        await rig.publisher.flushed()
         counted.emit = _store_counts(observer) - before
         await cancel_all(tasks)
         frames = _frames(subscription, counted.emit["publishes"])
@@ -224,10 +193,6 @@ def _store_counts(client: Any) -> Counter[str]:
         bytes_in=stats["total_net_input_bytes"],
         bytes_out=stats["total_net_output_bytes"],
     )
-
-
-async def _accept_grammar(constraint: Constraint, param: str, tenant: str) -> None:
-    """No request of the walk has a grammar."""
 
 
 class _Prompts:

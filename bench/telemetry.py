@@ -24,12 +24,11 @@ from api.http.exchange import HttpExchange
 from bench.load import chats
 from bench.prompts import distinct_prompts
 from bench.report import ratios, save, table
-from shared.protocol.queue import Claim
 from shared.protocol.request import ChatRequest
 from shared.runtime.event_loop import run as run_loop
 from shared.tracing import NO_TRACING
 from tests.support.fleet import Fleet
-from worker.jobs.active_jobs import ActiveJob
+from worker.jobs.attempt import Attempt
 from worker.jobs.attempt_recorder import AttemptRecorder
 from worker.processes.child import cpu_seconds
 
@@ -121,12 +120,12 @@ def _off_seconds(count: int = 100_000) -> float:
     """Return the time that one request takes to find out that tracing is off."""
     request = ChatRequest(model="m")
     recorder = AttemptRecorder(NO_TRACING)
-    active = cast(ActiveJob, SimpleNamespace(job=SimpleNamespace(trace=None)))
+    attempt = cast(Attempt, SimpleNamespace(queued=SimpleNamespace(trace=None)))
 
     def once() -> None:
         span = http_span.begin(NO_TRACING, cast(Request, None), 0.0)
         chat_span.describe_request(span, request)
-        recorder.record(active, cast(Claim, None))
+        recorder.record(attempt)
         http_span.end(cast(HttpExchange, SimpleNamespace(span=span)), cast(Request, None))
 
     return min(timeit.repeat(once, number=count, repeat=5)) / count

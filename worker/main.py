@@ -12,7 +12,6 @@ from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
 from shared.protocol.queue import Emitter, JobQueue
-from shared.protocol.request import Constraint
 from shared.redis.access_rules import warn_of_rules
 from shared.redis.client import connect, raw_connection
 from shared.runtime import logs
@@ -33,12 +32,12 @@ from worker.jobs.attempt_recorder import AttemptRecorder
 from worker.jobs.consumer import JobConsumer
 from worker.jobs.control_channel import ControlChannel
 from worker.jobs.draining import Draining
+from worker.jobs.gates.batches import BatchGate
+from worker.jobs.gates.prefix import PrefixGate
+from worker.jobs.gates.quarantine import Quarantine
 from worker.jobs.heartbeat import Heartbeat
 from worker.jobs.output_processor import OutputProcessor
-from worker.jobs.preemption import Preemption
-from worker.jobs.prefix_gate import PrefixGate
 from worker.jobs.publisher import Publisher
-from worker.jobs.quarantine import Quarantine
 from worker.jobs.registry_record import RegistryRecord
 from worker.jobs.releaser import JobReleaser
 from worker.jobs.request_cache import RequestCache
@@ -100,16 +99,7 @@ class _Worker:
         )
         self.jobs = jobs = ActiveJobs()
         self.engine = engine = CurrentEngine(slots=options.max_batch)
-        self.prefix_gate = PrefixGate(caching=openvino and settings.caches_prefixes)
-        preemption = Preemption(jobs, until_end=settings.batch_pause > 0)
-        quarantine = Quarantine()
-        self.publisher = Publisher(
-            Emitter(names[0], self.id),
-            raw_connection(settings.redis_url),
-            load=lambda: len(jobs) / engine.slots,
-            on_stale=jobs.abandon,
-            on_orphaned=jobs.cancel_replica,
-        )
+        self.publisher = Publisher(Emitter(names[0], self.id), raw_connection(settings.redis_url), jobs, engine)
         self.prompts = prompt_process(
             PromptOptions(
                 engine=settings.engine,
@@ -128,15 +118,18 @@ class _Worker:
         requests = RequestCache(claims, files, self.prompts, self.images)
         runner = JobRunner(
             self.id,
+            claims,
             jobs,
             engine,
             self.publisher,
             requests,
-            self.grammars.check if self.grammars is not None else _accept_grammar,
+            self.grammars,
+            (
+                Quarantine(),
+                PrefixGate(caching=openvino and settings.caches_prefixes),
+                BatchGate(until_end=settings.batch_pause > 0),
+            ),
             AttemptRecorder(tracing),
-            preemption=preemption,
-            prefix_gate=self.prefix_gate,
-            quarantine=quarantine,
             max_lost_workers=settings.max_lost_workers,
             log_poison=settings.log_poison_requests,
             sampling=model.sampling,
@@ -144,20 +137,19 @@ class _Worker:
         self.consumer = JobConsumer(
             claims,
             self.id,
-            runner.run,
-            jobs=jobs,
-            requests=requests,
-            capacity=lambda: engine.capacity,
+            runner,
+            jobs,
+            requests,
+            engine,
             poll=settings.poll,
             batch_reserve=None if settings.batch_reserve == "auto" else settings.batch_reserve,
             batch_pause=settings.batch_pause,
-            vocabulary=lambda: engine.info.vocabulary if engine.info else "",
         )
         self.record = RegistryRecord(
             self.id, names, settings, engine, jobs, modalities=model.modalities, sampling=model.sampling
         )
-        self.heartbeat = Heartbeat(self.queue, self.id, jobs, self.record.current, lease=settings.lease)
-        releaser = JobReleaser(self.queue, self.id, jobs, quarantine)
+        self.heartbeat = Heartbeat(self.queue, self.id, jobs, self.record, lease=settings.lease)
+        releaser = JobReleaser(self.queue, self.id, jobs)
         self.draining = Draining(
             self.id,
             self.queue,
@@ -170,24 +162,13 @@ class _Worker:
             seconds=settings.drain,
         )
         self.control_channel = ControlChannel(
-            raw_connection(settings.redis_url),
-            self.id,
-            on_wake=self.consumer.wake,
-            on_cancel=jobs.cancel,
-            on_drain=self.draining.start,
-            on_resume=self.draining.resume,
+            raw_connection(settings.redis_url), self.id, self.consumer, jobs, self.draining
         )
+        # The engine's room lies below the jobs', so what its supervisor calls are an interface and two callbacks.
         self.engine_supervisor = EngineSupervisor(
             options,
             engine,
-            OutputProcessor(
-                jobs,
-                engine,
-                self.publisher,
-                preemption=preemption,
-                prefix_gate=self.prefix_gate,
-                quarantine=quarantine,
-            ),
+            OutputProcessor(jobs, engine, self.publisher),
             step_timeout=settings.step_timeout,
             on_change=self._on_engine_change,
             release_jobs=releaser.release_after_crash,
@@ -240,13 +221,8 @@ class _Worker:
 
     def _on_engine_change(self) -> None:
         """Handle the start or the end of an engine."""
-        self.prefix_gate.forget()
         self.consumer.wake()
         self.heartbeat.trigger()
-
-
-async def _accept_grammar(constraint: Constraint, param: str, tenant: str) -> None:
-    """Accept every grammar: the simulated engine enforces none."""
 
 
 async def _serve(settings: WorkerSettings) -> int:

@@ -76,7 +76,7 @@ async def _announced(
     engine.stage = FINDING_FILES
     record = RegistryRecord(worker, names, settings, engine, jobs)
     queue = JobQueue(redis, names[0], lease_ms=int(settings.lease * 1000))
-    heartbeat = Heartbeat(queue, worker, jobs, record.current, lease=settings.lease)
+    heartbeat = Heartbeat(queue, worker, jobs, record, lease=settings.lease)
     heartbeat_task = asyncio.create_task(heartbeat.run(), name="heartbeat")
     try:
         yield

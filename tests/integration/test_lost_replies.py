@@ -16,7 +16,7 @@ from api.files.store import FileStore, TooManyFiles
 from api.keys import ApiKey
 from api.limits import Limiter, Reservation
 from shared.protocol.events import Delta, Finished, encode_event
-from shared.protocol.queue import Emitter, JobQueue, Lease, QueueFull
+from shared.protocol.queue import Emitter, JobQueue, QueueFull
 from shared.redis import keys
 from shared.redis.client import connect, raw_connection
 from tests.support.fleet import free_port
@@ -24,6 +24,10 @@ from tests.support.jobs import REPLICA, WORKER, job
 from tests.support.lossy_proxy import LossyProxy
 from tests.support.redis_types import awaitable
 from tests.support.store import Store
+from worker.engine.handle import CurrentEngine
+from worker.jobs.active_jobs import ActiveJobs
+from worker.jobs.attempt import Attempt
+from worker.jobs.payload import read_payload
 from worker.jobs.publisher import Publisher
 
 Facts = list[object]
@@ -81,17 +85,13 @@ async def a_stream(redis: ArqRedis, url: str) -> Facts:
         # The reply to the first claim was lost.
         await redis.zadd(keys.inflight(WORKER.model), {"a": 1}, xx=True)
         await queue.reap()
-    lease = Lease("a", claims[0].attempt, REPLICA)
-    lost: list[Lease] = []
-    publisher = Publisher(
-        Emitter(WORKER.model, "w1"), raw_connection(url), load=lambda: 0.0, on_stale=lost.extend,
-        on_orphaned=lambda _: None,
-    )  # fmt: skip
+    publisher = Publisher(Emitter(WORKER.model, "w1"), raw_connection(url), ActiveJobs(), CurrentEngine(slots=1))
+    attempt = Attempt(claims[0], read_payload(claims[0]), 1, cast("asyncio.Task[None]", None))
     running = asyncio.create_task(publisher.run())
     for position in range(3):
-        publisher.add(lease, encode_event(Delta(position, (position,), str(position))))
+        publisher.add(attempt.lease, encode_event(Delta(position, (position,), str(position))))
         await publisher.flushed()
-    publisher.end(lease, Finished(3, "stop"))
+    publisher.end(attempt, Finished(3, "stop"))
     await publisher.flushed()
     running.cancel()
     # Readers skip events that they have, by their position.

@@ -5,13 +5,14 @@ import time
 from contextlib import suppress
 from typing import NamedTuple
 
-from shared.protocol.events import Alternatives, Failed, Finished, Rejected, Started
+from shared.protocol.events import CANCELLED, Alternatives, Failed, Finished, Rejected, Started
 from shared.protocol.queue import Claim
 from shared.redis.records import UNREADABLE
 from shared.runtime.logs import Fields
 from shared.tracing import Tracing
-from shared.tracing.attempt import Attempt, record_attempt
-from worker.jobs.active_jobs import ActiveJob, StopCause
+from shared.tracing.attempt import Attempt as RecordedAttempt
+from shared.tracing.attempt import record_attempt
+from worker.jobs.attempt import Attempt
 
 logger = logging.getLogger("worker.job_log")  # this name is documented in docs/logs.md
 
@@ -26,30 +27,30 @@ class AttemptRecorder:
     def __init__(self, tracing: Tracing) -> None:
         self._tracing = tracing
 
-    def record(self, active: ActiveJob, claim: Claim) -> None:
-        """Record the attempt ``active``, which ends now."""
-        outcome = _outcome_of(active)
+    def record(self, attempt: Attempt) -> None:
+        """Record ``attempt``, which ends now."""
+        outcome = _outcome_of(attempt)
         if logger.isEnabledFor(logging.DEBUG):
-            _log(active, outcome)
-        trace = active.job.trace
+            _log(attempt, outcome)
+        trace = attempt.queued.trace
         if trace is None or not self._tracing.enabled or outcome is None:
             return
-        attempt = Attempt(
-            job=active.job.id,
-            number=claim.attempt,
-            claimed_at=active.claimed_at,
-            added_at=active.added_at,
-            first_output_at=active.first_output_at,
+        recorded = RecordedAttempt(
+            job=attempt.lease.job,
+            number=attempt.lease.attempt,
+            claimed_at=attempt.claimed_at,
+            added_at=attempt.added_at,
+            first_output_at=attempt.first_output_at,
             ended_at=time.monotonic(),
-            prompt_tokens=active.started_event.prompt_tokens,
-            cached_tokens=active.started_event.cached_tokens,
-            resumed_tokens=active.resumed,
+            prompt_tokens=attempt.started_event.prompt_tokens,
+            cached_tokens=attempt.started_event.cached_tokens,
+            resumed_tokens=attempt.resumed,
             output_tokens=outcome.tokens,
             outcome=outcome.kind,
             failed=outcome.failed,
-            links_previous=_follows_traced_attempt(claim),
+            links_previous=_follows_traced_attempt(attempt.claim),
         )
-        record_attempt(self._tracing, trace, attempt)
+        record_attempt(self._tracing, trace, recorded)
 
 
 class _Outcome(NamedTuple):
@@ -58,36 +59,36 @@ class _Outcome(NamedTuple):
     tokens: int | None = None
 
 
-def _log(active: ActiveJob, outcome: _Outcome | None) -> None:
+def _log(attempt: Attempt, outcome: _Outcome | None) -> None:
     now = time.monotonic()
     fields: dict[str, object] = {
-        "job": active.job.id,
-        "attempt": active.lease.attempt,
-        "key": active.job.tenant or None,
+        "job": attempt.lease.job,
+        "attempt": attempt.lease.attempt,
+        "key": attempt.queued.tenant or None,
         "outcome": outcome.kind if outcome is not None else "lease_lost",
-        "prompt_tokens": active.started_event.prompt_tokens or None,
-        "cached_tokens": active.started_event.cached_tokens or None,
-        "resumed_tokens": active.resumed or None,
+        "prompt_tokens": attempt.started_event.prompt_tokens or None,
+        "cached_tokens": attempt.started_event.cached_tokens or None,
+        "resumed_tokens": attempt.resumed or None,
         "completion_tokens": outcome.tokens if outcome is not None else None,
     }
-    if active.first_output_at:
-        fields["first_output_ms"] = round((active.first_output_at - active.claimed_at) * 1000)
-    fields["total_ms"] = round((now - active.claimed_at) * 1000)
+    if attempt.first_output_at:
+        fields["first_output_ms"] = round((attempt.first_output_at - attempt.claimed_at) * 1000)
+    fields["total_ms"] = round((now - attempt.claimed_at) * 1000)
     logger.debug("job %s", Fields(fields))
 
 
-def _outcome_of(active: ActiveJob) -> _Outcome | None:
+def _outcome_of(attempt: Attempt) -> _Outcome | None:
     """Return how the attempt has ended; None if this worker has lost its lease."""
-    match active.terminal_event:
+    if attempt.terminal_event is CANCELLED:
+        return _Outcome("cancelled")
+    match attempt.terminal_event:
         case Finished(position, reason):
-            return _Outcome(reason, tokens=position - active.resumed)
+            return _Outcome(reason, tokens=position - attempt.resumed)
         case Alternatives(items):
             return _Outcome(items[0].reason, tokens=sum(len(item.tokens) for item in items))
         case Failed(problem) | Rejected(problem):
             return _Outcome(problem.kind, failed=True)
-    if active.stopped is StopCause.CANCELLED:
-        return _Outcome("cancelled")
-    cause = active.release_cause
+    cause = attempt.release_cause
     return _Outcome(cause, failed=cause == "engine_lost") if cause is not None else None
 
 

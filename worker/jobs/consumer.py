@@ -7,34 +7,21 @@ its events.
 
 import asyncio
 import logging
-import math
-import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
-import msgspec
-from arq.jobs import DeserializationError, deserialize_job_raw
 from redis.exceptions import RedisError
 
-from shared.protocol.queue import JOB_FUNCTION, RESERVED_MS, Claim, JobQueue
-from shared.protocol.request import Job, QueuedJob, decode_job
-from shared.protocol.version import READABLE
+from shared.protocol.queue import RESERVED_MS, Claim, JobQueue
 from shared.redis import outage
-from shared.redis.records import UNREADABLE
 from shared.runtime.tasks import cancel_all
 from shared.runtime.ticks import next_tick
+from worker.engine.handle import CurrentEngine
 from worker.jobs.active_jobs import ActiveJobs
-from worker.jobs.dead_letters import OtherProtocol, move_to_dead_letters
-from worker.jobs.request_cache import RequestCache, RequestGone
+from worker.jobs.request_cache import RequestCache
+from worker.jobs.runner import JobRunner
 
 logger = logging.getLogger(__name__)
-
-_decode = msgspec.msgpack.Decoder().decode
-
-_UNREADABLE = (DeserializationError, KeyError, IndexError, TypeError, RequestGone, *UNREADABLE)
-"""Exceptions raised by a payload that is corrupt or foreign."""
-
-Serve = Callable[[Claim, Job], Awaitable[None]]
 
 
 class JobConsumer:
@@ -44,37 +31,29 @@ class JobConsumer:
         self,
         queue: JobQueue,
         worker: str,
-        serve: Serve,
-        *,
+        runner: JobRunner,
         jobs: ActiveJobs,
         requests: RequestCache,
-        capacity: Callable[[], int],
+        engine: CurrentEngine,
+        *,
         poll: float,
         batch_reserve: int | None = 0,
         batch_pause: float = 0.0,
-        vocabulary: Callable[[], str] = lambda: "",
     ) -> None:
-        """``worker`` is this worker's id. ``serve`` runs one job to its end. ``jobs`` holds the leases of jobs whose
-        requests are being read. ``poll`` is the fallback poll interval in seconds. Lines of batches leave
-        ``batch_reserve`` slots free, by default (None) an eighth of them. No line is claimed until ``batch_pause``
-        seconds after the last other job.
+        """``worker`` is this worker's id. ``poll`` is the fallback poll interval in seconds. Batch requests leave
+        ``batch_reserve`` slots free, by default (None) an eighth of them. None is claimed until ``batch_pause`` seconds
+        after the last other job.
 
-        ``capacity`` returns how many jobs may run now. While it is 0, nothing is claimed; :meth:`wake` must follow
-        when it rises. ``vocabulary`` returns the digest that :meth:`~shared.protocol.queue.JobQueue.claim` gets.
+        While no engine is loaded, nothing is claimed; :meth:`wake` must follow when one is.
         """
         self._queue = queue
         self._worker = worker
-        self._serve = serve
+        self._runner = runner
         self._jobs = jobs
-        self._capacity = capacity
+        self._engine = engine
         self._poll = poll
         self._batch_reserve = batch_reserve
         self._batch_pause = batch_pause
-        self._vocabulary = vocabulary
-        self._interactive = 0
-        """Number of running jobs that are not lines of batches."""
-        self._last_interactive_at = -math.inf
-        """When the last of them ended (monotonic seconds)."""
         self._requests = requests
         self._tasks: set[asyncio.Task[None]] = set()
         self._woken = asyncio.Event()
@@ -122,13 +101,11 @@ class JobConsumer:
         await cancel_all(self._tasks)
 
     def _slots(self) -> int:
-        return 0 if self._closed else self._capacity()
+        return 0 if self._closed else self._engine.capacity
 
     def _reserve(self, slots: int) -> int:
-        """Return how many of ``slots`` lines of batches leave free."""
-        if self._batch_pause and (
-            self._interactive or time.monotonic() - self._last_interactive_at < self._batch_pause
-        ):
+        """Return how many of ``slots`` batch requests leave free."""
+        if self._batch_pause and self._jobs.interactive_within(self._batch_pause):
             return slots
         reserve = max(1, slots // 8) if self._batch_reserve is None else self._batch_reserve
         return min(reserve, slots - 1)
@@ -141,7 +118,7 @@ class JobConsumer:
                 used=len(self._tasks),
                 slots=slots,
                 batch_reserve=self._reserve(slots),
-                vocabulary=self._vocabulary(),
+                vocabulary=self._engine.info.vocabulary if self._engine.info else "",
             )
             self._start(claims)
             full = len(self._tasks) >= slots
@@ -158,7 +135,7 @@ class JobConsumer:
 
     def _start(self, claims: Sequence[Claim]) -> None:
         for claim in claims:
-            task = asyncio.create_task(self._run_claim(claim), name=f"job {claim.job}")
+            task = asyncio.create_task(self._runner.run(claim), name=f"job {claim.job}")
             self._tasks.add(task)
             task.add_done_callback(self._on_done)
 
@@ -167,35 +144,3 @@ class JobConsumer:
         self.wake()
         if not task.cancelled() and (error := task.exception()):
             logger.error("%s failed in the worker", task.get_name(), exc_info=error)
-
-    async def _run_claim(self, claim: Claim) -> None:
-        queued: QueuedJob | None = None
-        try:
-            queued = _read(claim.payload)
-            if queued.protocol not in READABLE:
-                raise OtherProtocol(queued.protocol)
-            if queued.id != claim.job:
-                raise ValueError(f"its id is {queued.id[:64]!r}")
-            with self._jobs.reading(claim, queued.reply_to):
-                job = await self._requests.complete(queued)
-        except _UNREADABLE as error:
-            reply_to = queued.reply_to if queued is not None else ""
-            await move_to_dead_letters(self._queue, self._worker, claim, error, reply_to=reply_to)
-            return
-        if job.request.tier == "batch":
-            await self._serve(claim, job)
-            return
-        self._interactive += 1
-        try:
-            await self._serve(claim, job)
-        finally:
-            self._interactive -= 1
-            self._last_interactive_at = time.monotonic()
-
-
-def _read(payload: bytes) -> QueuedJob:
-    """Return the job in an arq payload. Raises one of :data:`_UNREADABLE`."""
-    function, arguments, _, _, _ = deserialize_job_raw(payload, deserializer=_decode)
-    if function != JOB_FUNCTION:
-        raise ValueError(f"it calls the function {str(function)[:64]!r}")
-    return decode_job(arguments[0])

@@ -2,17 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import suppress
 
 from redis.exceptions import RedisError
 
 from shared.protocol.queue import JobQueue
-from shared.protocol.registry import WorkerInfo, announce_worker, withdraw_worker
+from shared.protocol.registry import announce_worker, withdraw_worker
 from shared.redis import outage
 from shared.runtime.logs import summary
 from shared.runtime.ticks import next_tick
 from worker.jobs.active_jobs import ActiveJobs
+from worker.jobs.registry_record import RegistryRecord
 
 logger = logging.getLogger(__name__)
 
@@ -20,10 +20,8 @@ logger = logging.getLogger(__name__)
 class Heartbeat:
     """Renews the worker's registry record and leases, and returns jobs with expired leases to the queue."""
 
-    def __init__(
-        self, queue: JobQueue, worker: str, jobs: ActiveJobs, record: Callable[[], WorkerInfo], *, lease: float
-    ) -> None:
-        """``worker`` is this worker's id. ``record`` returns its current registry record. ``lease`` is the duration of
+    def __init__(self, queue: JobQueue, worker: str, jobs: ActiveJobs, record: RegistryRecord, *, lease: float) -> None:
+        """``worker`` is this worker's id. ``record`` is its registry record. ``lease`` is the duration of
         a lease in seconds.
         """
         self._queue = queue
@@ -63,11 +61,11 @@ class Heartbeat:
                 if lease.job in lost:
                     logger.info("request %s: lease lost, stopping it here", lease.job)
                     self._jobs.abandon([lease])
-        await announce_worker(self._queue.redis, self._record(), lease=self._lease)
+        await announce_worker(self._queue.redis, self._record.current(), lease=self._lease)
         requeued, _ = await self._queue.reap()
         if requeued:
             logger.warning("%d requests lost their worker and wait for another: %s", *summary(requeued))
 
     async def withdraw(self) -> None:
         """Remove the registry record."""
-        await withdraw_worker(self._queue.redis, self._record())
+        await withdraw_worker(self._queue.redis, self._record.current())

@@ -8,7 +8,6 @@ process anyway, and waking it for the reply as well would double the cost.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
 
 from redis.exceptions import ConnectionError, RedisError, TimeoutError
 
@@ -17,6 +16,9 @@ from shared.protocol.queue import Emitter, Lease, StaleClaims
 from shared.redis import outage
 from shared.redis.client import READ_TIMEOUT
 from shared.redis.raw_connection import RawConnection
+from worker.engine.handle import CurrentEngine
+from worker.jobs.active_jobs import ActiveJobs
+from worker.jobs.attempt import Attempt
 
 logger = logging.getLogger(__name__)
 
@@ -41,21 +43,16 @@ class Publisher:
         self,
         emitter: Emitter,
         connection: RawConnection,
-        *,
-        load: Callable[[], float],
-        on_stale: Callable[[Sequence[Lease]], None],
-        on_orphaned: Callable[[str], None],
+        jobs: ActiveJobs,
+        engine: CurrentEngine,
     ) -> None:
-        """``connection`` is used by the publisher only. ``load`` returns the share of slots in use, from 0 to 1.
-
-        ``on_stale`` is called with the leases that this worker has lost, ``on_orphaned`` with the id of an API replica
-        that has gone.
+        """``connection`` is used by the publisher only. Those of ``jobs`` are stopped whose lease this worker has lost,
+        or whose API replica has gone.
         """
         self._emitter = emitter
         self._connection = connection
-        self._load = load
-        self._on_stale = on_stale
-        self._on_orphaned = on_orphaned
+        self._jobs = jobs
+        self._engine = engine
         self._pending: dict[Lease, list[bytes]] = {}
         self._ended: set[Lease] = set()
         """Jobs whose terminal event is pending."""
@@ -84,15 +81,21 @@ class Publisher:
         else:
             events.append(event)
 
-    def end(self, lease: Lease, event: Event) -> None:
-        """Buffer the terminal event of a job for the next :meth:`flush`."""
-        self.add(lease, encode_event(event))
-        self._ended.add(lease)
+    def end(self, attempt: Attempt, event: Event) -> None:
+        """End the job of an attempt with its terminal event, unless it has ended. All jobs end here.
 
-    def end_soon(self, lease: Lease, event: Event) -> None:
-        """Buffer the terminal event of a job and flush in this iteration of the event loop."""
-        self.end(lease, event)
-        self._flush_soon()
+        The event is sent by the next :meth:`flush`, at the latest in this iteration of the event loop.
+        """
+        if attempt.terminal_event is not None:
+            return
+        attempt.terminal_event = event
+        attempt.ended.set()
+        self.add(attempt.lease, encode_event(event))
+        self._ended.add(attempt.lease)
+        self._idle.clear()
+        if not self._flush_due:
+            self._flush_due = True
+            asyncio.get_running_loop().call_soon(self._flush_if_due)
 
     def drop(self, lease: Lease) -> None:
         """Discard the pending events of a job whose lease this worker lost."""
@@ -150,18 +153,15 @@ class Publisher:
                 self._failures += 1
                 outage.store.failed("publishing", error)
 
-    def _flush_soon(self) -> None:
-        """Flush in this iteration of the event loop."""
-        self._idle.clear()
-        if not self._flush_due:
-            self._flush_due = True
-            asyncio.get_running_loop().call_soon(self.flush)
+    def _flush_if_due(self) -> None:
+        if self._flush_due:
+            self.flush()
 
     def _send(self) -> None:
         """Send ``_sent`` as one script call."""
         self._idle.clear()
         ended = self._sent_ended
-        load = self._load() if ended or self._load_due else None
+        load = len(self._jobs) / self._engine.slots if ended or self._load_due else None
         self._load_due = False
         command, self._replicas = self._emitter.command(self._sent, ended=ended, load=load)
         self._sent_at = time.monotonic()
@@ -190,7 +190,7 @@ class Publisher:
                 del self._sent[lease]
                 self._sent_ended.discard(lease)
                 self.drop(lease)
-            self._on_stale(lost)
+            self._jobs.abandon(lost)
             self._load_due = True
             if self._sent:
                 self._send()
@@ -239,4 +239,4 @@ class Publisher:
         now = time.monotonic()
         if now - self._no_receiver_since.setdefault(replica, now) >= ORPHAN_GRACE:
             del self._no_receiver_since[replica]
-            self._on_orphaned(replica)
+            self._jobs.cancel_replica(replica)

@@ -7,7 +7,6 @@ from redis.exceptions import RedisError
 from shared.protocol.events import MoveCause
 from shared.protocol.queue import JobQueue
 from worker.jobs.active_jobs import ActiveJobs
-from worker.jobs.quarantine import Quarantine
 
 logger = logging.getLogger(__name__)
 
@@ -15,12 +14,11 @@ logger = logging.getLogger(__name__)
 class JobReleaser:
     """Stops all active jobs and releases their leases."""
 
-    def __init__(self, queue: JobQueue, worker: str, jobs: ActiveJobs, quarantine: Quarantine) -> None:
+    def __init__(self, queue: JobQueue, worker: str, jobs: ActiveJobs) -> None:
         """``worker`` is this worker's id."""
         self._queue = queue
         self._worker = worker
         self._jobs = jobs
-        self._quarantine = quarantine
 
     async def release(self) -> None:
         """Release all jobs at the end of a drain. Raises :class:`RedisError` or :class:`OSError` if the store fails."""
@@ -34,7 +32,7 @@ class JobReleaser:
         if not count:
             return
         try:
-            released = await self._release("engine_lost", self._quarantine.suspects(self._jobs.in_engine()))
+            released = await self._release("engine_lost", self._jobs.suspects())
             logger.warning("%d requests released to the queue", released)
         except (RedisError, OSError) as error:
             logger.warning("%d requests return to the queue when their leases expire: %s", count, error)

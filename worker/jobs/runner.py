@@ -1,39 +1,43 @@
-"""Runs one claimed job from its prompt to its terminal event."""
+"""Runs one claimed job from its payload to its terminal event."""
 
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence as Ordered
+from contextlib import ExitStack
 
 import msgspec
 
 from shared.protocol.defaults import fill_in
 from shared.protocol.errors import ContextExcess, Problem, ProblemKind, RequestRefused, context_exceeded, refuse
-from shared.protocol.events import CANCELLED, Event, Finished, PromptLogprobs, Started, Tokenized, encode_event
-from shared.protocol.queue import Claim
-from shared.protocol.request import Constraint, Job, Sampling
-from shared.redis import keys
-from shared.redis.records import UNREADABLE, report_unreadable
+from shared.protocol.events import CANCELLED, Finished, Started, Tokenized, encode_event
+from shared.protocol.queue import Claim, JobQueue
+from shared.protocol.request import Job, QueuedJob, Sampling
 from worker.engine.handle import CurrentEngine
 from worker.engine.protocol import EngineInfo, Sequence
-from worker.jobs.active_jobs import ActiveJob, ActiveJobs, StopCause
+from worker.grammar.service import GrammarProcess
+from worker.jobs.active_jobs import ActiveJobs
+from worker.jobs.attempt import Attempt, StopCause
 from worker.jobs.attempt_recorder import AttemptRecorder
-from worker.jobs.poison import full_request, summary
-from worker.jobs.preemption import Preemption
-from worker.jobs.prefix_gate import PrefixGate
+from worker.jobs.gates import Gate
+from worker.jobs.gates.quarantine import MAX_CRASHES
+from worker.jobs.payload import (
+    UNREADABLE_JOB,
+    check_protocol,
+    full_request,
+    move_to_dead_letters,
+    read_history,
+    read_payload,
+    summary,
+)
 from worker.jobs.publisher import Publisher
-from worker.jobs.quarantine import MAX_CRASHES, Quarantine
 from worker.jobs.request_cache import RequestCache
-from worker.jobs.resume import generated_tokens
 from worker.processes.call_process import ServiceUnavailable
 from worker.prompt.messages import Prepared
 
 logger = logging.getLogger(__name__)
 
 _SEED_RANGE = 2**64
-
-CheckGrammar = Callable[[Constraint, str, str], Awaitable[None]]
-"""Raises :class:`RequestRefused`, naming the request's field, unless a tenant's constraint is safe for the engine."""
 
 
 class JobRunner:
@@ -42,66 +46,81 @@ class JobRunner:
     def __init__(
         self,
         worker: str,
+        queue: JobQueue,
         jobs: ActiveJobs,
         engine: CurrentEngine,
         publisher: Publisher,
         requests: RequestCache,
-        check_grammar: CheckGrammar,
-        attempts: AttemptRecorder,
+        grammars: GrammarProcess | None,
+        gates: Ordered[Gate],
+        recorder: AttemptRecorder,
         *,
-        preemption: Preemption,
-        prefix_gate: PrefixGate,
-        quarantine: Quarantine,
         max_lost_workers: int,
         log_poison: bool,
         sampling: Sampling,
     ) -> None:
-        """``worker`` is this worker's id.
+        """``worker`` is this worker's id. Without ``grammars``, every grammar is accepted. An attempt enters ``gates``
+        in order.
 
         A job is refused once ``max_lost_workers`` workers have disappeared while they held it. ``log_poison`` logs
         refused jobs in full, including their prompts. ``sampling`` holds the model's defaults that are not in its
         files.
         """
         self._worker = worker
+        self._queue = queue
         self._jobs = jobs
         self._engine = engine
         self._publisher = publisher
         self._requests = requests
-        self._check_grammar = check_grammar
-        self._attempts = attempts
-        self._preemption = preemption
-        self._prefix_gate = prefix_gate
-        self._quarantine = quarantine
+        self._grammars = grammars
+        self._gates = gates
+        self._recorder = recorder
         self._max_lost_workers = max_lost_workers
         self._log_poison = log_poison
         self._sampling = sampling
 
-    async def run(self, claim: Claim, job: Job) -> None:
+    async def run(self, claim: Claim) -> None:
         """Run one job to its end. A failure is published as its terminal event.
 
         A job that is stopped (:class:`~worker.jobs.active_jobs.ActiveJobs`) ends with :class:`asyncio.CancelledError`.
         """
-        with self._jobs.running(claim, job) as active:
+        queued: QueuedJob | None = None
+        try:
+            queued = read_payload(claim)
+            check_protocol(queued)
+        except UNREADABLE_JOB as error:
+            reply_to = queued.reply_to if queued is not None else ""
+            await move_to_dead_letters(self._queue, self._worker, claim, error, reply_to=reply_to)
+            return
+        with self._jobs.registered(claim, queued) as attempt:
             try:
-                await self._run(active, claim)
+                await self._run(attempt)
             except RequestRefused as refusal:
-                self._end(active, active.failure(refusal.problem))
+                self._publisher.end(attempt, attempt.failure(refusal.problem))
             except ServiceUnavailable:
                 # This worker is about to exit. Its lease expires, and another worker continues the job.
-                await active.ended.wait()
+                await attempt.ended.wait()
             except Exception:
-                logger.exception("request %s failed in the worker", job.id)
+                logger.exception("request %s failed in the worker", claim.job)
                 problem = Problem(kind=ProblemKind.INTERNAL, message="The worker failed while it served this request.")
-                self._end(active, active.failure(problem))
+                self._publisher.end(attempt, attempt.failure(problem))
             finally:
-                self._release(active)
-                self._attempts.record(active, claim)
+                self._clean_up(attempt)
+                self._recorder.record(attempt)
 
-    async def _run(self, active: ActiveJob, claim: Claim) -> None:
-        job = active.job
-        if self._jobs.pop_early_cancellation(job.id):
-            self._publisher.end_soon(active.lease, CANCELLED)
+    async def _run(self, attempt: Attempt) -> None:
+        claim = attempt.claim
+        if self._jobs.pop_early_cancellation(claim.job):
+            self._publisher.end(attempt, CANCELLED)
             return
+        try:
+            job = await self._requests.complete(attempt.queued)
+        except UNREADABLE_JOB as error:
+            attempt.terminal_event = await move_to_dead_letters(
+                self._queue, self._worker, claim, error, reply_to=attempt.queued.reply_to
+            )
+            return
+        attempt.request = job.request
         self._refuse_poison(job, claim)
         if claim.foreign:
             raise refuse(
@@ -111,52 +130,57 @@ class JobRunner:
             )
         prepared = await self._requests.prompt(job)
         if job.request.tokenization is not None:
-            await self._report_tokens(active, prepared)
+            await self._report_tokens(attempt, prepared)
             return
-        if prepared.plan.constraint is not None:
-            await self._check_grammar(prepared.plan.constraint, prepared.plan.param, job.tenant)
-        generated, scored = _read_history(claim)
-        active.resumed = len(generated)
-        if self._quarantine.is_suspect(claim.crashes, claim.lost_workers):
-            await self._quarantine.enter(job.id, len(generated))
-            active.quarantined = True
-        scores = not scored and _scores_prompt(job)
-        # A prompt whose log probabilities are requested is computed without the prefix cache.
-        is_batch_line = job.request.tier == "batch"
-        await self._prefix_gate.acquire(active.number, () if scores else prepared.tokens, line=is_batch_line)
-        if is_batch_line:
-            await self._preemption.wait_until_resumed()
+        plan = prepared.plan
+        if plan.constraint is not None and self._grammars is not None:
+            await self._grammars.check(plan.constraint, plan.param, job.tenant)
+        generated, scored = read_history(claim)
         engine = await self._engine.wait()
+        attempt.engine = engine.process
+        attempt.sequence = self._sequence(attempt.number, job, prepared, generated, engine.info, scored=scored)
+        attempt.started_event = self._started(job, prepared, engine.info, claim)
         if generated or claim.lost_workers or claim.crashes:
             logger.info("request %s continues here after %d tokens", job.id, len(generated))
-        sequence = self._sequence(active, prepared, generated, engine.info)
-        if not scores:
-            sampling = msgspec.structs.replace(sequence.sampling, prompt_scoring=None)
-            sequence = msgspec.structs.replace(sequence, sampling=sampling)
-        active.started_event = self._started(job, prepared, engine.info, claim)
-        active.engine = engine.process
-        active.added_at = time.monotonic()
-        if is_batch_line:
-            active.preemptible = _is_preemptible(active, sequence.sampling)
-        else:
-            self._preemption.preempt_for(active)
-        engine.process.add(sequence)
-        await active.ended.wait()
+        await self._generate(attempt)
 
-    async def _report_tokens(self, active: ActiveJob, prepared: Prepared) -> None:
-        """Answer a tokenization request: publish the prompt's tokens."""
+    async def _generate(self, attempt: Attempt) -> None:
+        """Pass the gates, and have the engine generate the sequence to its end."""
+        with ExitStack() as held:
+            for gate in self._gates:
+                hold = await gate.enter(attempt)
+                held.callback(hold.leave)
+                attempt.holds.append(hold)
+            # If its engine has ended meanwhile, the attempt is released while it waits for the next one.
+            process = (await self._engine.wait()).process
+            attempt.added_at = time.monotonic()
+            process.add(attempt.sequence)
+            await attempt.ended.wait()
+
+    def _clean_up(self, attempt: Attempt) -> None:
+        """Remove an attempt that was stopped from the engine.
+
+        A job that was cancelled ends. Otherwise another attempt continues it, and what was not published is dropped.
+        """
+        match attempt.stopped:
+            case StopCause.CANCELLED:
+                self._publisher.end(attempt, CANCELLED)
+            case StopCause.ABANDONED:
+                self._publisher.drop(attempt.lease)
+            case None:
+                return
+        if attempt.added_at and attempt.engine is not None:
+            attempt.engine.cancel(attempt.number)
+
+    async def _report_tokens(self, attempt: Attempt, prepared: Prepared) -> None:
+        """Respond to a tokenization request: publish the prompt's tokens."""
         engine = (await self._engine.wait()).info
         started = Started(worker=self._worker, prompt_tokens=0, fingerprint=engine.fingerprint)
         context = min(engine.context_length, engine.cache_tokens)
         tokenized = Tokenized(prepared.tokens, prepared.strings, prepared.text, context)
         for event in (started, tokenized):
-            self._publisher.add(active.lease, encode_event(event))
-        self._end(active, Finished(0, "stop"))
-
-    def _end(self, active: ActiveJob, event: Event) -> None:
-        """Publish the terminal event of a job that is not in the engine."""
-        active.terminal_event = event
-        self._publisher.end_soon(active.lease, event)
+            self._publisher.add(attempt.lease, encode_event(event))
+        self._publisher.end(attempt, Finished(0, "stop"))
 
     def _refuse_poison(self, job: Job, claim: Claim) -> None:
         """Raise :class:`RequestRefused` for a job that keeps crashing engines or losing workers."""
@@ -173,21 +197,33 @@ class JobRunner:
         raise refuse(ProblemKind.POISON, f"{lost} failed while they ran this request. It will not be tried again.")
 
     def _sequence(
-        self, active: ActiveJob, prepared: Prepared, generated: tuple[int, ...], engine: EngineInfo
+        self,
+        number: int,
+        job: Job,
+        prepared: Prepared,
+        generated: tuple[int, ...],
+        engine: EngineInfo,
+        *,
+        scored: bool,
     ) -> Sequence:
+        """Return what the engine gets. ``scored``: whether the prompt's log probabilities were published."""
         plan = prepared.plan
+        sampling = self._resolve_sampling(job, len(prepared.tokens), engine)
+        # A chat reports the log probabilities of its prompt for its first choice only.
+        if scored or (job.choice and not job.request.prompts):
+            sampling = msgspec.structs.replace(sampling, prompt_scoring=None)
         return Sequence(
-            number=active.number,
+            number=number,
             prompt=prepared.tokens,
             images=prepared.images,
             generated=generated,
-            sampling=self._resolve_sampling(active.job, len(prepared.tokens), engine),
+            sampling=sampling,
             constraint=plan.constraint,
             shown_tokens=plan.shown_tokens,
             triggers=plan.triggers,
             bad_word_tokens=prepared.bad_word_tokens,
             length_limits=plan.length_limits,
-            alternatives=active.job.request.n,
+            alternatives=job.request.n,
         )
 
     def _started(self, job: Job, prepared: Prepared, engine: EngineInfo, claim: Claim) -> Started:
@@ -225,51 +261,3 @@ class JobRunner:
             max_tokens=room if sampling.max_tokens is None else min(room, sampling.max_tokens),
             seed=seed % _SEED_RANGE,
         )
-
-    def _release(self, active: ActiveJob) -> None:
-        """Release what the job holds. If it was stopped, remove it from the engine and drop its pending events."""
-        self._prefix_gate.release(active.number, computed=False)
-        self._preemption.release(active)
-        if active.quarantined:
-            self._quarantine.leave(active.job.id)
-        match active.stopped:
-            case None:
-                return
-            case StopCause.CANCELLED:
-                if active.terminal_event is None:
-                    self._publisher.end_soon(active.lease, CANCELLED)
-            case StopCause.ABANDONED:
-                self._publisher.drop(active.lease)
-        if active.engine is not None:
-            active.engine.cancel(active.number)
-
-
-def _scores_prompt(job: Job) -> bool:
-    """Return whether the job reports its prompt's log probabilities. A chat reports them for its first choice only."""
-    return job.request.sampling.prompt_scoring is not None and (job.choice == 0 or bool(job.request.prompts))
-
-
-def _is_preemptible(line: ActiveJob, sampling: Sampling) -> bool:
-    """Return whether other requests may preempt a line of a batch.
-
-    One that is in quarantine may not, because other suspects wait for it, nor one whose client expects a seed to
-    reproduce its text.
-    """
-    seeded = line.job.request.sampling.seed is not None and sampling.temperature != 0
-    return not (line.quarantined or seeded)
-
-
-def _read_history(claim: Claim) -> tuple[tuple[int, ...], bool]:
-    """Return the tokens that earlier attempts published, and whether they published the prompt's log probabilities.
-
-    Raises :class:`RequestRefused` for a damaged journal.
-    """
-    try:
-        history = claim.history()
-        return generated_tokens(history), any(isinstance(event, PromptLogprobs) for event in history)
-    except UNREADABLE as error:
-        report_unreadable(keys.journal(claim.job), error)
-        raise refuse(
-            ProblemKind.LOST,
-            "The response cannot be continued: its journal in the store is damaged. Please send the request again.",
-        ) from None

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -15,10 +15,9 @@ from shared.protocol.request import ChatRequest, Job, Message, Tier
 from shared.redis import keys
 from shared.runtime.tasks import cancel_all
 from tests.support.eventually import PATIENCE
-from tests.support.prompts import requests_of
+from tests.support.job_rig import consumer_of
 from tests.support.redis_types import awaitable
-from worker.jobs.active_jobs import ActiveJobs
-from worker.jobs.consumer import JobConsumer, Serve
+from worker.jobs.consumer import JobConsumer
 
 WORKERS = ("w1", "w2", "w3")
 
@@ -241,11 +240,11 @@ async def test_it_can_be_switched_off(redis: ArqRedis) -> None:
 
 
 @asynccontextmanager
-async def consuming(queue: JobQueue, worker: str, serve: Serve, *, slots: int) -> AsyncIterator[JobConsumer]:
+async def consuming(
+    queue: JobQueue, worker: str, serve: Callable[[Claim, Job], Awaitable[None]], *, slots: int
+) -> AsyncIterator[JobConsumer]:
     """A worker's consumer at work; it looks at the queue only when it is woken, or has reason to."""
-    consumer = JobConsumer(
-        queue, worker, serve, jobs=ActiveJobs(), requests=requests_of(), capacity=lambda: slots, poll=3600
-    )
+    consumer = consumer_of(queue, serve, worker=worker, slots=slots)
     running = asyncio.create_task(consumer.run())
     yield consumer
     await cancel_all({running})

@@ -14,19 +14,17 @@ from cli.status import Snapshot, as_table
 from shared.protocol import request
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.events import Rejected, decode_frame
-from shared.protocol.queue import Claim, JobQueue
+from shared.protocol.queue import JobQueue
 from shared.protocol.registry import ReplicaInfo, WorkerInfo, announce_worker
-from shared.protocol.request import Job, QueuedJob
+from shared.protocol.request import QueuedJob
 from shared.protocol.version import PROTOCOL, READABLE
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import cancel_all
 from tests.support.eventually import eventually
+from tests.support.job_rig import JobRig, consumer_of, no_publisher
 from tests.support.jobs import REPLICA, WORKER, enqueue, job
-from tests.support.prompts import requests_of
 from tests.support.redis_types import awaitable
-from worker.jobs.active_jobs import ActiveJobs
-from worker.jobs.consumer import JobConsumer
 
 NEXT = PROTOCOL + 1
 REPLICA_INFO = ReplicaInfo(id="r", host="h", pid=1, address="", started=0.0)
@@ -105,17 +103,12 @@ async def test_the_log_names_workers_that_keep_requests_out_once(
 
 
 async def test_a_job_of_another_version_is_rejected_at_once(redis: ArqRedis, queue: JobQueue) -> None:
-    async def serve(claim: Claim, job: Job) -> None:
-        raise AssertionError("the worker cannot read this job")
-
     async with redis.pubsub() as frames:
         await frames.subscribe(keys.replica_channel(REPLICA))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(request, "PROTOCOL", NEXT)
             await enqueue(queue, "j")
-        consumer = JobConsumer(
-            queue, "w1", serve, jobs=ActiveJobs(), requests=requests_of(), capacity=lambda: 1, poll=3600
-        )
+        consumer = consumer_of(queue, JobRig(no_publisher, queue=queue).runner)
         running = asyncio.create_task(consumer.run())
 
         async def is_empty() -> bool:

@@ -1,4 +1,4 @@
-"""How many slots a worker keeps free of lines of batches."""
+"""How many slots a worker keeps free of batch requests."""
 
 import asyncio
 
@@ -8,9 +8,7 @@ from arq.connections import ArqRedis
 from shared.protocol.queue import Claim, JobQueue
 from shared.protocol.request import ChatRequest, Job, Message, Tier
 from tests.support.eventually import eventually
-from tests.support.prompts import requests_of
-from worker.jobs.active_jobs import ActiveJobs
-from worker.jobs.consumer import JobConsumer
+from tests.support.job_rig import consumer_of
 
 
 class Rig:
@@ -19,17 +17,7 @@ class Rig:
     def __init__(self, redis: ArqRedis, pause: float) -> None:
         self.queue = JobQueue(redis, "tiny", lease_ms=60_000)
         self.running: dict[str, asyncio.Event] = {}
-        self.consumer = JobConsumer(
-            self.queue,
-            "w",
-            self._serve,
-            jobs=ActiveJobs(),
-            requests=requests_of(),
-            capacity=lambda: 4,
-            poll=0.05,
-            batch_reserve=None,
-            batch_pause=pause,
-        )
+        self.consumer = consumer_of(self.queue, self._serve, poll=0.05, batch_reserve=None, batch_pause=pause)
 
     async def put(self, *names: str, tier: Tier | None = None) -> None:
         for name in names:
@@ -45,7 +33,7 @@ class Rig:
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.3])
-async def test_lines_leave_slots_free_and_pause_while_others_run(redis: ArqRedis, pause: float) -> None:
+async def test_batch_requests_leave_slots_free_and_pause_while_others_run(redis: ArqRedis, pause: float) -> None:
     rig = Rig(redis, pause)
     running = asyncio.create_task(rig.consumer.run())
     try:

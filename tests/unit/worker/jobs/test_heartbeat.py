@@ -1,6 +1,7 @@
 """The worker's heartbeat."""
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from redis.exceptions import ConnectionError
@@ -11,6 +12,8 @@ from tests.support.jobs import WORKER, job
 from tests.support.wall_clock import WallClock
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.heartbeat import Heartbeat
+from worker.jobs.payload import read_payload
+from worker.jobs.registry_record import RegistryRecord
 
 
 async def test_leases_are_renewed_although_the_record_is_not(
@@ -23,10 +26,10 @@ async def test_leases_are_renewed_although_the_record_is_not(
     await queue.enqueue([job("a")], limit=1)
     (claim,), _ = await queue.claim("w1", used=0, slots=1)
     jobs = ActiveJobs()
-    heartbeat = Heartbeat(queue, "w1", jobs, lambda: WORKER, lease=60)
+    heartbeat = Heartbeat(queue, "w1", jobs, cast(RegistryRecord, SimpleNamespace(current=lambda: WORKER)), lease=60)
     expiry = await queue.redis.zscore(keys.inflight("tiny"), "a")
     assert expiry is not None
-    with jobs.running(claim, job("a")):
+    with jobs.registered(claim, read_payload(claim)):
         wall_clock.advance(30)
         with pytest.raises(ConnectionError):
             await heartbeat.renew()

@@ -17,31 +17,23 @@ from shared.protocol.events import (
     PromptLogprobs,
     Rejected,
     Started,
-    encode_event,
 )
-from shared.protocol.queue import Claim, Lease
+from shared.protocol.queue import Lease
 from shared.protocol.request import ChatRequest, Constraint, Job, Message, PromptScoring, Sampling
 from shared.protocol.trace import TraceContext
 from shared.runtime.tasks import cancel_all
 from tests.support.eventually import PATIENCE
-from tests.support.prompts import requests_of
+from tests.support.job_rig import INFO, JobRig, claim_of
 from tests.support.recorded_spans import TRACE, RecordedSpans
-from worker.engine.handle import CurrentEngine, EngineProcess, LoadedEngine
-from worker.engine.protocol import Ending, EngineInfo, Gauges, Output, RawStep, Refused, Sequence, Stepped
+from worker.engine.handle import EngineProcess, LoadedEngine
+from worker.engine.protocol import Ending, Gauges, Output, RawStep, Refused, Sequence, Stepped
 from worker.grammar.plan import Plan
-from worker.jobs.active_jobs import ActiveJob, ActiveJobs
-from worker.jobs.attempt_recorder import AttemptRecorder
-from worker.jobs.output_processor import OutputProcessor
-from worker.jobs.preemption import Preemption
-from worker.jobs.prefix_gate import PrefixGate
+from worker.jobs.attempt import Attempt
 from worker.jobs.publisher import Publisher
-from worker.jobs.quarantine import Quarantine
-from worker.jobs.runner import JobRunner
 from worker.prompt.messages import Prepared
 
 TENANT = "key-1"
 PROMPT = tuple(range(512))
-INFO = EngineInfo(context_length=4096, cache_tokens=8192, slots=4, fingerprint="fp", device="CPU", load_seconds=0.1)
 GAUGES = Gauges(1, 1, 0.0, 0, 1, 1)
 
 
@@ -96,10 +88,11 @@ class Published:
     def add(self, lease: Lease, event: bytes) -> None:
         self._note(lease, msgspec.msgpack.decode(event, type=Event))
 
-    def end(self, lease: Lease, event: Event) -> None:
-        self._note(lease, event)
-
-    end_soon = end
+    def end(self, attempt: Attempt, event: Event) -> None:
+        if attempt.terminal_event is None:
+            attempt.terminal_event = event
+            attempt.ended.set()
+            self._note(attempt.lease, event)
 
     def drop(self, lease: Lease) -> None:
         self._note(lease, f"dropped attempt {lease.attempt}")
@@ -109,17 +102,12 @@ class Published:
 
 
 class Rig:
-    """A job runner and an output processor, with everything around them replaced."""
+    """A :class:`JobRig` with everything around it replaced."""
 
-    def __init__(self) -> None:
-        self.jobs = ActiveJobs()
-        self.current = CurrentEngine(slots=4)
+    def __init__(self, *, caching: bool = True) -> None:
         self.engine = Engine()
         self.published = Published()
         self.prompts = PromptMaker()
-        self.gate = PrefixGate()
-        self.preemption = Preemption(self.jobs)
-        self.quarantine = Quarantine()
         self.tracing = RecordedSpans()
         self.checked_for: list[str] = []
         """Tenants whose grammars were checked."""
@@ -128,32 +116,16 @@ class Rig:
         self.compiled = asyncio.Event()
         self.compiled.set()
         self.tasks: dict[str, asyncio.Task[None]] = {}
-        publisher = cast(Publisher, self.published)
-        self.runner = JobRunner(
-            "w1",
-            self.jobs,
-            self.current,
-            publisher,
-            requests_of(prompts=self.prompts),
-            self._check,
-            AttemptRecorder(self.tracing),
-            preemption=self.preemption,
-            prefix_gate=self.gate,
-            quarantine=self.quarantine,
-            max_lost_workers=3,
-            log_poison=False,
-            sampling=Sampling(),
+        rig = JobRig(
+            lambda *_: cast(Publisher, self.published),
+            prompts=self.prompts,
+            grammars=self,
+            tracing=self.tracing,
+            caching=caching,
         )
-        self.outputs = OutputProcessor(
-            self.jobs,
-            self.current,
-            publisher,
-            preemption=self.preemption,
-            prefix_gate=self.gate,
-            quarantine=self.quarantine,
-        )
+        self.jobs, self.current, self.runner, self.outputs = rig.jobs, rig.current, rig.runner, rig.outputs
 
-    async def _check(self, constraint: Constraint, param: str, tenant: str) -> None:
+    async def check(self, constraint: Constraint, param: str, tenant: str) -> None:
         self.checked_for.append(tenant)
         await self.compiled.wait()
         if self.refusal is not None:
@@ -176,10 +148,17 @@ class Rig:
         foreign: bool = False,
         trace: TraceContext | None = None,
     ) -> asyncio.Task[None]:
-        journal = tuple(map(encode_event, history))
-        claim = Claim(job, attempt, b"", journal, crashes, lost_workers, cause, foreign)
         own = Job(id=job, reply_to="api-1", request=request, choice=choice, tenant=TENANT, trace=trace)
-        task = asyncio.create_task(self.runner.run(claim, own))
+        claim = claim_of(
+            own,
+            attempt,
+            history=history,
+            crashes=crashes,
+            lost_workers=lost_workers,
+            cause=cause,
+            foreign=foreign,
+        )
+        task = asyncio.create_task(self.runner.run(claim))
         self.tasks[job] = task
         return task
 
@@ -270,7 +249,7 @@ async def test_the_log_probabilities_of_a_prompt_are_asked_for_once(rig: Rig) ->
     rig.step(Output(second, 1, Delta(0, (7,), "x")))  # its prompt is in the prefix cache now
     rig.start("known", request=plain, attempt=2, history=[Started("w", 1, "fp"), scored, Delta(0, (7,), "x")])
     await settle()
-    found = {rig.jobs.by_number[one.number].job.id: one.sampling.prompt_scoring for one in rig.engine.added}
+    found = {rig.jobs.by_number[one.number].lease.job: one.sampling.prompt_scoring for one in rig.engine.added}
     assert found == {"chat": scoring, "second choice": None, "completion": scoring, "again": scoring, "known": None}
 
 
@@ -370,8 +349,8 @@ async def test_a_job_that_is_stopped_holds_back_no_shared_prefix(rig: Rig) -> No
 LINE = msgspec.structs.replace(HELLO, tier="batch")
 
 
-async def test_lines_are_preempted_for_a_request_until_its_first_token(rig: Rig) -> None:
-    rig.gate = rig.runner._prefix_gate = PrefixGate(caching=False)
+async def test_lines_are_preempted_for_a_request_until_its_first_token() -> None:
+    rig = Rig(caching=False)
     rig.load()
     seeded = msgspec.structs.replace(LINE, sampling=Sampling(seed=7))
     greedy = msgspec.structs.replace(LINE, sampling=Sampling(seed=7, temperature=0))
@@ -426,8 +405,8 @@ async def test_a_request_does_not_wait_for_the_prompt_of_a_line_that_waits(rig: 
     assert [sequence.number for sequence in rig.engine.added] == [1, 3, 2]
 
 
-async def test_lines_are_resumed_when_the_request_has_gone(rig: Rig) -> None:
-    rig.gate = rig.runner._prefix_gate = PrefixGate(caching=False)
+async def test_lines_are_resumed_when_the_request_has_gone() -> None:
+    rig = Rig(caching=False)
     rig.load()
     rig.start("line", request=LINE)
     await settle()
@@ -489,7 +468,7 @@ async def test_an_error_in_the_worker_ends_the_job(rig: Rig, caplog: pytest.LogC
     assert "a defect" in caplog.text
 
 
-async def spans_of(rig: Rig, end: Callable[[ActiveJob], object], **options: Any) -> list[tuple[str, object, str]]:
+async def spans_of(rig: Rig, end: Callable[[Attempt], object], **options: Any) -> list[tuple[str, object, str]]:
     """The spans of an attempt that has generated one token when ``end`` happens: name, outcome and error."""
     rig.load()
     task = rig.start("a", trace=TRACE, **options)
@@ -502,7 +481,7 @@ async def spans_of(rig: Rig, end: Callable[[ActiveJob], object], **options: Any)
 
 
 async def test_an_attempt_has_spans(rig: Rig) -> None:
-    def finish(active: ActiveJob) -> None:
+    def finish(active: Attempt) -> None:
         rig.step(Output(active.number, 2, Delta(1, (8,), "y"), "stop"))
 
     assert await spans_of(rig, finish) == [("prompt", None, ""), ("prefill", None, ""), ("decode", "stop", "")]
@@ -516,7 +495,7 @@ async def test_an_attempt_has_spans(rig: Rig) -> None:
 async def test_the_spans_of_a_stopped_attempt_say_why(rig: Rig, move: Any, error: str | None) -> None:
     """Those of an attempt whose lease was lost are left to the API."""
 
-    def stop(active: ActiveJob) -> None:
+    def stop(active: Attempt) -> None:
         if move == "cancelled":
             rig.jobs.cancel("a")
         else:

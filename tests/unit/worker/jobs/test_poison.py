@@ -3,7 +3,7 @@
 import json
 
 from shared.protocol.request import ChatRequest, Constraint, Job, Message, Sampling, Tool
-from worker.jobs.poison import full_request, summary
+from worker.jobs.payload import full_request, summary
 
 SECRETS = ("my diary", "secret schema", "secret stop", "secret tool", "secret user", "secret data")
 JOB = Job(

@@ -14,7 +14,11 @@ from shared.protocol.queue import Emitter, Lease
 from shared.redis import keys
 from shared.redis.raw_connection import RawConnection, unpack
 from tests.support.eventually import PATIENCE, eventually
+from tests.support.job_rig import attempt_of
 from tests.support.jobs import REPLICA
+from worker.engine.handle import CurrentEngine
+from worker.jobs.active_jobs import ActiveJobs
+from worker.jobs.attempt import Attempt
 from worker.jobs.publisher import Publisher
 
 
@@ -75,6 +79,17 @@ class HeldLine:
         ]
 
 
+class Jobs:
+    """The table of a worker's jobs, of whose four slots two are used."""
+
+    def __init__(self, abandon: Callable[[Sequence[Lease]], None], cancel_replica: Callable[[str], None]) -> None:
+        self.abandon = abandon
+        self.cancel_replica = cancel_replica
+
+    def __len__(self) -> int:
+        return 2
+
+
 class Rig:
     """A running publisher, with what it has reported to its worker."""
 
@@ -82,13 +97,10 @@ class Rig:
         self.line = HeldLine()
         self.stale: list[Sequence[Lease]] = []
         self.orphaned: list[str] = []
-        self.leases: dict[str, Lease] = {}
+        self.attempts: dict[str, Attempt] = {}
+        jobs = Jobs(self.stale.append, self.orphaned.append)
         self.publisher = Publisher(
-            Emitter("tiny", "w1"),
-            cast(RawConnection, self.line),
-            load=lambda: 0.5,
-            on_stale=self.stale.append,
-            on_orphaned=self.orphaned.append,
+            Emitter("tiny", "w1"), cast(RawConnection, self.line), cast(ActiveJobs, jobs), CurrentEngine(slots=4)
         )
 
     def step(self, position: int, *jobs: str) -> None:
@@ -98,8 +110,14 @@ class Rig:
         self.publisher.flush()
 
     def lease(self, job: str) -> Lease:
-        """The first attempt of a job."""
-        return self.leases.setdefault(job, Lease(job, 1, REPLICA))
+        """The lease of the first attempt at a job."""
+        return self.attempt(job).lease
+
+    def attempt(self, job: str) -> Attempt:
+        """The first attempt at a job."""
+        if job not in self.attempts:
+            self.attempts[job] = attempt_of(job)
+        return self.attempts[job]
 
 
 @pytest.fixture
@@ -140,7 +158,7 @@ async def test_the_last_answer_is_looked_for_though_nothing_follows(rig: Rig) ->
 
 
 async def test_all_has_been_confirmed_when_it_is_flushed(rig: Rig) -> None:
-    rig.publisher.end_soon(rig.lease("a"), Finished(0, "stop"))
+    rig.publisher.end(rig.attempt("a"), Finished(0, "stop"))
     flushing = asyncio.create_task(rig.publisher.flushed())
     await eventually(lambda: bool(rig.line.sent))
     assert not flushing.done()
@@ -152,7 +170,7 @@ async def test_all_has_been_confirmed_when_it_is_flushed(rig: Rig) -> None:
 async def test_the_load_is_told_with_a_jobs_end(rig: Rig) -> None:
     rig.step(0, "a")
     rig.line.waiting.append([1, 1])
-    rig.publisher.end_soon(rig.lease("a"), Finished(1, "stop"))
+    rig.publisher.end(rig.attempt("a"), Finished(1, "stop"))
     await eventually(lambda: len(rig.line.sent) == 2)
     rig.line.waiting.append([1, 1])
     rig.step(0, "b")
@@ -171,7 +189,7 @@ async def test_of_a_call_with_stale_claims_the_rest_is_sent_again(rig: Rig) -> N
 
 @pytest.mark.parametrize("refusal", [None, ResponseError("OOM"), ResponseError("NOSCRIPT")])
 async def test_what_was_not_confirmed_is_sent_again_on_a_new_line(rig: Rig, refusal: ResponseError | None) -> None:
-    rig.publisher.end(rig.lease("a"), Finished(0, "stop"))
+    rig.publisher.end(rig.attempt("a"), Finished(0, "stop"))
     rig.publisher.flush()
     if refusal is None:
         rig.line.broken = True
@@ -188,7 +206,7 @@ async def test_what_was_not_confirmed_is_sent_again_on_a_new_line(rig: Rig, refu
 
 async def test_a_job_that_ends_with_what_waits_does_not_end_with_what_is_sent_again(rig: Rig) -> None:
     rig.step(0, "a")
-    rig.publisher.end(rig.lease("a"), Finished(1, "stop"))
+    rig.publisher.end(rig.attempt("a"), Finished(1, "stop"))
     rig.publisher.flush()
     rig.line.answer(ResponseError("NOSCRIPT"))
     await eventually(lambda: len(rig.line.sent) == 2)

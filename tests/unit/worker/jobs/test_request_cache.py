@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from arq.connections import ArqRedis
@@ -17,15 +19,15 @@ from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import cancel_all
 from tests.support.emitting import emit
 from tests.support.eventually import eventually
+from tests.support.job_rig import JobRig, consumer_of, no_publisher
 from tests.support.jobs import WORKER
 from tests.support.prompts import Maker, requests_of
 from tests.support.redis_types import awaitable
 from tests.support.wall_clock import WallClock
 from worker.images.messages import DecodedImage
 from worker.jobs.active_jobs import ActiveJobs
-from worker.jobs.consumer import JobConsumer
 from worker.jobs.heartbeat import Heartbeat
-from worker.jobs.quarantine import Quarantine
+from worker.jobs.registry_record import RegistryRecord
 from worker.jobs.releaser import JobReleaser
 from worker.jobs.request_cache import RequestGone
 from worker.prompt.messages import Prepared
@@ -168,9 +170,7 @@ async def test_a_worker_reads_the_request_once(redis: ArqRedis) -> None:
         await asyncio.Event().wait()
 
     await queue.enqueue(jobs(asked()), limit=10)
-    consumer = JobConsumer(
-        queue, "w1", serve, jobs=ActiveJobs(), requests=requests_of(queue), capacity=lambda: 3, poll=3600
-    )
+    consumer = consumer_of(queue, serve, slots=3)
     running = asyncio.create_task(consumer.run())
     await eventually(lambda: len(served) == 3)
     await cancel_all({running})
@@ -183,14 +183,9 @@ async def test_a_worker_reads_the_request_once(redis: ArqRedis) -> None:
 async def test_jobs_whose_request_is_gone_become_dead_letters(redis: ArqRedis) -> None:
     queue = Reads(redis, "tiny", lease_ms=60_000)
 
-    async def serve(claim: Claim, job: Job) -> None:
-        raise AssertionError("there is nothing to serve")
-
     await queue.enqueue(jobs(asked()), limit=10)
     await redis.delete(keys.request("r"))
-    consumer = JobConsumer(
-        queue, "w1", serve, jobs=ActiveJobs(), requests=requests_of(queue), capacity=lambda: 3, poll=3600
-    )
+    consumer = consumer_of(queue, JobRig(no_publisher, queue=queue).runner, slots=3)
     running = asyncio.create_task(consumer.run())
 
     async def is_empty() -> bool:
@@ -220,16 +215,16 @@ async def test_jobs_whose_request_is_being_read_keep_their_leases_and_are_releas
 
     queue, active = Slow(redis, "tiny", lease_ms=2_000), ActiveJobs()
     await queue.enqueue(jobs(asked()), limit=10)
-    consumer = JobConsumer(queue, "w1", serve, jobs=active, requests=requests_of(queue), capacity=lambda: 3, poll=3600)
+    consumer = consumer_of(queue, serve, jobs=active, slots=3)
     running = asyncio.create_task(consumer.run())
-    heartbeat = Heartbeat(queue, "w1", active, lambda: WORKER, lease=2.0)
+    heartbeat = Heartbeat(queue, "w1", active, cast(RegistryRecord, SimpleNamespace(current=lambda: WORKER)), lease=2.0)
     await eventually(lambda: len(active) == 3)
     for _ in range(3):
         await heartbeat.renew()
         wall_clock.advance(1)
     assert await queue.depth() == (0, 3)
     consumer.close()
-    await JobReleaser(queue, "w1", active, Quarantine()).release()
+    await JobReleaser(queue, "w1", active).release()
     await consumer.drained()
     assert await queue.depth() == (3, 0)
     claims, _ = await queue.claim("w2", used=0, slots=3)

@@ -1,0 +1,139 @@
+"""The parts of a worker that run jobs, wired as in ``worker/main.py``: claims in, events out."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import cast
+
+import msgspec
+
+from shared.protocol.events import Event, encode_event
+from shared.protocol.queue import Claim, JobQueue
+from shared.protocol.queue.packing import MAX_BYTES, pack_jobs
+from shared.protocol.request import Job, Sampling
+from shared.tracing import NO_TRACING, Tracing
+from tests.support.jobs import job
+from tests.support.prompts import requests_of
+from worker.engine.handle import CurrentEngine, EngineProcess, LoadedEngine
+from worker.engine.protocol import EngineInfo
+from worker.grammar.service import GrammarProcess
+from worker.jobs.active_jobs import ActiveJobs
+from worker.jobs.attempt import Attempt
+from worker.jobs.attempt_recorder import AttemptRecorder
+from worker.jobs.consumer import JobConsumer
+from worker.jobs.gates.batches import BatchGate
+from worker.jobs.gates.prefix import PrefixGate
+from worker.jobs.gates.quarantine import Quarantine
+from worker.jobs.output_processor import OutputProcessor
+from worker.jobs.payload import read_payload
+from worker.jobs.publisher import Publisher
+from worker.jobs.request_cache import RequestCache
+from worker.jobs.runner import JobRunner
+
+INFO = EngineInfo(context_length=4096, cache_tokens=8192, slots=4, fingerprint="fp", device="CPU", load_seconds=0.1)
+
+
+class JobRig:
+    """A job runner and an output processor, with the publisher, the prompts and the engine of the test."""
+
+    def __init__(
+        self,
+        publisher: Callable[[ActiveJobs, CurrentEngine], Publisher],
+        *,
+        queue: JobQueue | None = None,
+        requests: RequestCache | None = None,
+        prompts: object = None,
+        grammars: object = None,
+        tracing: Tracing = NO_TRACING,
+        caching: bool = True,
+        slots: int = 4,
+    ) -> None:
+        self.jobs = ActiveJobs()
+        self.current = CurrentEngine(slots=slots)
+        self.publisher = publisher(self.jobs, self.current)
+        self.runner = JobRunner(
+            "w1",
+            cast(JobQueue, queue),
+            self.jobs,
+            self.current,
+            self.publisher,
+            requests or requests_of(queue, prompts),
+            cast(GrammarProcess | None, grammars),
+            (Quarantine(), PrefixGate(caching=caching), BatchGate()),
+            AttemptRecorder(tracing),
+            max_lost_workers=3,
+            log_poison=False,
+            sampling=Sampling(),
+        )
+        self.outputs = OutputProcessor(self.jobs, self.current, self.publisher)
+
+    def load(self, engine: object, info: EngineInfo = INFO) -> None:
+        """Run jobs in ``engine`` from now on."""
+        self.current.set(LoadedEngine(cast(EngineProcess, engine), info))
+
+
+def no_publisher(jobs: ActiveJobs, engine: CurrentEngine) -> Publisher:
+    """For jobs that end before they publish anything."""
+    return cast(Publisher, None)
+
+
+class Serving:
+    """Stands for a job runner: registers each attempt, and has the test serve it."""
+
+    def __init__(
+        self, serve: Callable[[Claim, Job], Awaitable[None]], jobs: ActiveJobs, requests: RequestCache
+    ) -> None:
+        self._serve = serve
+        self._jobs = jobs
+        self._requests = requests
+
+    async def run(self, claim: Claim) -> None:
+        with self._jobs.registered(claim, read_payload(claim)) as attempt:
+            job = await self._requests.complete(attempt.queued)
+            attempt.request = job.request
+            await self._serve(claim, job)
+
+
+def consumer_of(
+    queue: JobQueue,
+    serve: Callable[[Claim, Job], Awaitable[None]] | JobRunner,
+    *,
+    worker: str = "w1",
+    slots: int = 4,
+    jobs: ActiveJobs | None = None,
+    poll: float = 3600,
+    batch_reserve: int | None = 0,
+    batch_pause: float = 0.0,
+) -> JobConsumer:
+    """A consumer of a worker whose engine is loaded. It claims when it is woken, or has reason to."""
+    jobs = jobs if jobs is not None else ActiveJobs()
+    requests, engine = requests_of(queue), CurrentEngine(slots=slots)
+    engine.set(LoadedEngine(cast(EngineProcess, None), msgspec.structs.replace(INFO, slots=slots)))
+    runner = serve if isinstance(serve, JobRunner) else cast(JobRunner, Serving(serve, jobs, requests))
+    return JobConsumer(
+        queue, worker, runner, jobs, requests, engine, poll=poll, batch_reserve=batch_reserve, batch_pause=batch_pause
+    )
+
+
+def claim_of(
+    claimed: Job,
+    attempt: int = 1,
+    *,
+    history: Iterable[Event] = (),
+    crashes: int = 0,
+    lost_workers: int = 0,
+    cause: str = "",
+    foreign: bool = False,
+) -> Claim:
+    """A claim of a job whose request is in its payload."""
+    (payload,) = pack_jobs([claimed], MAX_BYTES).payloads
+    journal = tuple(map(encode_event, history))
+    return Claim(claimed.id, attempt, payload, journal, crashes, lost_workers, cause, foreign)
+
+
+def attempt_of(name: str | Job, number: int = 1, *, crashes: int = 0, lost_workers: int = 0) -> Attempt:
+    """The first attempt at a job, which no task runs."""
+    claimed = job(name) if isinstance(name, str) else name
+    claim = claim_of(claimed, crashes=crashes, lost_workers=lost_workers)
+    attempt = Attempt(claim, read_payload(claim), number, cast("asyncio.Task[None]", None))
+    attempt.request = claimed.request
+    return attempt

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import click
 from rich.console import Console, Group, RenderableType
@@ -10,14 +10,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from cli import status
+from cli.tables import Table as TextTable
 
 _STYLES = {"serving": "green", "loading": "yellow", "draining": "blue", "failing": "bold red"}
 _NUMERIC = frozenset({"PID", "SLOTS", "TOKENS/S", "CACHE", "UP", "WAITING", "IN FLIGHT", "WORKERS", "STREAMS"})
 
 
-def show(console: Console, read: "Callable[[], Iterable[status.Table]]", *, every: float) -> NoReturn:
+def show(console: Console, read: Callable[[], Iterable[TextTable]], *, every: float) -> NoReturn:
     """Draw the tables that ``read`` returns, and redraw them ``every`` seconds until interrupted.
 
     An error of the first reading is raised; later ones are shown below the last tables.
@@ -34,7 +33,7 @@ def show(console: Console, read: "Callable[[], Iterable[status.Table]]", *, ever
                 live.update(Group(shown, Text(error.message, style="bold red")))
 
 
-def drawn(tables: "Iterable[status.Table]") -> Group:
+def drawn(tables: Iterable[TextTable]) -> Group:
     """Return the tables as rich draws them, with the time of day below."""
     parts: list[RenderableType] = []
     for table in tables:

@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -13,6 +13,7 @@ from arq.connections import ArqRedis
 from cli.instances import store_option
 from cli.progress import terminal
 from cli.store_reader import read_store
+from cli.tables import Table, aligned
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import ReplicaInfo, WorkerInfo, read_registry, unread_protocols
 from shared.redis.access_rules import replay_fault
@@ -126,17 +127,9 @@ def as_json_line(snapshot: Snapshot) -> str:
     return msgspec.json.encode(parts).decode()
 
 
-class Table(NamedTuple):
-    """A table: its head, its rows, and the text to show if there are none."""
-
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    empty: str
-
-
 def as_table(snapshot: Snapshot, *, now: float) -> str:
     """Return the snapshot as text tables. ``now`` is a Unix time in seconds, from which ages are computed."""
-    return "\n\n".join(_aligned(table) for table in tables(snapshot, now=now))
+    return "\n\n".join(aligned(table) for table in tables(snapshot, now=now))
 
 
 def tables(snapshot: Snapshot, *, now: float) -> list[Table]:
@@ -188,16 +181,6 @@ def _status(worker: WorkerInfo, replicas: Sequence[ReplicaInfo]) -> str:
     if unread := unread_protocols(worker, replicas):
         details.append(f"cannot read jobs of protocol version {', '.join(map(str, unread))}")
     return f"{worker.status}: {'; '.join(details)}" if details else worker.status
-
-
-def _aligned(table: Table) -> str:
-    if not table.rows:
-        return table.empty
-    lines = [table.head, *table.rows]
-    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
 
 
 def _age(seconds: float) -> str:

@@ -1,0 +1,110 @@
+"""Imports go downwards: packages, the rooms of a package, and modules, each without a cycle."""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+
+PACKAGES = {
+    "shared": frozenset[str](),
+    "api": frozenset({"shared"}),
+    "worker": frozenset({"shared"}),
+    "cli": frozenset({"shared", "api", "worker"}),
+}
+"""The packages of the product, and what each may import of the others."""
+
+FLOORS = {
+    "api": (
+        ("main",),
+        ("app",),
+        ("build",),
+        ("operations",),
+        ("fleet",),
+        ("batches", "responses"),
+        ("chat",),
+        ("files", "models", "page"),
+        ("http",),
+        ("dialects", "limits"),
+        ("keys", "media", "stored"),
+        ("base", "parsers"),
+    ),
+    "worker": (
+        ("main",),
+        ("served_model",),
+        ("jobs",),
+        ("prompt",),
+        ("grammar",),
+        ("engine", "images"),
+        ("json_schema", "model", "processes"),
+    ),
+    "shared": (("tracing",), ("protocol",), ("redis", "runtime")),
+}
+"""Rooms (folders and loose modules), from top to bottom. A room imports lower floors only, also not its neighbours."""
+
+LOOSE = 8
+"""The number of loose modules that a package may have at most."""
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """The product's modules by their dotted names."""
+    files = (file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
+    return {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file for file in files}
+
+
+def imported(module: str) -> Iterator[str]:
+    """Yield the modules of the product that ``module`` imports, also inside functions and for types only."""
+    for node in ast.walk(ast.parse(modules()[module].read_text(encoding="utf-8"))):
+        match node:
+            case ast.ImportFrom(module=str(source), names=names):
+                found = [f"{source}.{name.name}" for name in names]
+            case ast.Import(names=names):
+                found = [name.name for name in names]
+            case _:
+                continue
+        for name in found:
+            yield from {one for one in (name, name.rpartition(".")[0]) if one in modules()} - {module}
+
+
+def test_packages_import_what_they_may() -> None:
+    wrong = [
+        f"{module} imports {other}"
+        for module in modules()
+        for other in imported(module)
+        if (package := other.partition(".")[0]) != (own := module.partition(".")[0]) and package not in PACKAGES[own]
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_rooms_import_lower_floors(package: str) -> None:
+    floor = {room: number for number, rooms in enumerate(FLOORS[package]) for room in rooms}
+    inside = [module for module in modules() if module.startswith(f"{package}.")]
+    assert {module.split(".")[1] for module in inside} == floor.keys()
+    wrong = [
+        f"{module} imports {other}"
+        for module in inside
+        for other in imported(module)
+        if other.startswith(f"{package}.")
+        and (room := other.split(".")[1]) != (own := module.split(".")[1])
+        and floor[room] <= floor[own]
+    ]
+    assert wrong == []
+
+
+def test_no_modules_import_each_other() -> None:
+    # A package's __init__ imports its modules; importing a package for one of its modules is no arrow.
+    graph = {
+        module: {other for other in imported(module) if not module.startswith(f"{other}.")} for module in modules()
+    }
+    TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+@pytest.mark.parametrize("package", ["api", "worker"])
+def test_few_modules_are_loose(package: str) -> None:
+    assert len([file for file in (ROOT / package).glob("*.py") if file.name != "__init__.py"]) <= LOOSE

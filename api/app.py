@@ -2,7 +2,6 @@
 
 import logging
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 
 from quart import Quart, Response, request
@@ -12,25 +11,16 @@ from werkzeug.routing import MapAdapter
 
 from api.build import Parts
 from api.chat.metrics import RequestMetrics
-from api.dialects.anthropic import Anthropic
-from api.dialects.azure import Azure
-from api.dialects.base.interface import Dialect
-from api.dialects.ovms.responses import ModelServerResponses
-from api.dialects.responses import Responses
 from api.http.cross_origin import CrossOrigin
 from api.http.exchange import current_exchange
 from api.http.exchanges import Exchanges
 from api.http.handler import ExchangeApplication
 from api.http.json_response import json_response
 from api.http.routes import routes_of
-from api.limits import Counts, LimitName
-from api.limits.headers import anthropic_rate_headers, openai_rate_headers
 from api.models.lookup import ModelLookup
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 
 logger = logging.getLogger(__name__)
-
-SKIPPED_TOOLS_HEADER = "x-skipped-tools"
 
 
 class _Application(ExchangeApplication):
@@ -75,8 +65,8 @@ class _Hooks:
         self._metrics = metrics
 
     async def know_models(self) -> None:
-        """Refresh the directory if no model is known: Azure's requests may omit the model."""
-        if isinstance(current_exchange().dialect, Azure):
+        """Refresh the directory if no model is known and requests may omit theirs."""
+        if current_exchange().dialect.omits_model:
             with suppress(RequestRefused):
                 await self._models.refresh_if_empty()
 
@@ -88,12 +78,9 @@ class _Hooks:
             response.vary.add("origin")
             response.headers.update(self._cross_origin.response_headers(request.headers))
         if exchange.details is not None:
-            response.headers.update(_rate_headers(exchange.dialect, exchange.details.counts))
+            response.headers.update(exchange.dialect.rate_headers(exchange.details.counts))
         response.headers["x-request-id"] = exchange.id
-        if isinstance(exchange.dialect, Anthropic):
-            response.headers["request-id"] = exchange.id
-        if isinstance(exchange.dialect, Responses | ModelServerResponses) and exchange.dialect.skipped_tools:
-            response.headers[SKIPPED_TOOLS_HEADER] = ", ".join(exchange.dialect.skipped_tools)
+        response.headers.update(exchange.dialect.headers(exchange.id))
         response.headers["openai-processing-ms"] = str(round((time.monotonic() - exchange.started_at) * 1000))
         return response
 
@@ -147,9 +134,3 @@ class _Hooks:
         response = json_response(reply.body, reply.status)
         response.headers.update(reply.headers)
         return response
-
-
-def _rate_headers(dialect: Dialect, counts: Mapping[LimitName, Counts]) -> Mapping[str, str]:
-    if isinstance(dialect, Anthropic):
-        return anthropic_rate_headers(counts, time.time())
-    return openai_rate_headers(counts)

@@ -25,6 +25,7 @@ DIALECTS: dict[str, Callable[[], Dialect]] = {
     "/v1/completions": OpenAICompletions,
     "/v1/responses": lambda: Responses(stores=False),
 }
-"""The endpoints that are served, and the dialects of their requests."""
+"""The endpoints that are served, and the dialects of their requests. Only chat completions are stored: other results
+are in the result files alone."""
 
 assert DIALECTS.keys() <= set(get_args(Endpoint))

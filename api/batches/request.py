@@ -25,7 +25,6 @@ from api.chat.exchange import ChatExchange, ChatServices
 from api.chat.responder import Responder
 from api.chat.response_size import check_answer
 from api.dialects.base.interface import Dialect
-from api.dialects.openai import OpenAI
 from api.dialects.openai.stored import sent_messages
 from api.files import FileStore
 from api.http.bodies import check_body_size
@@ -166,8 +165,7 @@ def _translated(settings: ApiSettings, dialect: Dialect, body: bytes) -> tuple[C
             raise refuse(ProblemKind.INVALID, message, param=field, code="unsupported_value")
     check_body_size(len(body), request, settings.max_body)
     check_answer(request, settings)
-    # Only chat completions are stored: other results are in the result files alone.
-    request = msgspec.structs.replace(request, tier="batch", store=request.store and isinstance(dialect, OpenAI))
+    request = msgspec.structs.replace(request, tier="batch")
     return request, sent_messages(body) if request.store else b""
 
 

@@ -4,10 +4,7 @@ from typing import cast
 
 from quart import Response, request
 
-from api.dialects.anthropic import Anthropic
-from api.dialects.anthropic import models as anthropic
 from api.dialects.azure import Azure
-from api.dialects.openai import models as openai
 from api.http.exchange import current_exchange
 from api.http.json_response import json_response
 from api.http.routes import route
@@ -29,11 +26,7 @@ class ModelsHandler:
         """List models."""
         await self._models.refresh_if_empty()
         models = [*self._visible().values()]
-        if isinstance(current_exchange().dialect, Anthropic):
-            body = anthropic.render_models(models, request.args)
-        else:
-            body = openai.render_models(models)
-        return json_response(body)
+        return json_response(current_exchange().dialect.models(models, request.args))
 
     @route("GET", "/v1/models/<path:name>", "/v3/models/<path:name>")
     async def get(self, name: str) -> Response:
@@ -45,9 +38,7 @@ class ModelsHandler:
         if model is None:
             message = f"The model `{name}` does not exist or you do not have access to it."
             raise refuse(ProblemKind.MODEL_NOT_FOUND, message)
-        is_anthropic = isinstance(current_exchange().dialect, Anthropic)
-        body = anthropic.render_model(model) if is_anthropic else openai.render_model(model)
-        return json_response(body)
+        return json_response(current_exchange().dialect.model(model))
 
     @route("GET", "/info", "/models/info")
     async def info(self) -> Response:

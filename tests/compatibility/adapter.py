@@ -5,8 +5,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from api.dialects.base.interface import ErrorReply, ResponseEncoder
-from api.dialects.openai.errors import error_reply
+from api.dialects.base.interface import ResponseEncoder
+from api.dialects.base.problems import ErrorReply, error_reply
 from shared.protocol.errors import Problem
 from shared.protocol.request import ChatRequest
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from api.dialects.base.interface import Dialect, ErrorReply, ResponseEncoder
-from api.dialects.openai.errors import error_reply
+from api.dialects.base.interface import Dialect, ResponseEncoder
+from api.dialects.base.problems import ErrorReply, error_reply
 from api.dialects.openai.tokens import parse_detokenize, parse_tokenize, render_text, render_tokens
 from shared.protocol.errors import Problem
 from shared.protocol.events import Tokenized

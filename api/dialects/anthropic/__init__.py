@@ -1,12 +1,21 @@
 """The dialect of Anthropic's Messages API, at ``/v1/messages``."""
 
 import re
+import time
+from collections.abc import Mapping, Sequence
+
+from werkzeug.datastructures import MultiDict
 
 from api.dialects.anthropic.errors import error_reply
+from api.dialects.anthropic.models import render_model, render_models
 from api.dialects.anthropic.parse import parse_count, parse_messages
 from api.dialects.anthropic.render import MessagesResponseEncoder
-from api.dialects.base.interface import ErrorReply, Lookup
+from api.dialects.base.interface import Dialect, Lookup
+from api.dialects.base.problems import ErrorReply
+from api.limits import Counts, LimitName
+from api.limits.headers import anthropic_rate_headers
 from shared.protocol.errors import Problem, ProblemKind, refuse
+from shared.protocol.registry import ModelInfo
 from shared.protocol.request import ChatRequest
 
 __all__ = ["DEFAULT_VERSION", "VERSION_HEADER", "VERSION_PATTERN", "Anthropic"]
@@ -24,7 +33,7 @@ _NOT_SERVED = {
 _SHOWN = 64
 
 
-class Anthropic:
+class Anthropic(Dialect):
     """The :class:`api.dialects.base.interface.Dialect` of Anthropic, instantiated for each HTTP exchange."""
 
     def __init__(self, headers: Lookup, request_id: str = "") -> None:
@@ -61,3 +70,19 @@ class Anthropic:
     def error(self, problem: Problem) -> ErrorReply:
         """Encode an error that occurs before the response has started."""
         return error_reply(problem, self._request_id)
+
+    def headers(self, request_id: str) -> Mapping[str, str]:
+        """Return the id of the request in the reference's header, too."""
+        return {"request-id": request_id}
+
+    def rate_headers(self, counts: Mapping[LimitName, Counts]) -> Mapping[str, str]:
+        """Return the headers with the state of the key's rate limits."""
+        return anthropic_rate_headers(counts, time.time())
+
+    def model(self, model: ModelInfo) -> bytes:
+        """Encode a model as JSON."""
+        return render_model(model)
+
+    def models(self, models: Sequence[ModelInfo], query: MultiDict[str, str]) -> bytes:
+        """Encode a page of ``models`` as JSON. Raises :class:`RequestRefused` for an invalid query."""
+        return render_models(models, query)

@@ -4,8 +4,7 @@ import re
 
 import msgspec
 
-from api.dialects.base.interface import ErrorReply
-from api.dialects.base.problems import FORMS, retry_headers
+from api.dialects.base.problems import FORMS, ErrorReply, retry_headers
 from shared.protocol.errors import Problem, ProblemKind
 
 UNTHREADED = "thread_unsupported_request"

@@ -8,18 +8,21 @@ from api.dialects.azure.info import render_info
 from api.dialects.azure.parse import extra_parameters, parse_chat
 from api.dialects.azure.render import AzureResponseEncoder
 from api.dialects.base.body import decode_object
-from api.dialects.base.interface import ErrorReply, Lookup
+from api.dialects.base.interface import Dialect, Lookup
+from api.dialects.base.problems import ErrorReply
 from shared.protocol.errors import Problem
 from shared.protocol.request import ChatRequest
 
 __all__ = ["Azure"]
 
 
-class Azure:
+class Azure(Dialect):
     """The Azure :class:`api.dialects.base.interface.Dialect`, instantiated for each HTTP exchange.
 
     The query and the headers affect how the body is parsed, and error bodies quote parts of the request body.
     """
+
+    omits_model = True
 
     def __init__(
         self,

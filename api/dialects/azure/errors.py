@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from api.dialects.base.interface import ErrorReply
-from api.dialects.base.problems import FORMS, retry_after_headers
+from api.dialects.base.problems import FORMS, ErrorReply, retry_after_headers
 from shared.protocol.errors import Problem, ProblemKind
 
 INVALID_REQUEST = "invalid_request"

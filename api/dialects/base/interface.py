@@ -3,13 +3,20 @@
 A dialect does no I/O and does not depend on the web framework. Routes pass it bytes and send the bytes it returns.
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
+from werkzeug.datastructures import MultiDict
 
+from api.dialects.base.models import render_model, render_models
+from api.dialects.base.problems import ErrorReply, error_reply
+from api.limits import Counts, LimitName
+from api.limits.headers import openai_rate_headers
 from shared.protocol.errors import Problem, RequestRefused
 from shared.protocol.events import FinishReason, PromptLogprobs, TopToken
+from shared.protocol.registry import ModelInfo
 from shared.protocol.request import ChatRequest
 
 
@@ -56,14 +63,6 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """The prompt's tokens, if the request has ``return_token_ids``."""
     stop: str = ""
     """The stop string that matched, if one did."""
-
-
-class ErrorReply(msgspec.Struct, frozen=True, kw_only=True):
-    """An HTTP error response. ``body`` is JSON; ``headers`` are sent in addition to the standard ones."""
-
-    status: int
-    body: bytes
-    headers: Mapping[str, str] = {}
 
 
 class MessagesMissing(RequestRefused):
@@ -148,11 +147,19 @@ class ResponseEncoder(Protocol):
 
 
 class Dialect(Protocol):
-    """One public HTTP API. A dialect that depends on request headers is instantiated per request."""
+    """One public HTTP API. A dialect that depends on request headers is instantiated per request.
 
+    What most dialects have in common is OpenAI's.
+    """
+
+    omits_model: bool = False
+    """Whether requests may omit their model, so that the served models must be known before a request is parsed."""
+
+    @abstractmethod
     def parse(self, body: bytes) -> ChatRequest:
         """Parse a request body. Raises :class:`RequestRefused` and no other exception."""
 
+    @abstractmethod
     def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ResponseEncoder:
         """Return the encoder of the response to ``request``.
 
@@ -162,3 +169,20 @@ class Dialect(Protocol):
 
     def error(self, problem: Problem) -> ErrorReply:
         """Encode an error that occurs before the response has started."""
+        return error_reply(problem)
+
+    def headers(self, request_id: str) -> Mapping[str, str]:
+        """Return the headers that all responses of the dialect have. ``request_id`` is the id of the HTTP exchange."""
+        return {}
+
+    def rate_headers(self, counts: Mapping[LimitName, Counts]) -> Mapping[str, str]:
+        """Return the headers with the state of the key's rate limits."""
+        return openai_rate_headers(counts)
+
+    def model(self, model: ModelInfo) -> bytes:
+        """Encode a model as JSON."""
+        return render_model(model)
+
+    def models(self, models: Sequence[ModelInfo], query: MultiDict[str, str]) -> bytes:
+        """Encode a list of models as JSON, in the given order. Raises :class:`RequestRefused` for an invalid query."""
+        return render_models(models)

@@ -1,7 +1,10 @@
-"""How each dialect reports each kind of problem: statuses, types and codes, and headers that control retries."""
+"""How each dialect reports each kind of problem, OpenAI's form of errors, and headers that control retries."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+import msgspec
 
 from shared.protocol.errors import Problem
 from shared.protocol.errors import ProblemKind as Kind
@@ -11,6 +14,14 @@ _NOT_FOUND = "not_found_error"
 _PROMPT, _CONTEXT = "invalid_prompt", "context_length_exceeded"
 _RATE, _TOO_MANY = "rate_limit_exceeded", "too_many_requests"
 _OVERLOADED = (529, "overloaded_error")
+
+
+class ErrorReply(msgspec.Struct, frozen=True, kw_only=True):
+    """An HTTP error response. ``body`` is JSON; ``headers`` are sent in addition to the standard ones."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +80,27 @@ FORMS: dict[Kind, Form] = {
     Kind.CANCELLED: Form((409, _INVALID, "cancelled"), (409, _INVALID), (409, "cancelled"), retry=False),
     Kind.INTERNAL: Form((500, _SERVER, "internal_error"), (500, _API), (500, "internal_error")),
 }
+
+_PARAMS = {Kind.CONTEXT_LENGTH: "messages", Kind.TEMPLATE: "messages"}
+"""The field that a kind of problem concerns, unless the problem names another one."""
+
+
+def error_object(problem: Problem) -> dict[str, str | None]:
+    """Return the value of the ``error`` key in OpenAI's form: message, type, param and code, all always present."""
+    _, kind, code = FORMS[problem.kind].openai
+    return {
+        "message": problem.message,
+        "type": kind,
+        "param": problem.param or _PARAMS.get(problem.kind),
+        "code": problem.code or code,
+    }
+
+
+def error_reply(problem: Problem) -> ErrorReply:
+    """Return the HTTP error response for ``problem`` in OpenAI's form."""
+    status, _, _ = FORMS[problem.kind].openai
+    body = msgspec.json.encode({"error": error_object(problem)})
+    return ErrorReply(status=status, body=body, headers=retry_headers(problem))
 
 
 def retry_after_headers(problem: Problem) -> dict[str, str]:

@@ -1,14 +1,12 @@
 """The dialect of OpenAI's plain completions, at ``/v1/completions``."""
 
-from api.dialects.base.interface import ErrorReply
+from api.dialects.base.interface import Dialect
 from api.dialects.openai.completions_parse import parse_completion
 from api.dialects.openai.completions_render import CompletionResponseEncoder
-from api.dialects.openai.errors import error_reply
-from shared.protocol.errors import Problem
 from shared.protocol.request import ChatRequest
 
 
-class OpenAICompletions:
+class OpenAICompletions(Dialect):
     """The plain completions :class:`api.dialects.base.interface.Dialect` of OpenAI. Stateless."""
 
     def __init__(self, deployment: str | None = None) -> None:
@@ -24,7 +22,3 @@ class OpenAICompletions:
     ) -> CompletionResponseEncoder:
         """Return the encoder of the response to ``request``."""
         return CompletionResponseEncoder(request, response_id=response_id, created=created, fingerprint=fingerprint)
-
-    def error(self, problem: Problem) -> ErrorReply:
-        """Encode an error that occurs before the response has started."""
-        return error_reply(problem)

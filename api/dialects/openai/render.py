@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from api.dialects.base.interface import Choice, ResponseEncoder, TokenLogprob, Usage
-from api.dialects.openai.errors import error_object
+from api.dialects.base.problems import error_object
 from api.dialects.openai.logprobs import chat_logprobs, vllm_form
 from shared.protocol.errors import Problem
 from shared.protocol.events import FinishReason

@@ -1,16 +1,14 @@
 """The dialect of OpenVINO Model Server, at ``/v3``."""
 
-from api.dialects.base.interface import ErrorReply
-from api.dialects.openai.errors import error_reply
+from api.dialects.base.interface import Dialect
 from api.dialects.ovms.parse import parse_chat, parse_completion
 from api.dialects.ovms.render import ModelServerCompletionResponseEncoder, ModelServerResponseEncoder
-from shared.protocol.errors import Problem
 from shared.protocol.request import ChatRequest
 
 __all__ = ["ModelServer", "ModelServerCompletions"]
 
 
-class ModelServer:
+class ModelServer(Dialect):
     """The chat completions :class:`api.dialects.base.interface.Dialect` of OpenVINO Model Server. Stateless."""
 
     def parse(self, body: bytes) -> ChatRequest:
@@ -23,12 +21,8 @@ class ModelServer:
         """Return the encoder of the response to ``request``."""
         return ModelServerResponseEncoder(request, response_id=response_id, created=created, fingerprint=fingerprint)
 
-    def error(self, problem: Problem) -> ErrorReply:
-        """Encode an error in OpenAI's form, because the model server's reference defines none."""
-        return error_reply(problem)
 
-
-class ModelServerCompletions:
+class ModelServerCompletions(Dialect):
     """The plain completions :class:`api.dialects.base.interface.Dialect` of OpenVINO Model Server. Stateless."""
 
     def parse(self, body: bytes) -> ChatRequest:
@@ -42,7 +36,3 @@ class ModelServerCompletions:
         return ModelServerCompletionResponseEncoder(
             request, response_id=response_id, created=created, fingerprint=fingerprint
         )
-
-    def error(self, problem: Problem) -> ErrorReply:
-        """Encode an error as for chats."""
-        return error_reply(problem)

@@ -10,7 +10,6 @@ import msgspec
 from pydantic import Field
 
 from api.dialects.base.body import decode_object, json_text
-from api.dialects.base.interface import ErrorReply
 from api.dialects.base.sampling import Beams, EngineSampling, Flag, MinP, RepetitionPenalty, Stop, StopFlag, TopK
 from api.dialects.base.validation import invalid
 from api.dialects.openai.extended import check_assistants
@@ -20,7 +19,7 @@ from api.dialects.responses import Responses
 from api.dialects.responses.parse import History, draft_of
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.schema import ResponsesRequest
-from shared.protocol.errors import Problem, ProblemKind, refuse
+from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.request import ChatRequest, Sampling
 
 STORED_FIELDS = ("background", "previous_response_id", "store")
@@ -46,16 +45,8 @@ class ModelServerResponsesRequest(ResponsesRequest, EngineSampling):
     top_p: TopP | None = None
 
 
-class ModelServerResponses:
+class ModelServerResponses(Responses):
     """The :class:`api.dialects.base.interface.Dialect` of ``/v3/responses``, instantiated for each HTTP exchange."""
-
-    def __init__(self) -> None:
-        self._responses = Responses()
-
-    @property
-    def skipped_tools(self) -> tuple[str, ...]:
-        """Types of the tools that the request offers and the model does not get."""
-        return self._responses.skipped_tools
 
     def parse(self, body: bytes) -> ChatRequest:
         """Parse a request body. Raises :class:`RequestRefused` and no other exception."""
@@ -67,7 +58,7 @@ class ModelServerResponses:
         structure = take_structure(value)
         _rename(value)
         draft = draft_of(ModelServerResponsesRequest, value)
-        self._responses.skipped_tools = draft.skipped_tools
+        self.skipped_tools = draft.skipped_tools
         request = draft.request(History(), store=False)
         return msgspec.structs.replace(
             request,
@@ -81,10 +72,6 @@ class ModelServerResponses:
     def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ResponsesEncoder:
         """Return the encoder of the response to ``request``. Streams end with ``[DONE]`` as in the reference."""
         return ResponsesEncoder(request, response_id=response_id, created=created, done=b"data: [DONE]\n\n")
-
-    def error(self, problem: Problem) -> ErrorReply:
-        """Encode an error as under ``/v1``."""
-        return self._responses.error(problem)
 
 
 def _rename(value: dict[str, Any]) -> None:

@@ -1,9 +1,11 @@
 """The dialect of OpenAI's Responses API, at ``/v1/responses``."""
 
+from collections.abc import Mapping
+
 import msgspec
 
-from api.dialects.base.interface import ErrorReply
-from api.dialects.openai.errors import error_reply
+from api.dialects.base.interface import Dialect
+from api.dialects.base.problems import ErrorReply, error_reply
 from api.dialects.responses.parse import Draft, History, draft_response, previous_not_found
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.schema import ResponsesRequest
@@ -12,11 +14,12 @@ from shared.protocol.request import ChatRequest
 
 __all__ = ["Draft", "History", "Responses", "previous_not_found"]
 
+_SKIPPED_TOOLS = "x-skipped-tools"
 _ABOUT_INPUT = (ProblemKind.CONTEXT_LENGTH, ProblemKind.TEMPLATE)
 """Problems of a whole conversation, which is called ``input`` here."""
 
 
-class Responses:
+class Responses(Dialect):
     """The :class:`api.dialects.base.interface.Dialect` of the Responses API, instantiated for each HTTP exchange."""
 
     def __init__(self, *, stores: bool = True) -> None:
@@ -41,6 +44,10 @@ class Responses:
     def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ResponsesEncoder:
         """Return the encoder of the response to ``request``."""
         return ResponsesEncoder(request, response_id=response_id, created=created)
+
+    def headers(self, request_id: str) -> Mapping[str, str]:
+        """Name the tools that were skipped."""
+        return {_SKIPPED_TOOLS: ", ".join(self.skipped_tools)} if self.skipped_tools else {}
 
     def error(self, problem: Problem) -> ErrorReply:
         """Encode an error that occurs before the response has started."""

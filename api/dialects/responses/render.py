@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 
 from api.dialects.base.interface import Choice, ResponseEncoder, TokenLogprob, Usage
-from api.dialects.base.problems import FORMS
-from api.dialects.openai.errors import error_object
+from api.dialects.base.problems import FORMS, error_object
 from api.dialects.openai.logprobs import logprob_objects
 from api.dialects.responses.offered_tools import unqualified_name
 from api.dialects.responses.output import Kind, OutputItem

@@ -14,7 +14,8 @@ from pydantic import BaseModel
 from api.batches import forms as batches
 from api.batches.record import Batch, BatchStatus, Counts, LineError
 from api.dialects.base.interface import Call, Choice, TokenLogprob, Usage
-from api.dialects.openai import OpenAI, render_model, render_models, stored
+from api.dialects.base.models import render_model, render_models
+from api.dialects.openai import OpenAI, stored
 from api.dialects.openai.completions import OpenAICompletions
 from api.files import FilePage, FileRecord
 from api.files import forms as files

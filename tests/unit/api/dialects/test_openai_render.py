@@ -16,7 +16,8 @@ from openai.types import Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from api.dialects.base.interface import Call, Choice, TokenLogprob, Usage
-from api.dialects.openai import OpenAI, render_model, render_models
+from api.dialects.base.models import render_model, render_models
+from api.dialects.openai import OpenAI
 from api.dialects.openai.render import OBFUSCATED_BLOCK, ChatResponseEncoder
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import TopToken

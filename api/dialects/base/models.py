@@ -1,4 +1,4 @@
-"""Response bodies of ``/v1/models`` and ``/v1/models/{id}``."""
+"""Response bodies of ``/v1/models`` and ``/v1/models/{id}`` in OpenAI's form."""
 
 from collections.abc import Iterable
 

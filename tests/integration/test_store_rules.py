@@ -1,8 +1,10 @@
 """The access rules of docs/security.md: the service runs by them, a restart loses nothing, and no role can do more than
 it needs."""
 
+import http.client
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -15,7 +17,9 @@ import redis
 from openai.types.chat import ChatCompletionMessageParam
 
 from tests.support.batches import chat_line, ended, results, submit
-from tests.support.fleet import SEEING, SIMULATED, Fleet, fleet, free_port
+from tests.support.eventually import PATIENCE
+from tests.support.fleet import SEEING, SIMULATED, Fleet, Process, fleet, free_port
+from tests.support.paths import ROOT
 from tests.support.pictures import data_url, picture, png
 from tests.support.redis_types import command
 from tests.support.store import Store
@@ -149,6 +153,70 @@ def test_a_restart_loses_nothing(ruled_fleet: Fleet) -> None:
     assert client.chat.completions.retrieve(stored.id).choices == stored.choices
     batch = ended(client, batch, fleet.logs)
     assert (batch.status, len(results(client, batch.output_file_id))) == ("completed", 40)
+
+
+def is_ready(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    try:
+        connection.request("GET", "/ready")
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
+def test_passwords_are_changed_without_losing_a_request(ruled_fleet: Fleet) -> None:
+    fleet = ruled_fleet
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^ +(ACL S.*)$", page.partition("<!-- rotation")[2].partition("\n## ")[0], re.MULTILINE)
+    added, removed = commands[:3], commands[3:]
+    assert [line.split()[1] for line in commands] == ["SETUSER", "SETUSER", "SAVE"] * 2
+
+    def start(role: str, prefix: str, *arguments: str) -> Process:
+        login = f"vinoqueue-{role}:{prefix}{PASSWORDS[role]}"
+        return fleet.start(*arguments, VINOQUEUE_REDIS_URL=f"redis://{login}@127.0.0.1:{fleet.store.port}/0")
+
+    def replica(prefix: str) -> Process:
+        port = free_port()
+        started = start("api", prefix, "api", "--port", str(port))
+        fleet.until(lambda: is_ready(port), "the replica to serve")
+        fleet.port = port
+        return started
+
+    old = [start("worker", "", "worker", *SIMULATED), replica("")]
+    statuses: list[int] = []
+    stopping = threading.Event()
+
+    def ask() -> None:
+        while not stopping.is_set():
+            statuses.append(fleet.request("POST", "/v1/chat/completions", ASK)[0])
+
+    with ThreadPoolExecutor(4) as pool, fleet.redis() as operator:
+        clients = [pool.submit(ask) for _ in range(4)]
+        try:
+            for line in added:
+                command(operator, *line.split())
+            old += [start("worker", "NEW_", "worker", *SIMULATED)]
+            fleet.until(lambda: len(fleet.workers("serving")) == 2, "the new worker to serve")
+            old[0].stop()
+            replica("NEW_")
+            # A client that has read the old port may still connect to it.
+            seen = len(statuses)
+            fleet.until(lambda: len(statuses) > seen + 8, "the clients to use the new replica")
+            old[1].stop()
+            for line in removed:
+                command(operator, *line.split())
+            seen = len(statuses)
+            fleet.until(lambda: len(statuses) > seen + 8, "requests with the new passwords only")
+        finally:
+            stopping.set()
+        for client in clients:
+            client.result()
+    assert {*statuses} == {200}
+    for role in ("api", "worker"):
+        with redis.Redis.from_url(url(fleet.store, role)) as client, pytest.raises(redis.AuthenticationError):
+            client.ping()
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from api.http.connection import DRAIN_FACTOR, Bounds, connection_type
 from api.http.connection_limits import ConnectionLimits, max_connections
 from api.http.listener import BACKLOG, listen
 from api.keys import KeyFileError, NoKeysError
-from shared.protocol.registry import ReplicaInfo, announce_replica, withdraw_replica
+from shared.protocol.registry import LeaseMismatch, ReplicaInfo, announce_replica, check_lease, withdraw_replica
 from shared.protocol.version import PROTOCOL
 from shared.redis import outage
 from shared.redis.access_rules import warn_of_rules
@@ -71,7 +71,7 @@ def run(settings: ApiSettings) -> int:
     with listener:
         try:
             run_loop(_serve(settings, listener, limits))
-        except (KeyFileError, NoKeysError, FilesDirError, TracingUnavailable) as error:
+        except (KeyFileError, NoKeysError, FilesDirError, LeaseMismatch, TracingUnavailable) as error:
             logger.error("%s", error)
             return 1
         except Exception:
@@ -85,6 +85,7 @@ async def running(replica: Parts, address: str) -> AsyncIterator[None]:
     """Run the replica's background tasks for the duration of the context. Failed tasks are logged and restarted."""
     # The first client must not see a fleet without models.
     await replica.directory.start(_REGISTRY_TIMEOUT)
+    check_lease(replica.directory.fleet.workers, replica.settings.lease)
     frames = raw_connection(replica.settings.redis_url)
     tasks = [
         asyncio.create_task(warn_of_rules(replica.redis), name="access rules"),

@@ -84,7 +84,7 @@ def store_option() -> click.Option:
     Its default is the store of a local ``vinoqueue up``. If several instances run, it is a usage error that lists them.
     """
     made = option(Settings, "redis_url")
-    made.callback = _default_store
+    made.callback = lambda ctx, parameter, value: store_of(ctx, value)
     made.help = f"{made.help} Where 'vinoqueue up' runs on this machine, its store is the default."
     return made
 
@@ -96,8 +96,12 @@ def own_command(*arguments: str) -> str:
     return shlex.join([*start, *arguments])
 
 
-def _default_store(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
-    if ctx.get_parameter_source(str(parameter.name)) is not ParameterSource.DEFAULT:
+def store_of(ctx: click.Context, value: str) -> str:
+    """Return the URL of a local ``vinoqueue up`` if ``value``, that of ``--redis-url``, is the default; else ``value``.
+
+    Raises :class:`click.UsageError` if several instances run.
+    """
+    if ctx.get_parameter_source("redis_url") is not ParameterSource.DEFAULT:
         return value
     match running():
         case []:

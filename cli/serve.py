@@ -3,6 +3,9 @@
 Each imports its package only when it runs, so that the API process never imports OpenVINO.
 """
 
+import click
+
+from cli.instances import store_of
 from cli.options import SettingsCommand, SettingsGroup
 from cli.worker import drain, resume
 from shared.runtime.settings import ApiSettings, UpSettings, WorkerSettings
@@ -23,7 +26,7 @@ def _run_api(settings: ApiSettings) -> int:
 def _run_worker(settings: WorkerSettings) -> int:
     from worker.main import run
 
-    return run(settings)
+    return run(settings.model_copy(update={"redis_url": store_of(click.get_current_context(), settings.redis_url)}))
 
 
 up = SettingsCommand(
@@ -59,6 +62,8 @@ worker = SettingsGroup(
     _run_worker,
     commands=[drain, resume],
     help="""Start one worker. It claims jobs from the queue and runs them in one continuous batch.
+
+    Where 'vinoqueue up' runs on this machine, its store is the default.
 
     \b
     vinoqueue worker --redis-url redis://store:6379/0 --device GPU

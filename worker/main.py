@@ -12,6 +12,7 @@ from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
 from shared.protocol.queue import Emitter, JobQueue
+from shared.protocol.registry import LeaseMismatch
 from shared.redis.access_rules import warn_of_rules
 from shared.redis.client import connect, raw_connection
 from shared.runtime import logs
@@ -36,6 +37,7 @@ from worker.jobs.gates.batches import BatchGate
 from worker.jobs.gates.prefix import PrefixGate
 from worker.jobs.gates.quarantine import Quarantine
 from worker.jobs.heartbeat import Heartbeat
+from worker.jobs.joining import join_fleet
 from worker.jobs.output_processor import OutputProcessor
 from worker.jobs.publisher import Publisher
 from worker.jobs.registry_record import RegistryRecord
@@ -61,7 +63,7 @@ def run(settings: WorkerSettings) -> int:
     logs.configure(settings.log_level, as_json=settings.log_format == "json")
     try:
         return run_loop(_serve(settings))
-    except (ModelError, EngineLoadError, ServiceUnavailable, TracingUnavailable) as error:
+    except (ModelError, EngineLoadError, LeaseMismatch, ServiceUnavailable, TracingUnavailable) as error:
         logger.error("%s", error)
         return 1
 
@@ -245,9 +247,11 @@ async def _serve(settings: WorkerSettings) -> int:
         makes_roots=False,
     )
     try:
+        await join_fleet(redis, settings.redis_url, lease=settings.lease, stopping=stopping)
+        if stopping.is_set():
+            return 0
         model = await find_model(settings, redis, name, names)
         worker = _Worker(name, settings, redis, payloads, images, model, names, cpus, tracing)
-        logger.info("worker %s serves %s on %s", name, ", ".join(names), settings.device)
         await worker.run(stopping)
     finally:
         await cancel_all({rules})

@@ -70,6 +70,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tokens_per_second: _Amount = 0.0
     requests: _Count = 0
     engine_restarts: _Count = 0
+    lease: _Amount = 0.0
+    """Duration of its leases in seconds; 0 from a worker of an older version."""
     version: str = ""
     protocols: tuple[_Count, ...] = (1,)
     """Versions of the jobs that the worker reads (see :mod:`shared.protocol.version`)."""
@@ -120,6 +122,25 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def unread_protocols(worker: WorkerInfo, replicas: Iterable[ReplicaInfo]) -> list[int]:
     """Return the protocol versions of ``replicas`` whose jobs ``worker`` cannot read."""
     return sorted({replica.protocol for replica in replicas}.difference(worker.protocols))
+
+
+class LeaseMismatch(Exception):
+    """This process has another lease than the workers of its store."""
+
+    def __init__(self, own: float, other: WorkerInfo) -> None:
+        """``own`` is this process's lease in seconds. ``other`` is a worker with another one."""
+        super().__init__(
+            f"--lease is {own:g} s here, but {other.lease:g} s in worker {other.id} on {other.host}. It must be the "
+            "same in all processes (VINOQUEUE_LEASE). To change it, stop all of them."
+        )
+        self.lease = other.lease
+
+
+def check_lease(workers: Iterable[WorkerInfo], lease: float) -> None:
+    """Raise :class:`LeaseMismatch` if any of ``workers`` has another lease than ``lease`` seconds."""
+    for worker in workers:
+        if worker.lease not in (0.0, lease):
+            raise LeaseMismatch(lease, worker)
 
 
 _Info = TypeVar("_Info", WorkerInfo, ReplicaInfo)

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from shared.runtime.processes import die_with_parent
+from shared.runtime.processes import die_with_parent, module_command
 from tests.support.eventually import PATIENCE, wait_until
 from tests.support.fleet import SIMULATED, free_port
 
@@ -111,14 +111,18 @@ def test_the_printed_command_streams_an_answer(lasting: Up) -> None:
 
 def vinoqueue(runtime: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command as in a second terminal: with the same runtime directory, and no settings."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("VINOQUEUE_")}
     return subprocess.run(
         [sys.executable, "-m", "cli.main", *arguments],
         capture_output=True,
         text=True,
-        env=environment | {"TMPDIR": str(runtime), "XDG_RUNTIME_DIR": str(runtime)},
+        env=environment_of(runtime),
         check=False,
     )
+
+
+def environment_of(runtime: Path) -> dict[str, str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("VINOQUEUE_")}
+    return environment | {"TMPDIR": str(runtime), "XDG_RUNTIME_DIR": str(runtime)}
 
 
 def test_the_printed_status_command_shows_what_runs(lasting: Up) -> None:
@@ -138,6 +142,10 @@ def test_commands_find_the_running_instance_and_distinguish_two(up: Up, tmp_path
     assert status.stderr == f"Using the store of 'vinoqueue up' on port {up.port}.\n"
     assert vinoqueue(up.runtime, "health", "worker").returncode == 0
     assert vinoqueue(up.runtime, "health", "api", "--port", str(up.port)).returncode == 0
+    arguments = module_command("cli.main", "worker", *SIMULATED, "--worker-id", "another")
+    with subprocess.Popen(arguments, env=environment_of(up.runtime), preexec_fn=die_with_parent) as worker:
+        up.until(lambda: "another" in vinoqueue(up.runtime, "status").stdout, "the second worker")
+        worker.terminate()
     assert vinoqueue(up.runtime, "key", "create").stdout.startswith("sk-")
     assert "valid" in vinoqueue(up.runtime, "key", "list").stdout
     (tmp_path / "second").mkdir()

@@ -48,6 +48,27 @@ def engine_requests(fleet: Fleet) -> int:
     return sum(worker.get("engine_requests", 0) for worker in fleet.workers())
 
 
+def test_a_worker_waits_for_the_store_and_then_serves(empty_fleet: Fleet) -> None:
+    fleet = empty_fleet
+    fleet.store.stop()
+    address = f"127.0.0.1:{fleet.store.port}/0"
+    worker = fleet.start("worker", *SIMULATED, "--worker-id", "w1")
+    log = worker.log.read_text
+    fleet.until(lambda: log().count(f"waits for the store at redis://{address}: ") == 2, "the line and its repetition")
+    assert "serves" not in log()
+    fleet.store.start()
+    fleet.until(lambda: "worker w1 serves sim on SIMULATED" in log(), "the worker to serve")
+
+
+@pytest.mark.parametrize("kind", ["worker", "api"])
+def test_another_lease_than_the_fleets_is_refused(small_fleet: Fleet, kind: str) -> None:
+    options = {"worker": SIMULATED, "api": ("--port", "0")}[kind]
+    other = small_fleet.start(kind, *options, "--lease", "3")
+    assert other.popen.wait(PATIENCE) == 1
+    (worker,) = small_fleet.workers()
+    assert f"--lease is 3 s here, but 2 s in worker {worker['id']} on {worker['host']}." in other.log.read_text()
+
+
 def test_a_worker_is_drained_and_resumed_on_command(empty_fleet: Fleet) -> None:
     fleet = empty_fleet
 

@@ -30,6 +30,8 @@ class Heartbeat:
         self._record = record
         self._lease = lease
         self._triggered = asyncio.Event()
+        self._status = ""
+        """The status that the registry has."""
 
     async def run(self) -> None:
         """Renew three times per lease duration until cancelled. An unreachable store is retried at the next beat."""
@@ -61,7 +63,11 @@ class Heartbeat:
                 if lease.job in lost:
                     logger.info("request %s: lease lost, stopping it here", lease.job)
                     self._jobs.abandon([lease])
-        await announce_worker(self._queue.redis, self._record.current(), lease=self._lease)
+        info = self._record.current()
+        await announce_worker(self._queue.redis, info, lease=self._lease)
+        if info.status == "serving" != self._status:
+            logger.info("worker %s serves %s on %s", info.id, ", ".join((info.model, *info.aliases)), info.device)
+        self._status = info.status
         requeued, _ = await self._queue.reap()
         if requeued:
             logger.warning("%d requests lost their worker and wait for another: %s", *summary(requeued))

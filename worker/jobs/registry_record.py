@@ -76,6 +76,7 @@ class RegistryRecord:
             tokens_per_second=self._rate.per_second(gauges.tokens),
             requests=self._jobs.total,
             engine_restarts=self._engine.restarts,
+            lease=self._settings.lease,
             version=VERSION,
             protocols=READABLE,
             detail=self._engine.stage,

@@ -36,7 +36,7 @@ def test_random_tokens_have_the_tokenizers_own_text(model: Path, replaces: bool,
     assert not fragments or vocabulary.replaces_invalid == replaces
     draw = random.Random(model.name)
     replaced = False
-    for number in range(200):
+    for number in range(60):
         kinds = [fragments or range(len(vocabulary)), range(len(vocabulary))]
         tokens = [draw.choice(draw.choice(kinds)) for _ in range(draw.randint(1, 40))]
         skip = number % 2 == 0

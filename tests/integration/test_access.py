@@ -294,9 +294,9 @@ def test_a_request_waits_no_longer_than_it_may(empty_fleet: Fleet) -> None:
     assert (status, answer["error"]["param"]) == (400, "x-queue-timeout")
 
 
-def test_a_request_that_a_worker_has_may_take_longer_than_it_may_wait(small_fleet: Fleet) -> None:
+def test_a_request_that_a_worker_has_may_take_longer_than_it_may_wait(session_fleet: Fleet) -> None:
     body = {"model": "sim", "messages": [{"role": "user", "content": "[[tokens 200]]"}], "max_tokens": 200}
-    status, _, answer = post(small_fleet, "", body, **{"x-queue-timeout": "0.3"})
+    status, _, answer = post(session_fleet, "", body, **{"x-queue-timeout": "0.3"})
     assert (status, answer["usage"]["completion_tokens"]) == (200, 200)
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.compatibility.page import INTERFACES
 from tests.compatibility.rows import Interface
 from tests.support.fleet import Fleet
+from tests.support.fuzzing import cases
 
 _WORDS = st.sampled_from(["user", "text", "type", "function", "object", "json_schema", "auto", "sim", "[[say one]]"])
 _JSON = st.recursive(
@@ -51,7 +52,7 @@ _LAST = ("message_stop", "response.completed", "response.incomplete")
 
 
 @pytest.mark.parametrize("interface", _WITH_BODIES, ids=lambda interface: interface.route)
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), extras=_EXTRAS)
 def test_any_body_is_answered_or_refused(
     session_fleet: Fleet, interface: Interface, data: st.DataObject, extras: dict[str, str]

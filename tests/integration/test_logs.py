@@ -3,12 +3,33 @@
 import json
 import re
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.support.fleet import SIMULATED, Fleet
+import pytest
+
+from tests.support.fleet import SIMULATED, Fleet, fleet
 
 BODY = {"model": "sim", "messages": [{"role": "user", "content": "a secret prompt"}], "max_tokens": 5}
+
+
+KEY = {"authorization": "Bearer a-long-secret-of-the-environment"}
+
+
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """A slow worker, and a replica that asks for a key."""
+    with fleet(tmp_path_factory.mktemp("logged")) as running:
+        running.worker(*SIMULATED[:-1], "0.02")
+        running.api("--api-keys", "a-long-secret-of-the-environment")
+        yield running
+
+
+def lines_of(fleet: Fleet, *ids: str) -> list[dict[str, str]]:
+    """The fields of the request lines with these ids, once all are there."""
+    fleet.until(lambda: {line["id"] for line in requests(fleet)} >= {*ids}, "the lines")
+    return [line for line in requests(fleet) if line["id"] in ids]
 
 
 def requests(fleet: Fleet) -> list[dict[str, str]]:
@@ -27,20 +48,20 @@ def post(fleet: Fleet, body: object, **headers: str) -> int:
     return fleet.request("POST", "/v1/chat/completions", json.dumps(body), all_headers)[0]
 
 
-def test_each_request_has_one_line(small_fleet: Fleet) -> None:
-    fleet = small_fleet
-    assert post(fleet, BODY, **{"x-request-id": "first"}) == 200
-    assert post(fleet, BODY | {"stream": True}, **{"x-request-id": "second"}) == 200
-    assert post(fleet, BODY | {"temperature": "hot"}, **{"x-request-id": "third"}) == 400
-    assert post(fleet, BODY | {"model": "a b\n2026 INFO forged"}, **{"x-request-id": "fourth"}) == 404
+def test_each_request_has_one_line(logged: Fleet) -> None:
+    fleet = logged
+    assert post(fleet, BODY, **KEY, **{"x-request-id": "first"}) == 200
+    assert post(fleet, BODY | {"stream": True}, **KEY, **{"x-request-id": "second"}) == 200
+    assert post(fleet, BODY | {"temperature": "hot"}, **KEY, **{"x-request-id": "third"}) == 400
+    assert post(fleet, BODY | {"model": "a b\n2026 INFO forged"}, **KEY, **{"x-request-id": "fourth"}) == 404
+    assert post(fleet, BODY, authorization="Bearer wrong", **{"x-request-id": "fifth"}) == 401
     assert fleet.status("/live") == 200
-    fleet.until(lambda: len(requests(fleet)) >= 4, "the lines")
-    first, second, third, fourth = requests(fleet)
+    first, second, third, fourth, fifth = lines_of(fleet, "first", "second", "third", "fourth", "fifth")
     numbers = {"prompt_tokens", "cached_tokens", "completion_tokens", "first_token_ms", "total_ms"}
     numbers |= {"queue_ms", "prompt_ms", "prefill_ms"}
     (worker,) = fleet.workers()
     for line, name, stream in ((first, "first", "false"), (second, "second", "true")):
-        assert {field: line[field] for field in line.keys() - numbers - {"job"}} == {
+        assert {field: line[field] for field in line.keys() - numbers - {"job", "key"}} == {
             "workers": worker["id"],
             "id": name,
             "method": "POST",
@@ -49,28 +70,18 @@ def test_each_request_has_one_line(small_fleet: Fleet) -> None:
             "outcome": "length",
             "model": "sim",
             "stream": stream,
+            "key_name": "environment",
         }
         assert numbers <= line.keys()
+        assert line["key"].startswith("env-")
         assert line["completion_tokens"] == "5"
         assert int(line["first_token_ms"]) <= int(line["total_ms"])
     assert (third["id"], third["status"], third["outcome"]) == ("third", "400", "invalid_request")
     assert (fourth["id"], fourth["status"], fourth["outcome"]) == ("fourth", "404", "model_not_found")
     assert "forged" not in re.sub(r'model="[^\n]*"', "", api_log(fleet).read_text())
     assert "secret prompt" not in fleet.logs()
-
-
-def test_a_request_with_a_key_names_it(empty_fleet: Fleet) -> None:
-    fleet = empty_fleet
-    fleet.worker()
-    fleet.api("--api-keys", "a-long-secret-of-the-environment")
-    assert post(fleet, BODY, authorization="Bearer a-long-secret-of-the-environment") == 200
-    assert post(fleet, BODY, authorization="Bearer wrong") == 401
-    fleet.until(lambda: len(requests(fleet)) >= 2, "the lines")
-    served, refused = requests(fleet)
-    assert served["key"].startswith("env-")
-    assert served["key_name"] == "environment"
-    assert (refused["status"], refused["outcome"]) == ("401", "unauthorized")
-    assert "key" not in refused
+    assert (fifth["status"], fifth["outcome"]) == ("401", "unauthorized")
+    assert "key" not in fifth
     assert "a-long-secret" not in fleet.logs()
 
 
@@ -112,9 +123,8 @@ def test_json_logs_have_one_object_per_line(empty_fleet: Fleet) -> None:
     fleet = empty_fleet
     fleet.worker(*SIMULATED, "--log-format", "json")
     fleet.api("--api-keys", "a-long-secret-of-the-environment", "--log-format", "json")
-    key = {"authorization": "Bearer a-long-secret-of-the-environment", "x-request-id": "first"}
-    assert post(fleet, BODY, **key) == 200
-    assert post(fleet, BODY | {"model": "a b\n{}"}, **key) == 404
+    assert post(fleet, BODY, **KEY, **{"x-request-id": "first"}) == 200
+    assert post(fleet, BODY | {"model": "a b\n{}"}, **KEY) == 404
 
     def lines() -> list[dict[str, Any]]:
         found = [json.loads(line) for process in fleet.processes for line in process.log.read_text().splitlines()]
@@ -137,18 +147,17 @@ def test_json_logs_have_one_object_per_line(empty_fleet: Fleet) -> None:
     assert "secret" not in fleet.logs()
 
 
-def test_a_client_that_leaves_is_an_aborted_request(empty_fleet: Fleet) -> None:
-    fleet = empty_fleet
-    fleet.worker(*SIMULATED[:-1], "0.2")
-    fleet.api()
-    client = fleet.client()
+def test_a_client_that_leaves_is_an_aborted_request(logged: Fleet) -> None:
+    client = logged.client().with_options(api_key="a-long-secret-of-the-environment")
     stream = client.chat.completions.create(
-        model="sim", messages=[{"role": "user", "content": "hello"}], max_tokens=1000, stream=True
+        model="sim",
+        messages=[{"role": "user", "content": "[[tokens 1000]]"}],
+        stream=True,
+        extra_headers={"x-request-id": "left"},
     )
     next(iter(stream))
     stream.close()
-    fleet.until(lambda: requests(fleet), "the line")
-    assert [(line["outcome"], line["status"]) for line in requests(fleet)] == [("aborted", "200")]
+    assert [(line["outcome"], line["status"]) for line in lines_of(logged, "left")] == [("aborted", "200")]
 
 
 def test_an_outage_of_the_store_and_its_end_are_logged_once(small_fleet: Fleet) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from arq.connections import ArqRedis
 from prometheus_client import CollectorRegistry
@@ -50,6 +51,7 @@ from api.media.loader import MediaLoader
 from api.models.directory import Directory
 from api.models.lookup import ModelLookup
 from api.models.routes import ModelsHandler
+from api.operations import openapi
 from api.operations.metrics import Metrics
 from api.operations.routes import OperationsHandler
 from api.page.routes import PageHandler
@@ -92,7 +94,27 @@ class Parts:
     exchanges: Exchanges
     guards: Guards
     handlers: Sequence[object]
-    """The handlers of all routes."""
+    """The handlers of all routes, one of each of :data:`HANDLERS`."""
+
+
+HANDLERS = (
+    ChatHandler,
+    TokenHandler,
+    ResponsesHandler,
+    StoredCompletionHandler,
+    FilesHandler,
+    BatchesHandler,
+    ModelsHandler,
+    FleetHandler,
+    OperationsHandler,
+    PageHandler,
+)
+
+
+@cache
+def openapi_document() -> bytes:
+    """Return the OpenAPI document of all routes, as JSON."""
+    return openapi.document(HANDLERS)
 
 
 def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Tracing = NO_TRACING) -> Parts:
@@ -239,7 +261,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
             BatchesHandler(batches.store, files, parser, settings),
             ModelsHandler(directory, models),
             FleetHandler(fleet, draining, keyring, timeout=settings.request_timeout),
-            OperationsHandler(redis, directory, relay, draining, metrics, replica=replica_id),
+            OperationsHandler(redis, directory, relay, draining, metrics, openapi_document, replica=replica_id),
             PageHandler(page),
         ),
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from api.operations.openapi import document
+from api.build import openapi_document
 from cli.generated import replaced, rewrite
 
 BEGIN = "<!-- operations: generated -->\n"
@@ -25,16 +25,15 @@ def inserted(text: str) -> str:
 
 def table() -> str:
     """The table of all operations."""
-    paths: dict[str, dict[str, Any]] = msgspec.json.decode(document())["paths"]
+    paths: dict[str, dict[str, Any]] = msgspec.json.decode(openapi_document())["paths"]
     rows = [row for path, operations in paths.items() for row in _rows(path, operations)]
     return "\n".join(["| Operation | What it does | Responses |", "|---|---|---|", *rows]) + "\n"
 
 
 def _rows(path: str, operations: dict[str, Any]) -> Iterator[str]:
     for method, operation in operations.items():
-        if "summary" in operation:
-            statuses = ", ".join(sorted(operation["responses"]))
-            yield f"| `{method.upper()} {path}` | {operation['summary'].rstrip('.')} | {statuses} |"
+        statuses = ", ".join(sorted(operation["responses"]))
+        yield f"| `{method.upper()} {path}` | {operation['summary'].rstrip('.')} | {statuses} |"
 
 
 if __name__ == "__main__":

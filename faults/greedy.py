@@ -18,14 +18,14 @@ from typing import Any
 import aiohttp
 from PIL import Image
 
-from api.operations.openapi import document
+from api.build import openapi_document
 
 CONNECTIONS = 8
 BYTES = 400_000
 """Usual size of a body; one in eight has up to ten times as much."""
 
 Value = Any
-_SCHEMAS = json.loads(document())
+_SCHEMAS = json.loads(openapi_document())
 
 
 def _minimal(model: str) -> dict[str, dict[str, Value]]:

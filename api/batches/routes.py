@@ -15,7 +15,7 @@ from api.files.forms import too_many as too_many_files
 from api.http.body_parser import BodyParser
 from api.http.exchange import key_owner
 from api.http.json_response import json_response
-from api.http.routes import route
+from api.http.routes import STORE_ERRORS, route
 from shared.runtime.settings import ApiSettings
 
 
@@ -28,7 +28,7 @@ class BatchesHandler:
         self._parser = parser
         self._settings = settings
 
-    @route("POST", "/v1/batches")
+    @route("POST", "/v1/batches", "createBatch", body="CreateBatchRequest", errors=(*STORE_ERRORS, 408, 413, 415, 429))
     async def create(self) -> Response:
         """Create a batch from an uploaded file. It is validated in the background."""
         owner = key_owner()
@@ -48,7 +48,7 @@ class BatchesHandler:
             raise dialect.too_many(self._settings.max_batches) from None
         return json_response(dialect.render_batch(batch))
 
-    @route("GET", "/v1/batches")
+    @route("GET", "/v1/batches", "listBatches", query=dialect.BatchesQuery, errors=STORE_ERRORS)
     async def list(self) -> Response:
         """List batches, paginated."""
         after, limit = dialect.parse_page(request.args)
@@ -57,12 +57,12 @@ class BatchesHandler:
             raise unknown_cursor(after or "")
         return json_response(dialect.render_batches(page.batches, more=page.more))
 
-    @route("GET", "/v1/batches/<batch_id>")
+    @route("GET", "/v1/batches/<batch_id>", "retrieveBatch", errors=STORE_ERRORS)
     async def get(self, batch_id: str) -> Response:
         """Describe a batch."""
         return json_response(dialect.render_batch(await self._find(batch_id)))
 
-    @route("POST", "/v1/batches/<batch_id>/cancel")
+    @route("POST", "/v1/batches/<batch_id>/cancel", "cancelBatch", errors=STORE_ERRORS)
     async def cancel(self, batch_id: str) -> Response:
         """Cancel a batch. What was served until then is in its result files."""
         batch = await self._find(batch_id)

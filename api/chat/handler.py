@@ -11,8 +11,10 @@ from api.chat.responder import Responder
 from api.dialects.base.interface import Dialect
 from api.dialects.openai.stored import sent_messages
 from api.http.exchange import current_exchange
-from api.http.routes import route
+from api.http.routes import ANTHROPIC_ERRORS, ERRORS, STREAMED, route
 from shared.protocol.request import ChatRequest
+
+_completion = partial(route, "POST", returns=STREAMED, errors=ERRORS)
 
 
 class ChatHandler:
@@ -23,19 +25,16 @@ class ChatHandler:
         self._services = services
         self._responder = responder
 
-    @route(
-        "POST",
-        "/v1/chat/completions",
-        "/v1/completions",
-        "/v1/messages",
-        "/v3/chat/completions",
-        "/v3/completions",
-        "/v3/responses",
-        "/chat/completions",
-        "/models/chat/completions",
-    )
+    @_completion("/v1/chat/completions", "createChatCompletion", body="ChatCompletionRequest")
+    @_completion("/v1/completions", "createCompletion", body="CompletionRequest")
+    @_completion("/v1/messages", "createMessage", body="MessagesRequest", errors=ANTHROPIC_ERRORS)
+    @_completion("/v3/chat/completions", "modelServerChat", body="ModelServerChatRequest")
+    @_completion("/v3/completions", "modelServerCompletion", body="ModelServerCompletionRequest")
+    @_completion("/v3/responses", "modelServerResponse", body="ModelServerResponsesRequest")
+    @_completion("/chat/completions", "azureChat", body="AzureChatRequest", errors=(*ERRORS, 422))
+    @_completion("/models/chat/completions", "azureModelsChat", body="AzureChatRequest", errors=(*ERRORS, 422))
     async def create(self) -> Response:
-        """Create a chat completion, a plain completion or a message."""
+        """Create a completion, streamed or not."""
         exchange = current_exchange()
         (request, messages), size = await self._bodies.read(partial(_translated, exchange.dialect))
         self._bodies.check(request, size)

@@ -12,7 +12,7 @@ from api.dialects.openai.tokens import parse_detokenize, parse_tokenize, render_
 from api.http.body_parser import BodyParser
 from api.http.exchange import current_exchange, key_owner
 from api.http.json_response import json_response
-from api.http.routes import route
+from api.http.routes import ANTHROPIC_ERRORS, ERRORS, route
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.events import Failed, Rejected, Tokenized
 from shared.protocol.request import ChatRequest
@@ -25,19 +25,19 @@ class TokenHandler:
         self._services = services
         self._parser = parser
 
-    @route("POST", "/tokenize")
+    @route("POST", "/tokenize", "tokenize", body="TokenizeRequest", errors=ERRORS)
     async def tokenize(self) -> Response:
         """Return the tokens of a prompt or of messages. A worker of the model computes them, like an answer."""
         asked = await self._parsed(parse_tokenize)
         return json_response(render_tokens(asked, await tokenized(self._services, asked)))
 
-    @route("POST", "/detokenize")
+    @route("POST", "/detokenize", "detokenize", body="DetokenizeRequest", errors=ERRORS)
     async def detokenize(self) -> Response:
         """Return the text of tokens."""
         asked = await self._parsed(parse_detokenize)
         return json_response(render_text(asked, await tokenized(self._services, asked)))
 
-    @route("POST", "/v1/messages/count_tokens")
+    @route("POST", "/v1/messages/count_tokens", "countTokens", body="CountTokensRequest", errors=ANTHROPIC_ERRORS)
     async def count_tokens(self) -> Response:
         """Return the number of tokens of an Anthropic request's prompt."""
         dialect = cast(Anthropic, current_exchange().dialect)

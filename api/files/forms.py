@@ -32,7 +32,10 @@ class ExpiresAfter(Strict):
 class UploadForm(Strict):
     """The fields of an upload besides the file."""
 
-    purpose: Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]
+    purpose: Annotated[
+        Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"],
+        Field(json_schema_extra={"enum": ["batch"]}),  # The others are known, but refused.
+    ]
     expires_after: ExpiresAfter | None = None
 
 

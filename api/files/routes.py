@@ -19,7 +19,7 @@ from api.http.connection_extension import connection_extension
 from api.http.cross_origin import CrossOrigin
 from api.http.exchange import key_owner
 from api.http.json_response import json_response
-from api.http.routes import route
+from api.http.routes import STORE_ERRORS, route
 from shared.protocol.errors import ProblemKind, refuse
 from shared.runtime.settings import ApiSettings
 
@@ -35,7 +35,7 @@ class FilesHandler:
         self._cross_origin = cross_origin
         self._settings = settings
 
-    @route("POST", "/v1/files")
+    @route("POST", "/v1/files", "createFile", form=dialect.UploadForm, errors=(*STORE_ERRORS, 403, 408, 413, 415, 429))
     async def create(self) -> Response:
         """Upload a file."""
         self._refuse_other_sites()
@@ -88,7 +88,7 @@ class FilesHandler:
             raise
         return record
 
-    @route("GET", "/v1/files")
+    @route("GET", "/v1/files", "listFiles", query=dialect.FilesQuery, errors=STORE_ERRORS)
     async def list(self) -> Response:
         """List files, filtered and paginated."""
         wanted = dialect.parse_selection(request.args)
@@ -97,12 +97,14 @@ class FilesHandler:
             raise unknown_cursor(wanted.after or "")
         return json_response(dialect.render_files(page))
 
-    @route("GET", "/v1/files/<file_id>")
+    @route("GET", "/v1/files/<file_id>", "retrieveFile", errors=STORE_ERRORS)
     async def get(self, file_id: str) -> Response:
         """Describe a file."""
         return json_response(dialect.render_file(await self._find(file_id)))
 
-    @route("GET", "/v1/files/<file_id>/content")
+    @route(
+        "GET", "/v1/files/<file_id>/content", "downloadFile", returns=("application/octet-stream",), errors=STORE_ERRORS
+    )
     async def get_content(self, file_id: str) -> Response:
         """Return the content of a file."""
         record = await self._find(file_id)
@@ -121,7 +123,7 @@ class FilesHandler:
         response.timeout = None
         return response
 
-    @route("DELETE", "/v1/files/<file_id>")
+    @route("DELETE", "/v1/files/<file_id>", "deleteFile", errors=STORE_ERRORS)
     async def delete(self, file_id: str) -> Response:
         """Delete a file."""
         if not await self._files.delete(key_owner(), file_id):

@@ -24,15 +24,15 @@ class FleetHandler:
         self._keyring = keyring
         self._timeout = timeout
 
-    @route("GET", "/v1/fleet")
+    @route("GET", "/v1/fleet", "fleet", schema="FleetDocument", errors=(401, 403))
     async def get(self) -> Response:
         """Describe models, queues, workers and replicas."""
         require_admin()
         return json_response(await self._fleet.snapshot())
 
-    @route("GET", "/v1/fleet/events")
+    @route("GET", "/v1/fleet/events", "fleetEvents", returns=("text/event-stream",), errors=(401, 403))
     async def stream(self) -> Response:
-        """Stream the same document, twice a second."""
+        """Stream the state of the service twice a second, as server-sent events with a fleet document each."""
         require_admin()
         watcher = Watcher(self._fleet)
         await current_exchange().enter(watcher)

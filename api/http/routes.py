@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
+from pydantic import BaseModel
 from quart import Response
 
 View = Callable[..., Awaitable[Response]]
@@ -19,21 +20,55 @@ PROBE_PATHS = frozenset({"/live", "/ready", "/health"})
 PAGE_FOLDER = "/web/"
 """The folder of the web page's files."""
 
+JSON = "application/json"
+STREAMED = (JSON, "text/event-stream")
+"""Content types of responses that may be streamed."""
+
+ERRORS = (400, 401, 403, 404, 408, 413, 415, 429, 500, 503)
+"""Statuses of errors of requests that workers serve."""
+
+ANTHROPIC_ERRORS = (400, 401, 403, 404, 413, 415, 429, 500, 504, 529)
+"""The same of Anthropic's API."""
+
+STORE_ERRORS = (400, 401, 404, 500, 503)
+"""Statuses of errors of requests for something in the store."""
+
 _MARK = "__routes__"
 
 
 class Route(NamedTuple):
-    """A method of HTTP and a path in Werkzeug's syntax."""
+    """A method of HTTP and a path in Werkzeug's syntax, and what the OpenAPI document says about them."""
 
     method: str
     path: str
+    operation: str
+    """``operationId``."""
+    summary: str
+    body: str = ""
+    """Name of the schema of the JSON body, if there is one (see :data:`api.operations.openapi.BODIES`)."""
+    form: type[BaseModel] | None = None
+    """Validates the form of an upload, without the file."""
+    query: type[BaseModel] | None = None
+    """Validates the query."""
+    returns: tuple[str, ...] = (JSON,)
+    """Content types of a 200."""
+    schema: str = ""
+    """Name of the schema of a JSON response; any object without."""
+    errors: tuple[int, ...] = ()
+    """Statuses of errors, beyond those that every route may have."""
 
 
-def route(method: str, *paths: str) -> Callable[[_Method], _Method]:
-    """Mark a method of a handler: it serves ``method`` on ``paths``."""
+def route(method: str, path: str, operation: str, **description: Any) -> Callable[[_Method], _Method]:
+    """Mark a method of a handler: it serves ``method`` on ``path``. Repeat it for further paths.
+
+    ``operation`` and ``description`` are fields of :class:`Route`. The summary is the first sentence of the method's
+    docstring unless it is given.
+    """
 
     def mark(function: _Method) -> _Method:
-        setattr(function, _MARK, tuple(Route(method, path) for path in paths))
+        sentence = " ".join((function.__doc__ or "").split()).rstrip(".").partition(". ")[0] + "."
+        own = Route(method, path, operation, **{"summary": sentence, **description})
+        setattr(function, _MARK, (own, *getattr(function, _MARK, ())))
         return function
 
     return mark

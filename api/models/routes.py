@@ -21,14 +21,16 @@ class ModelsHandler:
         self._directory = directory
         self._models = models
 
-    @route("GET", "/v1/models", "/v3/models")
+    @route("GET", "/v1/models", "listModels", errors=(401,))
+    @route("GET", "/v3/models", "modelServerModels", errors=(401,))
     async def list(self) -> Response:
-        """List models."""
+        """List the served models."""
         await self._models.refresh_if_empty()
         models = [*self._visible().values()]
         return json_response(current_exchange().dialect.models(models, request.args))
 
-    @route("GET", "/v1/models/<path:name>", "/v3/models/<path:name>")
+    @route("GET", "/v1/models/<path:name>", "retrieveModel", errors=(401, 404, 503))
+    @route("GET", "/v3/models/<path:name>", "modelServerModel", errors=(401, 404, 503))
     async def get(self, name: str) -> Response:
         """Describe a model."""
         model = self._visible().get(name)
@@ -40,7 +42,8 @@ class ModelsHandler:
             raise refuse(ProblemKind.MODEL_NOT_FOUND, message)
         return json_response(current_exchange().dialect.model(model))
 
-    @route("GET", "/info", "/models/info")
+    @route("GET", "/info", "azureInfo", errors=(400, 401, 404, 503))
+    @route("GET", "/models/info", "azureModelsInfo", errors=(400, 401, 404, 503))
     async def info(self) -> Response:
         """Describe the model that serves requests, to a client of Azure's inference API."""
         return json_response(cast(Azure, current_exchange().dialect).info())

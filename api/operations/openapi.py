@@ -1,8 +1,8 @@
 """The OpenAPI document: every route, with the models by which the dialects validate request bodies."""
 
 import json
-from collections.abc import Collection
-from functools import cache
+import re
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from api.dialects.azure.addressing import DEPLOYMENT_HEADER
 from api.dialects.base.unsupported import supported_fields
 from api.dialects.openai.extended import ExtendedChatRequest
 from api.dialects.openai.extensions import ServedChatRequest, ServedCompletionRequest
+from api.dialects.openai.stored import UpdateRequest
 from api.dialects.openai.tokens import DetokenizeRequest, TokenizeRequest
 from api.dialects.ovms import fields as model_server
 from api.dialects.ovms.parse import ModelServerChatRequest, ModelServerCompletionRequest
@@ -23,11 +24,12 @@ from api.dialects.ovms.responses import STORED_FIELDS, ModelServerResponsesReque
 from api.dialects.responses.input_tokens import InputTokensRequest
 from api.dialects.responses.schema import ResponsesRequest
 from api.fleet.document import FleetDocument
-from api.operations.openapi_files import paths as files_and_batches
-from api.operations.openapi_parts import ERRORS, JSON, REFERENCE, STORE_ERRORS, in_path, query
-from api.operations.openapi_parts import operation as _operation
-from api.operations.openapi_responses import paths as responses
+from api.http.routes import JSON, PROBE_PATHS, Route, routes_of
 from shared.runtime.version import VERSION
+
+REFERENCE = "#/components/schemas/{model}"
+COMMON_ERRORS = (400, 421, 503)
+"""Errors of every route but the probes: an invalid Host header, a disallowed host name, too many connections."""
 
 BODIES: tuple[tuple[str, type[BaseModel], Collection[str]], ...] = (
     ("ChatCompletionRequest", ServedChatRequest, supported_fields(ServedChatRequest)),
@@ -46,21 +48,20 @@ BODIES: tuple[tuple[str, type[BaseModel], Collection[str]], ...] = (
         ModelServerResponsesRequest,
         supported_fields(ModelServerResponsesRequest) - {*STORED_FIELDS},
     ),
+    ("ChatCompletionUpdate", UpdateRequest, frozenset(UpdateRequest.model_fields)),
     ("AzureChatRequest", ExtendedChatRequest, azure.SERVED),
 )
 """Name, model and supported fields of each dialect's requests."""
 
 
-@cache
-def document() -> bytes:
-    """Return the document as JSON."""
+def document(handlers: Iterable[type]) -> bytes:
+    """Return the document of the routes of ``handlers`` as JSON."""
     _, fleet = msgspec.json.schema_components([FleetDocument], ref_template="#/components/schemas/{name}")
     schemas: dict[str, Any] = {
         **fleet,
         "Error": _ERROR,
         "AzureError": _AZURE_ERROR,
         "AnthropicError": _ANTHROPIC_ERROR,
-        "ChatCompletionUpdate": _UPDATE,
     }
     for name, model, served in BODIES:
         body = _without_conflicts(name, model.model_json_schema(ref_template=REFERENCE, mode="validation"), schemas)
@@ -78,7 +79,7 @@ def document() -> bytes:
                 "version": VERSION,
                 "description": "OpenAI-compatible chat completions on OpenVINO, on any number of hosts.",
             },
-            "paths": _paths(),
+            "paths": _paths(route for handler in handlers for route, _ in routes_of(handler)),
             "components": {"schemas": schemas, "securitySchemes": _KEYS},
             # A key is needed only if the service requires keys.
             "security": [{}, *({scheme: []} for scheme in _KEYS)],
@@ -107,133 +108,96 @@ def _only(served: Collection[str], schema: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _paths() -> dict[str, Any]:
-    return {
-        "/v1/chat/completions": {
-            "post": _completion("createChatCompletion", "ChatCompletionRequest", ERRORS),
-            "get": _operation("listChatCompletions", "List stored chat completions.", errors=STORE_ERRORS)
-            | {"parameters": [*_PAGE_PARAMETERS, query("model", {"type": "string"})]},
-        },
-        "/v1/chat/completions/{completion}": {
-            "get": _operation("getChatCompletion", "Read a stored chat completion.", errors=STORE_ERRORS),
-            "post": _operation(
-                "updateChatCompletion",
-                "Replace the metadata of a stored chat completion.",
-                body="ChatCompletionUpdate",
-                errors=(*STORE_ERRORS, 408, 413, 415),
-            ),
-            "delete": _operation("deleteChatCompletion", "Delete a stored chat completion.", errors=STORE_ERRORS),
-            "parameters": [in_path("completion")],
-        },
-        "/v1/chat/completions/{completion}/messages": {
-            "get": _operation(
-                "listChatCompletionMessages",
-                "List the input messages of a stored chat completion.",
-                errors=STORE_ERRORS,
-            ),
-            "parameters": [in_path("completion"), *_PAGE_PARAMETERS],
-        },
-        **files_and_batches(),
-        "/v1/completions": {"post": _completion("createCompletion", "CompletionRequest", ERRORS)},
-        "/tokenize": {
-            "post": _operation("tokenize", "List the tokens of a prompt.", body="TokenizeRequest", errors=ERRORS)
-        },
-        "/detokenize": {
-            "post": _operation("detokenize", "Return the text of tokens.", body="DetokenizeRequest", errors=ERRORS)
-        },
-        **responses(),
-        "/v1/messages": _messages(),
-        "/v1/messages/count_tokens": _count_tokens(),
-        "/v1/models": {"get": _operation("listModels", "List the served models.", errors=(401,))},
-        "/v1/models/{model}": {
-            "get": _operation("retrieveModel", "Describe a model.", errors=(401, 404, 503)),
-            "parameters": [in_path("model")],
-        },
-        "/v3/chat/completions": {"post": _completion("modelServerChat", "ModelServerChatRequest", ERRORS)},
-        "/v3/completions": {"post": _completion("modelServerCompletion", "ModelServerCompletionRequest", ERRORS)},
-        "/v3/models": {"get": _operation("modelServerModels", "List the served models.", errors=(401,))},
-        "/v3/models/{model}": {
-            "get": _operation("modelServerModel", "Describe a model.", errors=(401, 404, 503)),
-            "parameters": [in_path("model")],
-        },
-        "/chat/completions": _azure_chat("azureChat"),
-        "/models/chat/completions": _azure_chat("azureModelsChat"),
-        "/info": _azure_info("azureInfo"),
-        "/models/info": _azure_info("azureModelsInfo"),
-        "/v1/fleet": {"get": _operation("fleet", "State of the whole service.", ok=_FLEET, errors=(401, 403))},
-        "/v1/fleet/events": {
-            "get": _operation(
-                "fleetEvents",
-                "The state of the whole service, twice a second, as server-sent events with a fleet document each.",
-                ok={"text/event-stream": {}},
-                errors=(401, 403),
-            )
-        },
-        "/live": {"get": _probe("live", "Liveness probe.")},
-        "/ready": {"get": _probe("ready", "Readiness probe.", errors=(503,))},
-        "/health": {"get": _probe("health", "State of this replica and of the fleet.", errors=(503,))},
-        "/metrics": {
-            "get": _operation("metrics", "Prometheus metrics.", ok={"text/plain": {"schema": {"type": "string"}}})
-        },
-        "/": {"get": _operation("page", "The web page.", ok=_PAGE, errors=(404,))},
-        "/web/{file}": {
-            "get": _operation("pageFile", "A file of the web page.", ok=_PAGE, errors=(404,)),
-            "parameters": [in_path("file")],
-        },
-        "/openapi.json": {"get": _operation("openapi", "This document.")},
-    }
+def _paths(routes: Iterable[Route]) -> dict[str, Any]:
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        path = re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", route.path)
+        paths.setdefault(path, {})[route.method.lower()] = _operation(route)
+    return paths
 
 
-def _completion(name: str, body: str, errors: tuple[int, ...]) -> dict[str, Any]:
-    return _operation(
-        name,
-        "Create a completion, streamed or not.",
-        ok={JSON: {"schema": {"type": "object"}}, "text/event-stream": {}},
-        body=body,
-        errors=errors,
-    )
-
-
-def _messages() -> dict[str, Any]:
-    operation = _completion("createMessage", "MessagesRequest", (400, 401, 403, 404, 413, 415, 429, 500, 504, 529))
-    return {"post": _with_errors(operation, "AnthropicError"), "parameters": [_ANTHROPIC_VERSION]}
-
-
-def _count_tokens() -> dict[str, Any]:
-    errors = (400, 401, 403, 404, 413, 415, 429, 500, 504, 529)
-    operation = _operation("countTokens", "Count the tokens of a prompt.", body="CountTokensRequest", errors=errors)
-    return {"post": _with_errors(operation, "AnthropicError"), "parameters": [_ANTHROPIC_VERSION]}
-
-
-def _azure_chat(name: str) -> dict[str, Any]:
-    operation = _azure(_completion(name, "AzureChatRequest", (*ERRORS, 422)))
-    return {"post": operation, "parameters": [*_AZURE_PARAMETERS, _EXTRA_PARAMETERS]}
-
-
-def _azure_info(name: str) -> dict[str, Any]:
-    operation = _azure(_operation(name, "Describe the model.", errors=(400, 401, 404, 503)))
-    return {"get": operation, "parameters": _AZURE_PARAMETERS}
-
-
-def _azure(operation: dict[str, Any]) -> dict[str, Any]:
-    return _with_errors(operation, "AzureError")
-
-
-def _with_errors(operation: dict[str, Any], schema: str) -> dict[str, Any]:
-    """Return ``operation`` with the error schema of its interface."""
-    for status, response in operation["responses"].items():
-        if int(status) >= 400:
-            response["content"][JSON]["schema"] = {"$ref": REFERENCE.format(model=schema)}
+def _operation(route: Route) -> dict[str, Any]:
+    error, headers = _interface(route.path)
+    common = (400,) if route.path in PROBE_PATHS else COMMON_ERRORS
+    responses: dict[str, Any] = {"200": {"description": "OK", "content": dict(_content(route))}}
+    for status in sorted({*route.errors, *common}):
+        schema = _reference(error) if status != 503 or error != "Error" else {}
+        responses[str(status)] = {
+            "description": "Error; the body describes it.",
+            "content": {JSON: {"schema": schema}},
+        }
+    operation: dict[str, Any] = {"operationId": route.operation, "summary": route.summary, "responses": responses}
+    in_path: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in re.findall(r"<(?:\w+:)?(\w+)>", route.path)
+    ]
+    if parameters := [*in_path, *_query(route.query), *headers]:
+        operation["parameters"] = parameters
+    if route.body:
+        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": _reference(route.body)}}}
+    if route.form is not None:
+        operation["requestBody"] = {"required": True, "content": {"multipart/form-data": {"schema": _form(route.form)}}}
     return operation
 
 
-def _probe(name: str, summary: str, errors: tuple[int, ...] = ()) -> dict[str, Any]:
-    return _operation(name, summary, errors=errors, common_errors=(400,))
+def _interface(path: str) -> tuple[str, list[dict[str, Any]]]:
+    """Return the schema of errors and the headers and other parameters of the interface that has ``path``."""
+    if path.startswith("/v1/messages"):
+        return "AnthropicError", [_ANTHROPIC_VERSION]
+    if path in ("/chat/completions", "/models/chat/completions"):
+        return "AzureError", [*_AZURE_PARAMETERS, _EXTRA_PARAMETERS]
+    if path in ("/info", "/models/info"):
+        return "AzureError", _AZURE_PARAMETERS
+    return "Error", []
 
 
-_PAGE = {kind: {"schema": {"type": "string"}} for kind in ("text/html", "text/javascript", "text/css")}
+def _content(route: Route) -> Iterator[tuple[str, dict[str, Any]]]:
+    for media_type in route.returns:
+        if media_type == JSON:
+            yield JSON, {"schema": _reference(route.schema) if route.schema else {"type": "object"}}
+        elif media_type == "text/event-stream":
+            yield media_type, {}
+        else:
+            binary = {"format": "binary"} if media_type == "application/octet-stream" else {}
+            yield media_type, {"schema": {"type": "string", **binary}}
 
-_FLEET = {JSON: {"schema": {"$ref": REFERENCE.format(model="FleetDocument")}}}
+
+def _query(model: type[BaseModel] | None) -> Iterator[dict[str, Any]]:
+    """Yield the query parameters that ``model`` validates."""
+    for name, schema in _fields(model).items():
+        if schema["type"] == "array":
+            yield {"name": f"{name}[]", "in": "query", "schema": schema}
+        elif schema["type"] != "object":
+            yield {"name": name, "in": "query", "schema": schema}
+
+
+def _form(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the schema of a form with a file and the fields that ``model`` validates, inner ones in brackets."""
+    fields: dict[str, Any] = {"file": {"type": "string", "format": "binary"}}
+    for name, schema in _fields(model).items():
+        inner = schema.get("properties")
+        fields |= {f"{name}[{key}]": value for key, value in inner.items()} if inner else {name: schema}
+    required = [name for name, field in model.model_fields.items() if field.is_required()]
+    return {"type": "object", "required": ["file", *required], "properties": fields}
+
+
+def _fields(model: type[BaseModel] | None) -> dict[str, Any]:
+    """Return the schemas of a model's fields by name. Neither queries nor forms have null."""
+    if model is None:
+        return {}
+    whole = model.model_json_schema(ref_template=REFERENCE)
+    fields = {}
+    for name, field in whole["properties"].items():
+        schema = next((one for one in field.get("anyOf", ()) if one.get("type") != "null"), field)
+        if "$ref" in schema:
+            schema = whole["$defs"][schema["$ref"].rpartition("/")[2]]
+        fields[name] = schema
+    return fields
+
+
+def _reference(name: str) -> dict[str, str]:
+    return {"$ref": REFERENCE.format(model=name)}
+
 
 _KEYS = {
     "bearer": {"type": "http", "scheme": "bearer"},
@@ -292,27 +256,15 @@ _ANTHROPIC_ERROR = {
     },
 }
 
-_ANTHROPIC_VERSION = {
+_ANTHROPIC_VERSION: dict[str, Any] = {
     "name": VERSION_HEADER,
     "in": "header",
     "schema": {"type": "string", "pattern": VERSION_PATTERN, "default": DEFAULT_VERSION},
 }
 
-_UPDATE = {
-    "type": "object",
-    "required": ["metadata"],
-    "properties": {"metadata": {"type": ["object", "null"], "additionalProperties": {"type": "string"}}},
-}
-
-_PAGE_PARAMETERS = [
-    query("after", {"type": "string"}),
-    query("limit", {"type": "integer", "minimum": 1, "maximum": 100}),
-    query("order", {"type": "string", "enum": ["asc", "desc"]}),
-]
-
 _TYPED_OBJECT = {"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}}}
 
-_AZURE_PARAMETERS = [
+_AZURE_PARAMETERS: list[dict[str, Any]] = [
     {
         "name": "api-version",
         "in": "query",
@@ -322,7 +274,7 @@ _AZURE_PARAMETERS = [
     {"name": DEPLOYMENT_HEADER, "in": "header", "schema": {"type": "string"}},
 ]
 
-_EXTRA_PARAMETERS = {
+_EXTRA_PARAMETERS: dict[str, Any] = {
     "name": azure.EXTRA_PARAMETERS_HEADER,
     "in": "header",
     "schema": {"type": "string", "enum": list(azure.ExtraParameters)},

@@ -1,5 +1,7 @@
 """Routes for operators: health probes, metrics and the OpenAPI document."""
 
+from collections.abc import Callable
+
 import msgspec
 from arq.connections import ArqRedis
 from quart import Response, request
@@ -11,7 +13,6 @@ from api.http.json_response import json_response
 from api.http.routes import route
 from api.models.directory import Directory
 from api.operations.metrics import Metrics
-from api.operations.openapi import document
 from shared.runtime.version import VERSION
 
 
@@ -31,9 +32,18 @@ class OperationsHandler:
     """Probes, metrics and the OpenAPI document."""
 
     def __init__(
-        self, redis: ArqRedis, directory: Directory, relay: Relay, draining: Draining, metrics: Metrics, *, replica: str
+        self,
+        redis: ArqRedis,
+        directory: Directory,
+        relay: Relay,
+        draining: Draining,
+        metrics: Metrics,
+        document: Callable[[], bytes],
+        *,
+        replica: str,
     ) -> None:
-        """``replica`` is the id of this replica."""
+        """``document`` returns the OpenAPI document. ``replica`` is the id of this replica."""
+        self._document = document
         self._redis = redis
         self._directory = directory
         self._relay = relay
@@ -41,12 +51,12 @@ class OperationsHandler:
         self._metrics = metrics
         self._replica = replica
 
-    @route("GET", "/live")
+    @route("GET", "/live", "live")
     async def live(self) -> Response:
         """Liveness probe: succeeds while the process serves HTTP."""
         return _json({"status": "ok"})
 
-    @route("GET", "/ready")
+    @route("GET", "/ready", "ready", errors=(503,))
     async def ready(self) -> Response:
         """Readiness probe: the store responds, a worker serves, and the replica is not draining."""
         reason = await self._not_ready()
@@ -54,7 +64,7 @@ class OperationsHandler:
             return _json({"status": "unavailable", "reason": reason}, 503)
         return _json({"status": "ok"})
 
-    @route("GET", "/health")
+    @route("GET", "/health", "health", errors=(503,))
     async def health(self) -> Response:
         """Readiness with details: store, models, workers and open streams."""
         reason = await self._not_ready()
@@ -69,16 +79,16 @@ class OperationsHandler:
         )
         return _json(state, 503 if reason else 200)
 
-    @route("GET", "/metrics")
+    @route("GET", "/metrics", "metrics", returns=("text/plain",))
     async def metrics(self) -> Response:
         """Metrics in Prometheus' text format, or in OpenMetrics format for clients that accept it."""
         page, content_type = self._metrics.page(request.headers.get("accept", ""))
         return Response(page, content_type=content_type)
 
-    @route("GET", "/openapi.json")
+    @route("GET", "/openapi.json", "openapi")
     async def openapi(self) -> Response:
         """The OpenAPI document."""
-        return json_response(document())
+        return json_response(self._document())
 
     async def _not_ready(self) -> str:
         if self._draining.draining:

@@ -6,7 +6,7 @@ from quart import Response, request
 from werkzeug.exceptions import NotFound
 
 from api.http.routes import PAGE_FOLDER, route
-from api.page.static_files import HEADERS, ROOT, PageFile, accepts_gzip
+from api.page.static_files import HEADERS, ROOT, TYPES, PageFile, accepts_gzip
 
 
 class PageHandler:
@@ -16,7 +16,8 @@ class PageHandler:
         """``files`` are the page's, by URL path."""
         self._files = files
 
-    @route("GET", ROOT, f"{PAGE_FOLDER}<path:name>")
+    @route("GET", ROOT, "page", returns=TYPES, errors=(404,))
+    @route("GET", f"{PAGE_FOLDER}<path:name>", "pageFile", returns=TYPES, errors=(404,))
     async def get(self, name: str = "") -> Response:
         """Serve a file of the web page."""
         file = self._files.get(PAGE_FOLDER + name if name else ROOT)

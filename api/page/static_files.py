@@ -26,13 +26,16 @@ HEADERS = {
 }
 """Headers of every file. ``no-cache`` makes browsers ask for a newer version each time, which costs a 304."""
 
-_TYPES = {
+_CONTENT_TYPES = {
     "css": "text/css; charset=utf-8",
     "html": "text/html; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
     "txt": "text/plain; charset=utf-8",
 }
+
+TYPES = tuple(content_type.partition(";")[0] for content_type in _CONTENT_TYPES.values())
+"""Media types of the page's files."""
 
 _ETAGS = re.compile(r'(?:W/)?("[^"]*")|\*')
 
@@ -41,7 +44,7 @@ class PageFile:
     """One file of the page, plain and compressed."""
 
     def __init__(self, name: str, body: bytes) -> None:
-        self.content_type = _TYPES[name.rpartition(".")[2]]
+        self.content_type = _CONTENT_TYPES[name.rpartition(".")[2]]
         self.body = body
         self.compressed = gzip.compress(body, mtime=0)
         self._digest = sha256(body).hexdigest()[:32]
@@ -80,5 +83,5 @@ def _files(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]
     for item in folder.iterdir():
         if item.is_dir():
             yield from _files(item, f"{prefix}{item.name}/")
-        elif item.name.rpartition(".")[2] in _TYPES:
+        elif item.name.rpartition(".")[2] in _CONTENT_TYPES:
             yield prefix + item.name, item

@@ -7,7 +7,7 @@ from api.dialects.openai import stored as dialect
 from api.http.body_parser import BodyParser
 from api.http.exchange import key_owner
 from api.http.json_response import json_response
-from api.http.routes import route
+from api.http.routes import STORE_ERRORS, route
 from api.responses import documents
 from api.stored.record import StoredResponse, is_completion_id
 from api.stored.store import ResponseStore
@@ -20,7 +20,7 @@ class StoredCompletionHandler:
         self._stored = stored
         self._parser = parser
 
-    @route("GET", "/v1/chat/completions")
+    @route("GET", "/v1/chat/completions", "listChatCompletions", query=dialect.StoredQuery, errors=STORE_ERRORS)
     async def list(self) -> Response:
         """List stored completions, filtered and paginated."""
         wanted = dialect.parse_selection(request.args)
@@ -31,12 +31,18 @@ class StoredCompletionHandler:
         completions, more = page
         return json_response(dialect.render_page(completions, more=more))
 
-    @route("GET", "/v1/chat/completions/<completion_id>")
+    @route("GET", "/v1/chat/completions/<completion_id>", "getChatCompletion", errors=STORE_ERRORS)
     async def get(self, completion_id: str) -> Response:
         """Return a stored completion."""
         return json_response(dialect.render_stored(await self._find(completion_id)))
 
-    @route("POST", "/v1/chat/completions/<completion_id>")
+    @route(
+        "POST",
+        "/v1/chat/completions/<completion_id>",
+        "updateChatCompletion",
+        body="ChatCompletionUpdate",
+        errors=(*STORE_ERRORS, 408, 413, 415),
+    )
     async def update(self, completion_id: str) -> Response:
         """Replace the metadata of a stored completion."""
         metadata = await self._parser.read(request, key_owner(), dialect.parse_update)
@@ -44,14 +50,20 @@ class StoredCompletionHandler:
         await self._stored.tag(key_owner(), completion_id, metadata)
         return json_response(dialect.render_stored(await self._find(completion_id)))
 
-    @route("DELETE", "/v1/chat/completions/<completion_id>")
+    @route("DELETE", "/v1/chat/completions/<completion_id>", "deleteChatCompletion", errors=STORE_ERRORS)
     async def delete(self, completion_id: str) -> Response:
         """Delete a stored completion."""
         await self._find(completion_id)
         await self._stored.delete(key_owner(), completion_id)
         return json_response(dialect.render_deleted(completion_id))
 
-    @route("GET", "/v1/chat/completions/<completion_id>/messages")
+    @route(
+        "GET",
+        "/v1/chat/completions/<completion_id>/messages",
+        "listChatCompletionMessages",
+        query=dialect.StoredQuery,
+        errors=STORE_ERRORS,
+    )
     async def list_messages(self, completion_id: str) -> Response:
         """List the input messages of a stored completion."""
         wanted = dialect.parse_selection(request.args)

@@ -22,7 +22,7 @@ from api.http.bodies import read_json_body
 from api.http.body_parser import BodyParser
 from api.http.exchange import current_exchange, key_owner
 from api.http.json_response import json_response
-from api.http.routes import route
+from api.http.routes import ERRORS, STORE_ERRORS, STREAMED, route
 from api.limits.headers import openai_rate_headers
 from api.responses import background, documents
 from api.responses.history import history_of
@@ -58,7 +58,7 @@ class ResponsesHandler:
         self._tasks = tasks
         self._settings = settings
 
-    @route("POST", "/v1/responses")
+    @route("POST", "/v1/responses", "createResponse", body="ResponsesRequest", returns=STREAMED, errors=ERRORS)
     async def create(self) -> Response:
         """Create a response: whole, streamed, or in the background."""
         exchange = current_exchange()
@@ -77,7 +77,7 @@ class ResponsesHandler:
         exchange.details = None
         return response
 
-    @route("POST", "/v1/responses/input_tokens")
+    @route("POST", "/v1/responses/input_tokens", "countInputTokens", body="InputTokensRequest", errors=ERRORS)
     async def count_input_tokens(self) -> Response:
         """Return the number of tokens of an input. A worker of the model counts them."""
         body = await read_json_body(http_request, self._settings)
@@ -88,7 +88,14 @@ class ResponsesHandler:
         found = await tokenized(self._services, counting(asked))
         return json_response(render_input_tokens(len(found.tokens)))
 
-    @route("GET", "/v1/responses/<response_id>")
+    @route(
+        "GET",
+        "/v1/responses/<response_id>",
+        "getResponse",
+        query=dialect.RetrieveQuery,
+        returns=STREAMED,
+        errors=STORE_ERRORS,
+    )
     async def get(self, response_id: str) -> Response:
         """Return a response, or stream a background response from the beginning or from an event on."""
         streamed, after = dialect.parse_stream_query(http_request.args)
@@ -99,7 +106,7 @@ class ResponsesHandler:
             return self._stream(record, after=after)
         return json_response(dialect.render_response(record))
 
-    @route("DELETE", "/v1/responses/<response_id>")
+    @route("DELETE", "/v1/responses/<response_id>", "deleteResponse", errors=STORE_ERRORS)
     async def delete(self, response_id: str) -> Response:
         """Delete a response. One that is still made in the background is cancelled."""
         record = await self._find(response_id)
@@ -108,7 +115,7 @@ class ResponsesHandler:
             self._cancellation.cancel(record.model, record.jobs)
         return json_response(dialect.render_deleted(response_id))
 
-    @route("POST", "/v1/responses/<response_id>/cancel")
+    @route("POST", "/v1/responses/<response_id>/cancel", "cancelResponse", errors=STORE_ERRORS)
     async def cancel(self, response_id: str) -> Response:
         """Cancel a background response. One that has ended is returned as it is."""
         record = await self._find(response_id)
@@ -120,7 +127,13 @@ class ResponsesHandler:
             record = await self._find(response_id)
         return json_response(dialect.render_response(record))
 
-    @route("GET", "/v1/responses/<response_id>/input_items")
+    @route(
+        "GET",
+        "/v1/responses/<response_id>/input_items",
+        "listInputItems",
+        query=dialect.ItemsQuery,
+        errors=STORE_ERRORS,
+    )
     async def list_input_items(self, response_id: str) -> Response:
         """List the input items of a response."""
         return json_response(dialect.render_input_items(await self._find(response_id), http_request.args))

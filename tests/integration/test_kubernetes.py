@@ -19,7 +19,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from api.base.metrics import CATALOGUE
-from api.operations.openapi import document
+from api.build import openapi_document
 from cli.main import main
 from shared.runtime.settings import SECRETS, ApiSettings, Settings, WorkerSettings
 from tests.support.eventually import PATIENCE
@@ -44,7 +44,7 @@ def manifests(path: Path) -> list[Manifest]:
 @cache
 def paths() -> frozenset[str]:
     """The paths that replicas serve."""
-    return frozenset(json.loads(document())["paths"])
+    return frozenset(json.loads(openapi_document())["paths"])
 
 
 @cache

@@ -11,26 +11,23 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from api.operations.openapi import document
+from api.build import openapi_document
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet, fleet
 from tests.support.fuzzing import cases
 
 CASES = 20
 
-DOCUMENT = json.loads(document())
+DOCUMENT = json.loads(openapi_document())
 ENDLESS = {"/v1/fleet/events"}
 OPERATIONS = [
-    (path, method)
-    for path, operations in DOCUMENT["paths"].items()
-    for method in operations
-    if method != "parameters" and path not in ENDLESS
+    (path, method) for path, operations in DOCUMENT["paths"].items() for method in operations if path not in ENDLESS
 ]
 REFUSABLE = [
     (path, method)
     for path, method in OPERATIONS
     if "requestBody" in DOCUMENT["paths"][path][method]
-    or any(parameter["in"] == "query" for parameter in DOCUMENT["paths"][path].get("parameters", ()))
+    or any(parameter["in"] == "query" for parameter in DOCUMENT["paths"][path][method].get("parameters", ()))
 ]
 """Operations that take something other than a path, so that a request can violate the schema."""
 

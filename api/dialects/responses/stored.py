@@ -52,7 +52,7 @@ class RetrieveQuery(Strict):
     """Query of a response that may be streamed. What can be included is, if the request asks for it."""
 
     include: Items[Includable] | None = None
-    include_obfuscation: bool = False
+    include_obfuscation: Annotated[bool, Field(json_schema_extra={"enum": [False]})] = False
     stream: bool = False
     starting_after: Annotated[int, Field(ge=0)] | None = None
 

@@ -11,7 +11,7 @@ import openvino_genai
 
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import TopToken
-from worker.engine.arrivals import GrammarArrivals, ImageArrivals, PromptCounts
+from worker.engine.arrivals import GrammarArrivals, ImageArrivals
 from worker.engine.checks import check_logits, max_output_tokens
 from worker.engine.generation import Generation
 from worker.engine.grammar_compiler import GrammarError
@@ -22,8 +22,7 @@ from worker.engine.logits.prefill import PrefillTracker
 from worker.engine.logits.readers import RowLost, read_rows
 from worker.engine.logits.rows import RowAssigner, new_request_id, readers_of
 from worker.engine.options import EngineOptions
-from worker.engine.preempted import PreemptedSequences
-from worker.engine.prompts import add_prompt, refusal_of
+from worker.engine.prompts import PromptCounts, add_prompt, refusal_of
 from worker.engine.protocol import (
     EngineRefusal,
     Gauges,
@@ -35,8 +34,8 @@ from worker.engine.protocol import (
     StopReason,
 )
 from worker.engine.recovery import Recovery, native_message
-from worker.engine.running import NO_REASON, RunningSequence
 from worker.engine.sampling import apply_speculation, check, check_speculation, configure, rank, speculation_of
+from worker.engine.table import NO_REASON, RunningSequence, SequenceTable, Waiting
 from worker.model.devices import device_kind
 
 logger = logging.getLogger(__name__)
@@ -61,12 +60,11 @@ class OpenVINOEngine:
         """Load the model at ``options.path`` and warm it up. Raises :class:`EngineLoadError`."""
         started = time.monotonic()
         check_available(options)
-        self._running: dict[int, RunningSequence] = {}
-        self._complete: list[Generation] = []
+        self._table = SequenceTable()
         self._refused: list[Refused] = []
         self._prompts: list[PromptOutput] = []
         self._request_ids = itertools.count(WARM_UP_ID + 1)
-        self._clearing = self._steps = self._tokens = self._lost_rows = 0
+        self._clearing = self._steps = self._tokens = self._lost_rows = self._preemptions = 0
         self._step_seconds = self._host_seconds = 0.0
         self._computed_at: float | None = None
         """End of the last step (``time.perf_counter``), or None if the engine has been idle since."""
@@ -75,21 +73,15 @@ class OpenVINOEngine:
         loaded = load_model(options, served, progress)
         self._pipeline, self._vocabulary, self._logits_width = loaded.pipeline, loaded.vocabulary, loaded.logits_width
         self._sees_images = loaded.sees_images
-        self._grammar_arrivals = GrammarArrivals(self._running, loaded.grammars)
-        self._image_arrivals, self._prompt_counts = ImageArrivals(self._running), PromptCounts()
+        self._grammar_arrivals = GrammarArrivals(self._table, loaded.grammars)
+        self._image_arrivals, self._prompt_counts = ImageArrivals(self._table), PromptCounts()
         counted = options.prefix_caching and self._logits_width
         self._prefills = PrefillTracker(
-            self._running, scheduler_config(options).max_num_batched_tokens if counted else 0
+            self._table.running, scheduler_config(options).max_num_batched_tokens if counted else 0
         )
-        LogitsTap.listener = RowAssigner(self._running, self._prefills)
-        self._recovery = Recovery(self._pipeline, self._running, self._restart, self._refuse)
-        self._preempted = PreemptedSequences(
-            self._running,
-            self._drop,
-            self._resume,
-            caching=options.prefix_caching,
-            sees_images=loaded.sees_images,
-        )
+        LogitsTap.listener = RowAssigner(self._table.running, self._prefills)
+        self._recovery = Recovery(self._pipeline, self._table, self._restart, self._refuse)
+        self._caches_prefixes = options.prefix_caching
         end = self._pipeline.get_tokenizer().get_eos_token_id()
         self._end_tokens = frozenset({end, *self._pipeline.get_config().stop_token_ids})
         self._context_length = options.context_length
@@ -107,9 +99,9 @@ class OpenVINOEngine:
         check_speculation(sequence.sampling, self._speculation)
         generation = self._generation(sequence)
         if generation.stop_reason is not None and generation.prompt_scoring is None:
-            self._complete.append(generation)
+            self._table.wait(generation, Waiting.COMPLETE)
         elif self._recovery.in_progress:
-            self._recovery.suspect(generation)
+            self._table.wait(generation, Waiting.SUSPECT)
         elif sequence.constraint is not None:
             self._grammar_arrivals.add(generation)
         elif sequence.images:
@@ -119,26 +111,29 @@ class OpenVINOEngine:
 
     def cancel(self, number: int) -> None:
         """Remove a sequence. It is not part of the next step, after which its KV cache is free."""
-        running = self._running.pop(number, None)
-        if running is not None:
-            self._drop(running)
-        self._recovery.cancel(number)
-        self._grammar_arrivals.cancel(number)
-        self._image_arrivals.cancel(number)
-        self._preempted.cancel(number)
-        self._complete = [complete for complete in self._complete if complete.sequence.number != number]
+        self._remove(number)
 
     def preempt(self, numbers: Collection[int]) -> None:
         """Take these sequences out of the batch, and resume those preempted before that are not among them."""
-        self._preempted.preempt(numbers)
+        for number, preempted in self._table.waiting(Waiting.PREEMPTED).items():
+            if number not in numbers:
+                self._resume(preempted.generation)
+        for number in numbers:
+            running = self._table.running.get(number)
+            if running is not None and self._caches_prefixes and running.is_resumable(sees_images=self._sees_images):
+                self._drop(running)
+                self._table.wait(running.generation, Waiting.PREEMPTED)
+                self._preemptions += 1
 
     def step(self) -> list[StepOutput]:
         """Advance every sequence; return the new outputs.
 
         Raises :class:`~worker.engine.protocol.EngineBroken` when the pipeline can't be recovered.
         """
-        outputs = [generation.append((), (), generation.stop_reason) for generation in self._complete]
-        self._complete.clear()
+        outputs: list[StepOutput] = []
+        for number, (generation, *_) in self._table.waiting(Waiting.COMPLETE).items():
+            self._table.remove(number)
+            outputs.append(generation.append((), (), generation.stop_reason))
         self._recovery.try_next()
         if not self._recovery.in_progress:
             self._grammar_arrivals.start(self._start_compiled, self._refuse_grammar)
@@ -178,9 +173,7 @@ class OpenVINOEngine:
 
     def busy(self) -> bool:
         """Whether a step has work to do."""
-        arrivals = self._grammar_arrivals.waiting or self._image_arrivals.waiting
-        unfinished = self._running or self._complete or self._clearing or self._prompt_counts.waiting
-        return bool(unfinished or arrivals or self._recovery.in_progress)
+        return bool(self._table.has_work or self._clearing or self._prompt_counts.waiting)
 
     def gauges(self) -> Gauges:
         """Return the pipeline's metrics, with the steps and tokens counted here."""
@@ -195,7 +188,7 @@ class OpenVINOEngine:
             self._step_seconds,
             self._host_seconds,
             self._lost_rows,
-            self._preempted.total,
+            self._preemptions,
         )
 
     def _generation(self, sequence: Sequence) -> Generation:
@@ -228,7 +221,7 @@ class OpenVINOEngine:
         if sequence.images and sequence.sampling.beams == 1:
             # Only the pipeline knows how many tokens an image has, so it limits the length to the context.
             config.max_length, config.max_new_tokens = self._context_length, _UNLIMITED
-        width, used = self._logits_width, (running.request_id for running in self._running.values())
+        width, used = self._logits_width, (running.request_id for running in self._table.running.values())
         number = new_request_id(self._request_ids, used, width)
         input_tokens = generation.with_known_salts(sequence.prompt + done)
         readers = readers_of(sequence, generation.prompt_scoring, input_tokens, config, number=number, width=width)
@@ -239,7 +232,7 @@ class OpenVINOEngine:
         except Exception as error:
             raise refusal_of(native_message(error), self._context_length) from error
         running = RunningSequence(generation, handle, number, readers, repeated)
-        self._running[sequence.number] = running
+        self._table.run(running)
         self._prefills.add(running)
         return running
 
@@ -248,7 +241,7 @@ class OpenVINOEngine:
         try:
             return self._start(generation, repeat=repeat)
         except EngineRefusal as refusal:
-            self._refused.append(Refused(generation.sequence.number, refusal.problem))
+            self._refuse(generation, refusal.problem)
             return None
 
     def _start_compiled(self, generation: Generation) -> None:
@@ -259,14 +252,21 @@ class OpenVINOEngine:
             self._restart(generation)
 
     def _refuse_grammar(self, generation: Generation, error: GrammarError) -> None:
-        self._refuse(generation, ProblemKind.INVALID, f"The engine can't compile the grammar of this request: {error}")
+        message = f"The engine can't compile the grammar of this request: {error}"
+        self._refuse(generation, Problem(kind=ProblemKind.INVALID, message=message))
 
     def _resume(self, generation: Generation) -> None:
         """Start a preempted generation again."""
         if self._recovery.in_progress:
-            self._recovery.suspect(generation)
+            self._table.wait(generation, Waiting.SUSPECT)
         elif (running := self._restart(generation)) is not None:
             running.proven = bool(generation.tokens)
+
+    def _remove(self, number: int) -> None:
+        """Remove a sequence, wherever it is."""
+        running = self._table.remove(number)
+        if running is not None:
+            self._drop(running)
 
     def _drop(self, running: RunningSequence) -> None:
         running.handle.cancel()
@@ -275,7 +275,7 @@ class OpenVINOEngine:
     def _read(self) -> list[StepOutput]:
         """Read the new tokens of all sequences. Hot path: its duration is per-step host overhead."""
         outputs: list[StepOutput] = []
-        for number, running in tuple(self._running.items()):
+        for number, running in tuple(self._table.running.items()):
             handle = running.handle
             if running.beams > 1:
                 outputs += self._read_beams(number, running)
@@ -302,11 +302,10 @@ class OpenVINOEngine:
                     logprobs, top = read_rows(running.reader, tokens, logprobs, self._vocabulary.piece)
                     self._read_prompt(number, running)
                 except RowLost as error:
-                    self._end_without_rows(number, running, error)
+                    self._end_without_rows(running, error)
                     continue
                 if not running.usable and running.generation.stop_reason is None:
-                    del self._running[number]
-                    self._drop(running)
+                    self._remove(number)
                     self._restart(running.generation)
                     continue
             output = running.generation.append(tokens, logprobs, reason, top)
@@ -319,8 +318,7 @@ class OpenVINOEngine:
 
     def _end(self, running: RunningSequence, output: StepOutput) -> list[StepOutput]:
         """Drop a sequence that has ended; return its last output, unless that waits for the number of prompt tokens."""
-        del self._running[output.number]
-        self._drop(running)
+        self._remove(output.number)
         if not running.generation.sequence.images:
             return [output]
         generated = len(running.input_tokens) - len(running.generation.sequence.prompt)
@@ -333,17 +331,12 @@ class OpenVINOEngine:
             self._prompts.append(Output(number, 0, running.prompt.result(self._vocabulary.piece)))
             running.generation.prompt_scoring = None
 
-    def _end_without_rows(self, number: int, running: RunningSequence, error: RowLost) -> None:
+    def _end_without_rows(self, running: RunningSequence, error: RowLost) -> None:
         """End a sequence whose log probabilities, and perhaps biases, are not known to be right."""
         logger.error("a request has lost its logits: %s", error)
-        del self._running[number]
-        self._drop(running)
         self._lost_rows += 1
-        self._refuse(
-            running.generation,
-            ProblemKind.ENGINE_FAILED,
-            "The engine lost the log probabilities of this request. Please send it again.",
-        )
+        message = "The engine lost the log probabilities of this request. Please send it again."
+        self._refuse(running.generation, Problem(kind=ProblemKind.ENGINE_FAILED, message=message))
 
     def _read_beams(self, number: int, running: RunningSequence) -> list[StepOutput]:
         """Read the result of a beam search, which is available only at its end."""
@@ -363,16 +356,14 @@ class OpenVINOEngine:
 
         With a grammar, that is impossible, and the sequence is refused.
         """
-        del self._running[running.number]
-        self._drop(running)
+        self._remove(running.number)
         if not running.generation.is_constrained:
             self._restart(running.generation, repeat=False)
         else:
-            self._refuse(
-                running.generation,
-                ProblemKind.ENGINE_FAILED,
-                "A constrained answer was interrupted, and the engine could not generate the same start again.",
-            )
+            message = "A constrained answer was interrupted, and the engine could not generate the same start again."
+            self._refuse(running.generation, Problem(kind=ProblemKind.ENGINE_FAILED, message=message))
 
-    def _refuse(self, generation: Generation, kind: ProblemKind, message: str) -> None:
-        self._refused.append(Refused(generation.sequence.number, Problem(kind=kind, message=message)))
+    def _refuse(self, generation: Generation, problem: Problem) -> None:
+        """Remove a sequence, and report why."""
+        self._remove(generation.sequence.number)
+        self._refused.append(Refused(generation.sequence.number, problem))

@@ -3,11 +3,13 @@
 A vision-language model's pipeline accepts a prompt as text with image tags, and encodes it itself. Here, each token id
 is spelled as one character, and the pipeline's tokenizer is rewritten to encode that character as the same token. Text
 from clients thus can't form special tokens or image tags, and an interrupted sequence continues after exactly its own
-tokens."""
+tokens.
+"""
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
+import msgspec
 import numpy
 import openvino
 import openvino_genai
@@ -15,7 +17,7 @@ from openvino import opset13 as opset
 from openvino_genai.py_openvino_genai import GenerationHandle
 
 from shared.protocol.errors import Problem, ProblemKind
-from worker.engine.protocol import EngineLoadError, EngineRefusal, PlacedImage
+from worker.engine.protocol import Ending, EngineLoadError, EngineRefusal, PlacedImage, StepOutput
 
 _TAG = "<ov_genai_image_{}>"
 """OpenVINO GenAI's generic tag for an image, which it replaces with the model's."""
@@ -138,3 +140,42 @@ def _data(node: openvino.Node, at: int) -> numpy.typing.NDArray[numpy.generic]:
 
 def _replace(node: openvino.Node, at: int, values: numpy.typing.NDArray[numpy.generic]) -> None:
     node.input(at).replace_source_output(opset.constant(values).output(0))
+
+
+class PromptCounts:
+    """Adds the number of prompt tokens to the last outputs of sequences with images.
+
+    The pipeline reports it when a request has ended, or in the step after it was cancelled.
+    """
+
+    def __init__(self) -> None:
+        self._uncounted: list[tuple[GenerationHandle, int, StepOutput]] = []
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there are outputs that :meth:`counted` has not returned yet."""
+        return bool(self._uncounted)
+
+    def add(self, handle: GenerationHandle, generated: int, output: StepOutput) -> None:
+        """Queue the last output of a sequence whose request has ended or is cancelled.
+
+        ``generated`` is the number of tokens of an earlier attempt that the pipeline got as part of the prompt.
+        """
+        self._uncounted.append((handle, generated, output))
+
+    def counted(self) -> list[StepOutput]:
+        """After a step: return and forget the queued outputs."""
+        outputs = [_counted(*uncounted) for uncounted in self._uncounted]
+        self._uncounted.clear()
+        return outputs
+
+
+def _counted(handle: GenerationHandle, generated: int, output: StepOutput) -> StepOutput:
+    try:
+        tokens = handle.get_perf_metrics().get_num_input_tokens() - generated
+    except RuntimeError:
+        tokens = 0  # the pipeline never ran the request
+    if not tokens:
+        return output
+    ending = msgspec.structs.replace(output.ending or Ending(), prompt_tokens=tokens)
+    return msgspec.structs.replace(output, ending=ending)

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import openvino_genai
 
-from shared.protocol.errors import ProblemKind
+from shared.protocol.errors import Problem, ProblemKind
 from worker.engine.generation import Generation
 from worker.engine.protocol import EngineBroken
-from worker.engine.running import RunningSequence
+from worker.engine.table import RunningSequence, SequenceTable, Waiting
 
 _MAX_CLEARING_STEPS = 100
 
@@ -22,39 +22,32 @@ class Recovery:
     def __init__(
         self,
         pipeline: openvino_genai.ContinuousBatchingPipeline,
-        running: dict[int, RunningSequence],
+        table: SequenceTable,
         restart: Callable[[Generation], RunningSequence | None],
-        refuse: Callable[[Generation, ProblemKind, str], None],
+        refuse: Callable[[Generation, Problem], None],
     ) -> None:
-        """``running`` is the engine's table of sequences. ``restart`` adds a sequence to it again, or refuses it."""
+        """``restart`` adds a sequence to the pipeline again, or refuses it."""
         self._pipeline = pipeline
-        self._running = running
+        self._table = table
         self._restart = restart
         self._refuse = refuse
-        self._suspects: list[Generation] = []
         self._on_trial: RunningSequence | None = None
 
     @property
     def in_progress(self) -> bool:
         """Whether suspects are being tried. A new sequence must then be added as a suspect."""
-        return bool(self._suspects or self._on_trial is not None)
-
-    def suspect(self, generation: Generation) -> None:
-        """Add a suspect to the end of the queue."""
-        self._suspects.append(generation)
-
-    def cancel(self, number: int) -> None:
-        """Remove a waiting suspect."""
-        self._suspects = [suspect for suspect in self._suspects if suspect.sequence.number != number]
+        return bool(self._on_trial is not None or self._table.waiting(Waiting.SUSPECT))
 
     def try_next(self) -> None:
         """Before a step: start the trial of the next suspect, unless one is on trial."""
-        if self._suspects and self._on_trial is None:
-            self._on_trial = self._restart(self._suspects.pop(0))
+        if self._on_trial is None:
+            for suspect in self._table.waiting(Waiting.SUSPECT).values():
+                self._on_trial = self._restart(suspect.generation)
+                return
 
     def end_trial(self) -> None:
         """After a successful step: end the trial of a suspect that has generated a token or has ended."""
-        if self._on_trial is not None and (self._on_trial.proven or self._on_trial not in self._running.values()):
+        if self._on_trial is not None and (self._on_trial.proven or self._on_trial not in self._table.running.values()):
             self._on_trial = None
 
     def recover(self, error: Exception) -> None:
@@ -62,24 +55,27 @@ class Recovery:
 
         All outputs must have been read before. Raises :class:`EngineBroken` when the pipeline can't be cleared.
         """
-        if not self._running:
+        if not self._table.running:
             raise EngineBroken(f"the engine failed with no request in it: {native_message(error)}") from error
-        interrupted = list(self._running.values())
-        self._running.clear()
+        interrupted = list(self._table.running.values())
         for running in interrupted:
+            self._table.remove(running.number)
             running.handle.cancel()
         self._clear_pipeline(error)
         culprit = self._on_trial
         self._on_trial = None
         if culprit is None:
             unproven = [running for running in interrupted if not running.proven]
-            self._suspects += [running.generation for running in unproven]
+            for running in unproven:
+                self._table.wait(running.generation, Waiting.SUSPECT)
             culprit = None if unproven else _most_suspicious(interrupted)
         if culprit is not None:
             self._refuse(
                 culprit.generation,
-                ProblemKind.INVALID if culprit.generation.sequence.constraint else ProblemKind.ENGINE_FAILED,
-                f"The engine failed on this request: {native_message(error)}",
+                Problem(
+                    kind=ProblemKind.INVALID if culprit.generation.sequence.constraint else ProblemKind.ENGINE_FAILED,
+                    message=f"The engine failed on this request: {native_message(error)}",
+                ),
             )
         for running in interrupted:
             if running.proven and running is not culprit:

@@ -2,7 +2,8 @@
 
 All values are validated here: the pipeline's own errors refer to its C++ sources, and it silently ignores some values
 that it does not support. The defaults of speculative decoding, with a draft model or by prompt lookup, follow OpenVINO
-Model Server's documentation: 5 assistant tokens, n-grams of up to 3 tokens."""
+Model Server's documentation: 5 assistant tokens, n-grams of up to 3 tokens.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Literal

@@ -1,7 +1,8 @@
 """The user's cache folder, with the weight cache: forms of small GGUF models that are made at the first start.
 
 A worker loads the cached IR folder instead of the GGUF file. With int8 rows the default model generates 1.2 to 1.9
-times as many tokens per second, and loads in less than half the time (docs/decisions/0009)."""
+times as many tokens per second, and loads in less than half the time (docs/decisions/0009).
+"""
 
 import logging
 import os

@@ -1,7 +1,8 @@
 """Exports a GGUF file, or its tokenizer alone, to an OpenVINO IR folder.
 
 OpenVINO GenAI builds an IR when it loads a GGUF file, and can save it to the file's folder. The source's folder may be
-read-only, so the file is linked or copied to a scratch directory first."""
+read-only, so the file is linked or copied to a scratch directory first.
+"""
 
 import hashlib
 import json

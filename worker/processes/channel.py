@@ -1,6 +1,7 @@
 """The subprocess's end of its channel to the supervisor, and the loop of one that replies to calls.
 
-It blocks: a subprocess is a single thread that computes between messages."""
+It blocks: a subprocess is a single thread that computes between messages.
+"""
 
 import logging
 import os

@@ -3,7 +3,8 @@
 A row does not say which sequence it belongs to. It carries the token that it was computed from and that token's
 position, and rows are in the order in which sequences were added to the pipeline. A sequence's first row is marked by
 a salted token: a prompt token plus a multiple of the number of logits, which the graph removes again. It is the last
-token, or the first one if the sequence has a row for each token of its prompt."""
+token, or the first one if the sequence has a row for each token of its prompt.
+"""
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping

@@ -6,11 +6,12 @@ import pytest
 from openvino_genai.py_openvino_genai import GenerationHandle
 
 from shared.protocol.request import Sampling
-from worker.engine.arrivals import ImageArrivals, PromptCounts
+from worker.engine.arrivals import ImageArrivals
 from worker.engine.generation import Generation
 from worker.engine.logits.rows import Readers
+from worker.engine.prompts import PromptCounts
 from worker.engine.protocol import Ending, Output, PlacedImage, Sequence
-from worker.engine.running import RunningSequence
+from worker.engine.table import RunningSequence, SequenceTable, Waiting
 from worker.engine.text import Vocabulary
 
 
@@ -43,13 +44,14 @@ class Engine:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.started: list[int] = []
-        self.running: dict[int, RunningSequence] = {}
-        self.arrivals = ImageArrivals(self.running, clock=clock)
+        self.table = SequenceTable()
+        self.running = self.table.running
+        self.arrivals = ImageArrivals(self.table, clock=clock)
         self.seconds = SECONDS
 
     def run(self, one: Generation) -> None:
         """Let a sequence run."""
-        self.running[one.sequence.number] = RunningSequence(one, cast(GenerationHandle, None), 0, Readers((1,)))
+        self.table.run(RunningSequence(one, cast(GenerationHandle, None), 0, Readers((1,))))
 
     def add(self, *numbers: int) -> None:
         """Let sequences with images arrive."""
@@ -130,16 +132,16 @@ def test_an_idle_engine_starts_the_next_one_at_once(engine: Engine) -> None:
         engine.step()
         engine.running.clear()
     assert engine.started == [1, 2, 3]
-    assert not engine.arrivals.waiting
+    assert not engine.table.waiting(Waiting.IMAGES)
 
 
 def test_a_cancelled_sequence_never_starts(engine: Engine) -> None:
     engine.add(1, 2, 3)
-    engine.arrivals.cancel(1)
-    engine.arrivals.cancel(2)
+    engine.table.remove(1)
+    engine.table.remove(2)
     engine.step()
     assert engine.started == [3]
-    assert not engine.arrivals.waiting
+    assert not engine.table.waiting(Waiting.IMAGES)
 
 
 class Handle:

@@ -12,7 +12,7 @@ from worker.engine.generation import Generation
 from worker.engine.grammar_compiler import GrammarCompiler, GrammarError
 from worker.engine.logits.rows import Readers
 from worker.engine.protocol import Sequence
-from worker.engine.running import RunningSequence
+from worker.engine.table import RunningSequence, SequenceTable, Waiting
 from worker.engine.text import Vocabulary
 
 SECONDS = 0.2
@@ -43,9 +43,10 @@ class Engine:
         self.compiler = Compiler()
         self.started: list[int] = []
         self.refused: list[int] = []
-        self.running: dict[int, RunningSequence] = {}
+        self.table = SequenceTable()
+        self.running = self.table.running
         compiler = cast(GrammarCompiler, self.compiler) if compiles else None
-        self.arrivals = GrammarArrivals(self.running, compiler, clock=lambda: self.compiler.now)
+        self.arrivals = GrammarArrivals(self.table, compiler, clock=lambda: self.compiler.now)
 
     def generate(self) -> None:
         """Let each running sequence generate a token."""
@@ -71,12 +72,14 @@ class Engine:
             self.started.append(generation.sequence.number)
             self._run(generation)
 
-        self.arrivals.start(start, lambda generation, _: self.refused.append(generation.sequence.number))
+        def refuse(generation: Generation, error: GrammarError) -> None:
+            self.refused.append(generation.sequence.number)
+            self.table.remove(generation.sequence.number)
+
+        self.arrivals.start(start, refuse)
 
     def _run(self, generation: Generation) -> None:
-        self.running[generation.sequence.number] = RunningSequence(
-            generation, cast(GenerationHandle, None), 0, Readers((1,))
-        )
+        self.table.run(RunningSequence(generation, cast(GenerationHandle, None), 0, Readers((1,))))
 
 
 def _generation(sequence: Sequence) -> Generation:
@@ -143,18 +146,18 @@ def test_an_invalid_grammar_is_refused_and_costs_its_time() -> None:
     engine.add([(1, "invalid"), (2, "b")])
     engine.step()
     assert (engine.refused, engine.started) == ([1], [])
-    assert engine.arrivals.waiting
+    assert engine.table.waiting(Waiting.GRAMMAR)
     engine.compiler.now += 9.1 * SECONDS
     engine.step()
     assert engine.started == [2]
-    assert not engine.arrivals.waiting
+    assert not engine.table.waiting(Waiting.GRAMMAR)
 
 
 def test_a_cancelled_sequence_is_not_compiled() -> None:
     engine = Engine()
     engine.add([(1, "a")])
-    engine.arrivals.cancel(1)
-    assert not engine.arrivals.waiting
+    engine.table.remove(1)
+    assert not engine.table.waiting(Waiting.GRAMMAR)
     engine.step()
     assert (engine.started, engine.compiler.compiled) == ([], [])
 

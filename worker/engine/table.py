@@ -1,6 +1,8 @@
-"""A sequence that runs in the pipeline."""
+"""The engine's table of sequences: those in the pipeline, and those that wait."""
 
 from collections.abc import Sequence
+from enum import Enum, auto
+from typing import NamedTuple
 
 import openvino_genai
 from openvino_genai.py_openvino_genai import GenerationHandle
@@ -78,6 +80,19 @@ class RunningSequence:
         prompt = len(self.generation.sequence.prompt)
         self.generation.cached = tokens if tokens is None else min(tokens, prompt)
 
+    def is_resumable(self, *, sees_images: bool) -> bool:
+        """Return whether it can leave the pipeline, and be resumed exactly without recomputing all of it.
+
+        ``sees_images``: the pipeline is that of a vision-language model.
+        """
+        generation = self.generation
+        return (
+            self.beams == 1
+            and generation.prompt_scoring is None
+            and not generation.sequence.images
+            and not generation.is_stateful(sees_images=sees_images)
+        )
+
     def has_output(self) -> bool:
         """Return whether the pipeline has output to read."""
         return bool(self.handle.can_read())
@@ -127,3 +142,59 @@ class RunningSequence:
         self.repeated -= count
         del tokens[:count], logprobs[:count]
         return True
+
+
+class Waiting(Enum):
+    """Why a sequence is not in the pipeline."""
+
+    COMPLETE = auto()
+    """It was complete when it arrived: its last output is due."""
+    GRAMMAR = auto()
+    """Its grammar is compiled first (:class:`~worker.engine.arrivals.GrammarArrivals`)."""
+    IMAGES = auto()
+    """Its images are encoded when it starts (:class:`~worker.engine.arrivals.ImageArrivals`)."""
+    SUSPECT = auto()
+    """It may have made the pipeline throw, and is tried alone (:class:`~worker.engine.recovery.Recovery`)."""
+    PREEMPTED = auto()
+    """It is resumed when the supervisor says so."""
+
+
+class WaitingSequence(NamedTuple):
+    """A sequence that waits. ``protected`` are the sequences that its start must not delay."""
+
+    generation: Generation
+    reason: Waiting
+    protected: frozenset[int] = frozenset()
+
+
+class SequenceTable:
+    """All sequences of the engine by number. Each is in the pipeline, or waits for one reason."""
+
+    def __init__(self) -> None:
+        self.running: dict[int, RunningSequence] = {}
+        """Those in the pipeline, in the order in which they were added to it."""
+        self._waiting: dict[int, WaitingSequence] = {}
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a sequence is running or can start."""
+        return bool(self.running) or any(waiting.reason is not Waiting.PREEMPTED for waiting in self._waiting.values())
+
+    def waiting(self, reason: Waiting) -> dict[int, WaitingSequence]:
+        """Return the sequences that wait for this reason, in the order in which they began to."""
+        return {number: waiting for number, waiting in self._waiting.items() if waiting.reason is reason}
+
+    def wait(self, generation: Generation, reason: Waiting, protected: frozenset[int] = frozenset()) -> None:
+        """Record that a sequence waits."""
+        self.remove(generation.sequence.number)
+        self._waiting[generation.sequence.number] = WaitingSequence(generation, reason, protected)
+
+    def run(self, running: RunningSequence) -> None:
+        """Record that a sequence is in the pipeline."""
+        self.remove(running.number)
+        self.running[running.number] = running
+
+    def remove(self, number: int) -> RunningSequence | None:
+        """Forget a sequence; return it if it was in the pipeline."""
+        self._waiting.pop(number, None)
+        return self.running.pop(number, None)

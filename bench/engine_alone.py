@@ -23,7 +23,7 @@ from shared.protocol.request import Sampling
 from worker.engine.huge_pages import use_huge_pages
 from worker.engine.load import device_properties, load_pipeline, scheduler_config, serving_path
 from worker.engine.options import EngineOptions
-from worker.engine.sampling import apply_speculation, speculation_of
+from worker.engine.sampling import apply_speculation
 from worker.model.devices import device_kind
 from worker.model.files import sees_images
 
@@ -52,7 +52,7 @@ def main() -> int:
             prompts = list(map(partial(partial, _with_image), job["prompts"], job["images"]))
         else:
             prompts = [partial(_ids, _encoded(tokenizer, prompt)) for prompt in job["prompts"]]
-        apply_speculation(config, Sampling(), speculation_of(options))
+        apply_speculation(config, Sampling(), options.speculation)
         print(json.dumps(_run(pipeline, prompts, config, job["concurrency"], number, began)), flush=True)
         if not number and device_kind(options.device) == "CPU":
             use_huge_pages()

@@ -90,9 +90,27 @@ def refuse(
     return RequestRefused(Problem(kind=kind, message=message, param=param, code=code, retry_after=retry_after))
 
 
-def context_exceeded(message: str, excess: ContextExcess, *, param: str | None = None) -> Problem:
-    """Return the problem of a request that does not fit the context."""
-    return Problem(kind=ProblemKind.CONTEXT_LENGTH, message=message, param=param, excess=excess)
+def context_exceeded(excess: ContextExcess, *, param: str = "messages", complete: bool = True) -> RequestRefused:
+    """Return the refusal of a request that does not fit the context, with OpenAI's message.
+
+    ``param`` is "messages" or "prompt". ``complete`` is False if the prompt was not counted to its end.
+    """
+    length, completion = excess.prompt, excess.completion
+    limit = f"This model's maximum context length is {excess.limit} tokens"
+    total, count = length + completion, str(length) if complete else f"more than {length}"
+    if length > excess.limit:
+        message = f"{limit}. However, your {param} resulted in {count} tokens. Please reduce the length of the {param}."
+    elif param == "messages":
+        message = (
+            f"{limit}. However, you requested {total} tokens ({count} in the messages, {completion} in the "
+            "completion). Please reduce the length of the messages or completion."
+        )
+    else:
+        message = (
+            f"{limit}, however you requested {total} tokens ({count} in your prompt; {completion} for the completion). "
+            "Please reduce your prompt; or completion length."
+        )
+    return RequestRefused(Problem(kind=ProblemKind.CONTEXT_LENGTH, message=message, param=param, excess=excess))
 
 
 def logits_refused(param: str) -> RequestRefused:

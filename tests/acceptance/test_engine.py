@@ -8,13 +8,13 @@ import openvino
 import openvino_genai
 import pytest
 
-from shared.protocol.errors import ProblemKind
+from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.request import Sampling
 from tests.support.engine_driver import CONTEXT, TOPICS, Bench, options
 from tests.support.engine_outputs import deltas_of, text_of, tokens_of
 from worker.engine.engine import OpenVINOEngine
 from worker.engine.load import load_pipeline
-from worker.engine.protocol import EngineLoadError, EngineRefusal, Sequence, StepOutput
+from worker.engine.protocol import EngineLoadError, Sequence, StepOutput
 from worker.engine.text import Vocabulary
 from worker.model.int8 import int8_folder
 from worker.model.local import default_model
@@ -167,7 +167,7 @@ def test_a_beam_search_brings_its_best_texts_in_order(bench: Bench) -> None:
 
 
 def test_speculation_is_refused_where_there_is_none(bench: Bench) -> None:
-    with pytest.raises(EngineRefusal, match="without speculation"):
+    with pytest.raises(RequestRefused, match="without speculation"):
         bench.one("Hi", num_assistant_tokens=3)
 
 
@@ -205,7 +205,7 @@ def test_a_draft_model_serves_greedy_and_sampled_requests(bench: Bench) -> None:
 
 
 def test_what_beam_search_would_ignore_is_refused(bench: Bench) -> None:
-    with pytest.raises(EngineRefusal) as refusal:
+    with pytest.raises(RequestRefused) as refusal:
         bench.one("Hi", beams=2, presence_penalty=1.0)
     assert refusal.value.problem.param == "presence_penalty"
 
@@ -302,13 +302,13 @@ def test_what_the_engine_cannot_do_is_refused_by_name(bench: Bench) -> None:
     for field, value in [("temperature", -1.0), ("top_p", -0.1), ("min_p", 1.0), ("top_k", -1), ("seed", -1),
                          ("max_tokens", -1), ("repetition_penalty", 0.0), ("frequency_penalty", 2.5),
                          ("stop_token_ids", (-1,))]:  # fmt: skip
-        with pytest.raises(EngineRefusal) as caught:
+        with pytest.raises(RequestRefused) as caught:
             bench.engine.add(bench.sequence("Say hi.", **{field: value}))  # type: ignore[arg-type]
         assert caught.value.problem.param == field
     sampling = Sampling(max_tokens=5)
     for prompt, kind in [((), ProblemKind.INVALID), ((-1,), ProblemKind.INVALID), ((10**6,), ProblemKind.INVALID),
                          ((5,) * CONTEXT, ProblemKind.CONTEXT_LENGTH)]:  # fmt: skip
-        with pytest.raises(EngineRefusal) as caught:
+        with pytest.raises(RequestRefused) as caught:
             bench.engine.add(Sequence(number=999_999, prompt=prompt, sampling=sampling))
         assert caught.value.problem.kind is kind
     assert not bench.engine.busy()

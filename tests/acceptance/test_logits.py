@@ -16,6 +16,7 @@ import numpy
 import openvino_genai
 import pytest
 
+from shared.protocol.errors import RequestRefused
 from shared.protocol.events import Delta
 from shared.protocol.request import Constraint, Sampling
 from tests.support.engine_driver import CONTEXT, TOPICS, Bench, options
@@ -24,7 +25,7 @@ from tests.support.logits_reference import Reference
 from tests.support.paths import MODELS
 from worker.engine.engine import OpenVINOEngine
 from worker.engine.logits.operation import LogitsTap
-from worker.engine.protocol import EngineRefusal, Sequence
+from worker.engine.protocol import Sequence
 from worker.model.export import copy_original
 from worker.model.local import LocalModel, default_model
 
@@ -190,7 +191,7 @@ def test_an_interrupted_sequence_goes_on_with_its_bias_and_log_probabilities(
 
 @pytest.mark.parametrize("token", [-1, 10**6])
 def test_a_bias_for_a_token_that_does_not_exist_is_refused(bench: Bench, token: int) -> None:
-    with pytest.raises(EngineRefusal, match="no token") as refusal:
+    with pytest.raises(RequestRefused, match="no token") as refusal:
         bench.engine.add(bench.sequence("Hi", logit_bias=((token, 1.0),)))
     assert refusal.value.problem.param == "logit_bias"
 
@@ -202,7 +203,7 @@ def test_an_engine_without_a_tap_refuses_by_name() -> None:
     LogitsTap.listener = listener
     for field, value in (("top_logprobs", 2), ("logit_bias", ((5, 1.0),))):
         sequence = Sequence(number=1, prompt=(1, 2), sampling=Sampling(seed=1, **{field: value}))  # type: ignore[arg-type]
-        with pytest.raises(EngineRefusal, match=field) as refusal:
+        with pytest.raises(RequestRefused, match=field) as refusal:
             engine.add(sequence)
         assert refusal.value.problem.param == field
 

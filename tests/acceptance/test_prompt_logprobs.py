@@ -10,6 +10,7 @@ import numpy
 import openvino_genai
 import pytest
 
+from shared.protocol.errors import RequestRefused
 from shared.protocol.events import PromptLogprobs
 from shared.protocol.request import PromptScoring, Sampling
 from tests.support.engine_driver import options
@@ -17,7 +18,7 @@ from tests.support.engine_outputs import tokens_of
 from tests.support.logits_reference import Reference
 from worker.engine.engine import OpenVINOEngine
 from worker.engine.logits.operation import LogitsTap
-from worker.engine.protocol import EngineRefusal, Sequence, StepOutput
+from worker.engine.protocol import Sequence, StepOutput
 
 TINY = Path(__file__).parents[1] / "models" / "qwen2-byte-level-bpe"
 WORDS = 423
@@ -204,12 +205,12 @@ def test_preempted_sequences_keep_their_rows(
 
 
 def test_where_it_can_not_be_served_it_is_refused_by_name(run: Run) -> None:
-    with pytest.raises(EngineRefusal, match="beam search") as refusal:
+    with pytest.raises(RequestRefused, match="beam search") as refusal:
         run.engine.add(sequence((1, 2), beams=2))
     assert refusal.value.problem.param == "prompt_logprobs"
     listener = LogitsTap.listener
     plain = OpenVINOEngine(options(str(TINY), logits="off"), lambda stage: None)
     LogitsTap.listener = listener
-    with pytest.raises(EngineRefusal, match="no access to its logits") as refusal:
+    with pytest.raises(RequestRefused, match="no access to its logits") as refusal:
         plain.add(sequence((1, 2)))
     assert refusal.value.problem.param == "prompt_logprobs"

@@ -16,7 +16,7 @@ import openvino_genai
 import pytest
 from PIL import Image
 
-from shared.protocol.errors import ProblemKind
+from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.request import Constraint, PromptScoring, Sampling
 from tests.support.engine_driver import options
 from tests.support.engine_outputs import text_of, tokens_of
@@ -25,7 +25,7 @@ from tests.support.pictures import data_url, picture
 from tests.support.processes import family
 from worker.engine.engine import OpenVINOEngine
 from worker.engine.options import EngineOptions
-from worker.engine.protocol import EngineLoadError, EngineRefusal, PlacedImage, Refused, Sequence, StepOutput
+from worker.engine.protocol import EngineLoadError, PlacedImage, Refused, Sequence, StepOutput
 from worker.grammar.schema import schema_grammar
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -265,7 +265,7 @@ def test_access_to_logits_is_refused_when_the_model_is_loaded() -> None:
     ],
 )
 def test_fields_that_need_logits_are_refused_by_name(driver: Driver, sampling: dict[str, Any]) -> None:
-    with pytest.raises(EngineRefusal, match="not supported with this model"):
+    with pytest.raises(RequestRefused, match="not supported with this model"):
         driver.engine.add(driver.sequence(image(BEFORE, 1), **sampling))
 
 

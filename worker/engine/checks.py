@@ -1,54 +1,135 @@
-"""What an engine refuses of a sequence: what does not fit the context or the cache, and fields that need logits."""
+"""What an engine refuses: sequences that do not fit, and sampling fields that it rejects or would ignore."""
 
-from shared.protocol.errors import ContextExcess, Problem, ProblemKind, context_exceeded, logits_refused
+from typing import Literal
+
+from shared.protocol.errors import ContextExcess, ProblemKind, RequestRefused, context_exceeded, logits_refused, refuse
 from shared.protocol.request import Sampling
-from worker.engine.protocol import EngineRefusal, Sequence
+from worker.engine.protocol import Sequence
+
+Speculation = Literal["none", "draft", "lookup"]
+
+MAX_BEAMS = 64
+
+_RANGES: tuple[tuple[str, float, float], ...] = (
+    ("temperature", 0.0, 100.0),
+    ("top_p", 0.0, 1.0),
+    ("min_p", 0.0, 1.0),
+    ("top_k", 0, 2**31 - 1),
+    ("frequency_penalty", -2.0, 2.0),
+    ("presence_penalty", -2.0, 2.0),
+    ("repetition_penalty", 0.0, 100.0),
+    ("min_tokens", 0, 2**31 - 1),
+    ("max_tokens", 0, 2**63 - 1),
+    ("seed", 0, 2**64 - 1),
+)
+"""Sampling fields with their minimum and maximum, both inclusive except as below."""
+
+_OPEN_BELOW = {"repetition_penalty"}
+_OPEN_ABOVE = {"min_p"}
+
+_FIELDS: dict[Speculation, frozenset[str]] = {
+    "none": frozenset(),
+    "draft": frozenset({"num_assistant_tokens", "assistant_confidence_threshold"}),
+    "lookup": frozenset({"num_assistant_tokens", "max_ngram_size"}),
+}
+_REASONS: dict[Speculation, str] = {
+    "none": "this worker decodes without speculation",
+    "draft": "this worker speculates with a draft model",
+    "lookup": "this worker speculates by prompt lookup",
+}
 
 
 def max_output_tokens(sequence: Sequence, *, vocabulary: int, context_length: int, cache_tokens: int) -> int:
-    """Return the maximum output length in tokens. Raises :class:`EngineRefusal` if the sequence does not fit.
+    """Return the maximum output length in tokens. Raises :class:`RequestRefused` if the sequence does not fit.
 
     ``vocabulary`` is the number of token ids; the other two are in tokens.
     """
     prompt, length = len(sequence.prompt), len(sequence.prompt) + len(sequence.generated)
     # The pipeline does not validate token ids.
     if not prompt or min(sequence.prompt) < 0 or max(sequence.prompt) >= vocabulary:
-        raise _refusal(
+        raise refuse(
             ProblemKind.INVALID, f"The prompt must have token ids from 0 to {vocabulary - 1}, and at least one."
         )
     if prompt >= context_length:
-        raise context_full(sequence, context_length)
+        completion = sequence.sampling.max_tokens or 1
+        raise context_exceeded(ContextExcess(prompt=prompt, completion=completion, limit=context_length))
     if length >= cache_tokens:
-        raise _refusal(
+        raise refuse(
             ProblemKind.CACHE_EXHAUSTED,
             f"The request needs a KV cache for over {length} tokens; this worker's holds {cache_tokens}.",
         )
     return context_length - prompt
 
 
-def context_full(sequence: Sequence, context_length: int) -> EngineRefusal:
-    """Return the refusal of a sequence whose prompt fills the context of ``context_length`` tokens."""
-    message = (
-        f"The prompt has {len(sequence.prompt)} tokens, which leaves no room for an answer: the context length is "
-        f"{context_length} tokens."
-    )
-    excess = ContextExcess(
-        prompt=len(sequence.prompt), completion=sequence.sampling.max_tokens or 1, limit=context_length
-    )
-    return EngineRefusal(context_exceeded(message, excess))
-
-
-def _refusal(kind: ProblemKind, message: str) -> EngineRefusal:
-    return EngineRefusal(Problem(kind=kind, message=message))
+def check_sampling(sequence: Sequence) -> None:
+    """Raise :class:`RequestRefused` when a sampling field is outside the range that the pipeline supports."""
+    for field, least, most in _RANGES:
+        value = getattr(sequence.sampling, field)
+        if value is None:
+            continue
+        above = value > least or (value == least and field not in _OPEN_BELOW)
+        below = value < most or (value == most and field not in _OPEN_ABOVE)
+        if not (above and below):
+            low = f"{'above' if field in _OPEN_BELOW else 'from'} {least:g}"
+            high = f"{'below' if field in _OPEN_ABOVE else 'to'} {most:g}"
+            raise _invalid(field, f"Invalid '{field}': the engine takes values {low} {high}, but got {value}.")
+    _check_beams(sequence)
+    if any(token < 0 for token in sequence.sampling.stop_token_ids):
+        raise _invalid("stop_token_ids", "Invalid 'stop_token_ids': token ids are not negative.")
 
 
 def check_logits(sampling: Sampling, vocabulary_size: int, *, tapped: bool) -> None:
-    """Raise :class:`EngineRefusal` for fields that need logits if the model is not ``tapped``, and for unknown ids."""
+    """Raise :class:`RequestRefused` for fields that need logits if the model is not ``tapped``, and for unknown ids."""
     if not tapped and sampling.logits_param is not None:
-        raise EngineRefusal(logits_refused(sampling.logits_param).problem)
+        raise logits_refused(sampling.logits_param)
     biased = [token for token, _ in sampling.logit_bias]
     for field, tokens in (("logit_bias", biased), ("allowed_token_ids", sampling.allowed_token_ids)):
         for token in tokens:
             if not 0 <= token < vocabulary_size:
                 message = f"Invalid '{field}': the model has no token {token}; ids go from 0 to {vocabulary_size - 1}."
-                raise EngineRefusal(Problem(kind=ProblemKind.INVALID, message=message, param=field))
+                raise _invalid(field, message)
+
+
+def check_speculation(sampling: Sampling, speculation: Speculation) -> None:
+    """Raise :class:`RequestRefused` for a field that this engine does not support, or an invalid value."""
+    for field in ("num_assistant_tokens", "assistant_confidence_threshold", "max_ngram_size"):
+        value = getattr(sampling, field)
+        if value is None:
+            continue
+        if field not in _FIELDS[speculation]:
+            raise _invalid(field, f"'{field}' is not supported here: {_REASONS[speculation]}.")
+        if value <= 0:
+            raise _invalid(field, f"Invalid '{field}': expected a value above 0, but got {value}.")
+    if speculation != "none" and sampling.beams > 1:
+        raise _invalid("best_of", f"Beam search is not supported here: {_REASONS[speculation]}.")
+
+
+def _check_beams(sequence: Sequence) -> None:
+    """Raise :class:`RequestRefused` for fields that the pipeline rejects or ignores in a beam search."""
+    sampling = sequence.sampling
+    if sampling.beams == 1:
+        return
+    if not 1 <= sampling.beams <= MAX_BEAMS:
+        raise _invalid("best_of", f"Invalid 'best_of': expected 1 to {MAX_BEAMS} beams, but got {sampling.beams}.")
+    if sequence.constraint is not None:
+        raise _invalid("best_of", "Beam search can't be combined with structured output or forced tool calls.")
+    if sampling.prompt_scoring is not None:
+        raise _invalid(
+            sampling.prompt_scoring.param,
+            "Log probabilities of the prompt are not supported with beam search ('best_of' above 1).",
+        )
+    for field in ("top_logprobs", "logit_bias", "allowed_token_ids", "bad_words"):
+        if getattr(sampling, field):
+            raise _invalid(field, f"'{field}' is not supported with beam search ('best_of' above 1).")
+    penalties = {
+        "frequency_penalty": sampling.frequency_penalty,
+        "presence_penalty": sampling.presence_penalty,
+        "repetition_penalty": None if sampling.repetition_penalty == 1 else sampling.repetition_penalty,
+    }
+    for name, value in penalties.items():
+        if value:
+            raise _invalid(name, f"'{name}' is not supported with beam search ('best_of' above 1).")
+
+
+def _invalid(param: str, message: str) -> RequestRefused:
+    return refuse(ProblemKind.INVALID, message, param=param)

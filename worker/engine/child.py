@@ -13,6 +13,7 @@ from typing import NoReturn
 
 import msgspec
 
+from shared.protocol.errors import RequestRefused
 from shared.runtime.placement import run_on
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import (
@@ -22,7 +23,6 @@ from worker.engine.protocol import (
     Engine,
     EngineBroken,
     EngineLoadError,
-    EngineRefusal,
     EngineReport,
     Loading,
     Preempt,
@@ -96,7 +96,7 @@ def serve(engine: Engine, channel: Channel) -> NoReturn:
                 case Add(sequence):
                     try:
                         engine.add(sequence)
-                    except EngineRefusal as refusal:
+                    except RequestRefused as refusal:
                         channel.send(Refused(sequence.number, refusal.problem))
                 case Cancel(number):
                     engine.cancel(number)

@@ -9,10 +9,10 @@ from collections.abc import Sequence as Series
 
 import openvino_genai
 
-from shared.protocol.errors import Problem, ProblemKind
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import TopToken
 from worker.engine.arrivals import GrammarArrivals, ImageArrivals
-from worker.engine.checks import check_logits, max_output_tokens
+from worker.engine.checks import check_logits, check_sampling, check_speculation, max_output_tokens
 from worker.engine.generation import Generation
 from worker.engine.grammar_compiler import GrammarError
 from worker.engine.huge_pages import use_huge_pages
@@ -24,7 +24,6 @@ from worker.engine.logits.rows import RowAssigner, new_request_id, readers_of
 from worker.engine.options import EngineOptions
 from worker.engine.prompts import PromptCounts, add_prompt, refusal_of
 from worker.engine.protocol import (
-    EngineRefusal,
     Gauges,
     Output,
     PromptOutput,
@@ -34,7 +33,7 @@ from worker.engine.protocol import (
     StopReason,
 )
 from worker.engine.recovery import Recovery, native_message
-from worker.engine.sampling import apply_speculation, check, check_speculation, configure, rank, speculation_of
+from worker.engine.sampling import apply_speculation, configure, rank
 from worker.engine.table import NO_REASON, RunningSequence, SequenceTable, Waiting
 from worker.model.devices import device_kind
 
@@ -68,7 +67,7 @@ class OpenVINOEngine:
         self._step_seconds = self._host_seconds = 0.0
         self._computed_at: float | None = None
         """End of the last step (``time.perf_counter``), or None if the engine has been idle since."""
-        self._speculation = speculation_of(options)
+        self._speculation = options.speculation
         served = served_path(options, progress)
         loaded = load_model(options, served, progress)
         self._pipeline, self._vocabulary, self._logits_width = loaded.pipeline, loaded.vocabulary, loaded.logits_width
@@ -93,8 +92,8 @@ class OpenVINOEngine:
             threading.Thread(target=use_huge_pages, name="huge pages", daemon=True).start()
 
     def add(self, sequence: Sequence) -> None:
-        """Add a sequence to the batch. Raises :class:`EngineRefusal`, without affecting other sequences."""
-        check(sequence)
+        """Add a sequence to the batch. Raises :class:`RequestRefused`, without affecting other sequences."""
+        check_sampling(sequence)
         check_logits(sequence.sampling, len(self._vocabulary), tapped=self._logits_width > 0)
         check_speculation(sequence.sampling, self._speculation)
         generation = self._generation(sequence)
@@ -192,7 +191,7 @@ class OpenVINOEngine:
         )
 
     def _generation(self, sequence: Sequence) -> Generation:
-        """Return a new :class:`Generation`. Raises :class:`EngineRefusal` if the sequence does not fit."""
+        """Return a new :class:`Generation`. Raises :class:`RequestRefused` if the sequence does not fit."""
         room = max_output_tokens(
             sequence,
             vocabulary=len(self._vocabulary),
@@ -240,7 +239,7 @@ class OpenVINOEngine:
         """Start an interrupted generation again. If the pipeline refuses it, add it to the refused ones."""
         try:
             return self._start(generation, repeat=repeat)
-        except EngineRefusal as refusal:
+        except RequestRefused as refusal:
             self._refuse(generation, refusal.problem)
             return None
 

@@ -17,7 +17,7 @@ from worker.engine.logits.operation import TapFailed, extension
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineInfo, EngineLoadError
 from worker.engine.recovery import native_message
-from worker.engine.sampling import speculation_of, speculation_properties
+from worker.engine.sampling import speculation_properties
 from worker.engine.text import Vocabulary
 from worker.engine.vocabulary import open_tokenizer
 from worker.engine.warm_up import warm_up
@@ -75,7 +75,7 @@ def load_model(options: EngineOptions, served: Path, progress: Callable[[str], N
 
     If the logits tap does not pass its test, the model is loaded without one, unless ``options.logits`` is on.
     """
-    if sees_images(served) and speculation_of(options) != "none":
+    if sees_images(served) and options.speculation != "none":
         raise EngineLoadError("speculative decoding can't be combined with a vision-language model")
     progress(f"loading {served.name} ({model_bytes(served) / 1e6:.0f} MB) on {options.device}")
     tapped = tapped_model(options, served)
@@ -123,7 +123,7 @@ def describe(options: EngineOptions, served: Path, loaded: LoadedPipeline, start
 def _load(options: EngineOptions, served: Path, tapped: Path | None, progress: Callable[[str], None]) -> LoadedPipeline:
     pipeline, vocabulary = load_pipeline(options, served, tapped)
     progress("warming up")
-    speculation = speculation_of(options)
+    speculation = options.speculation
     with_images = sees_images(served)
     cache_tokens, width = warm_up(
         pipeline, WARM_UP_ID, vocabulary, speculation, tapped=tapped is not None, sees_images=with_images

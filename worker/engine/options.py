@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import msgspec
 
 from shared.runtime.plugin_config import PluginValue
+from worker.engine.checks import Speculation
 from worker.model.devices import device_kind
 
 if TYPE_CHECKING:
@@ -86,6 +87,13 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
             chat_template=hashlib.sha256(chat_template.encode()).hexdigest() if chat_template else "",
             cpus=tuple(sorted(cpus)),
         )
+
+    @property
+    def speculation(self) -> Speculation:
+        """The kind of speculative decoding."""
+        if self.draft_model:
+            return "draft"
+        return "lookup" if self.prompt_lookup else "none"
 
     def slots(self, cache_tokens: int) -> int:
         """Return the number of slots, given a KV cache of ``cache_tokens`` tokens."""

@@ -16,8 +16,8 @@ import openvino_genai
 from openvino import opset13 as opset
 from openvino_genai.py_openvino_genai import GenerationHandle
 
-from shared.protocol.errors import Problem, ProblemKind
-from worker.engine.protocol import Ending, EngineLoadError, EngineRefusal, PlacedImage, StepOutput
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+from worker.engine.protocol import Ending, EngineLoadError, PlacedImage, StepOutput
 
 _TAG = "<ov_genai_image_{}>"
 """OpenVINO GenAI's generic tag for an image, which it replaces with the model's."""
@@ -46,17 +46,16 @@ def add_prompt(
     return pipeline.add_request(request_id, _text(tokens, images), [_tensor(image) for image in images], config)
 
 
-def refusal_of(error: str, context_length: int) -> EngineRefusal:
+def refusal_of(error: str, context_length: int) -> RequestRefused:
     """Return the refusal of a prompt for the pipeline's ``error``."""
-    problem = Problem(kind=ProblemKind.INVALID, message=f"The engine refuses the request: {error}")
-    if _TOO_LONG in error:
-        problem = Problem(
-            kind=ProblemKind.CONTEXT_LENGTH,
-            message=f"This model's maximum context length is {context_length} tokens. However, your messages and their "
-            "images resulted in more. Please reduce the length of the messages, or the number of images.",
-            param="messages",
-        )
-    return EngineRefusal(problem)
+    if _TOO_LONG not in error:
+        return refuse(ProblemKind.INVALID, f"The engine refuses the request: {error}")
+    return refuse(
+        ProblemKind.CONTEXT_LENGTH,
+        f"This model's maximum context length is {context_length} tokens. However, your messages and their images "
+        "resulted in more. Please reduce the length of the messages, or the number of images.",
+        param="messages",
+    )
 
 
 def _text(tokens: Sequence[int], images: Sequence[PlacedImage]) -> str:

@@ -137,14 +137,6 @@ class Gauges(msgspec.Struct, frozen=True, array_like=True):
     preemptions: int = 0
 
 
-class EngineRefusal(Exception):
-    """The engine can't run this sequence. Other sequences are not affected."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.message)
-        self.problem = problem
-
-
 class EngineBroken(Exception):
     """The engine can't run any sequence any more. Its process must be replaced."""
 
@@ -159,7 +151,7 @@ class Engine(Protocol):
     engine_info: EngineInfo
 
     def add(self, sequence: Sequence) -> None:
-        """Add a sequence to the batch. Raises :class:`EngineRefusal`, without affecting other sequences."""
+        """Add a sequence to the batch. Raises :class:`RequestRefused`, without affecting other sequences."""
 
     def cancel(self, number: int) -> None:
         """Remove a sequence. It is not part of the next step, after which its KV cache is free."""

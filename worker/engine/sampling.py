@@ -1,41 +1,24 @@
 """Converts a sequence's sampling to the pipeline's generation config, and ranks the texts of a beam search.
 
-All values are validated here: the pipeline's own errors refer to its C++ sources, and it silently ignores some values
-that it does not support. The defaults of speculative decoding, with a draft model or by prompt lookup, follow OpenVINO
-Model Server's documentation: 5 assistant tokens, n-grams of up to 3 tokens.
+All values have been validated (:mod:`worker.engine.checks`): the pipeline's own errors refer to its C++ sources, and it
+silently ignores some values that it does not support. The defaults of speculative decoding, with a draft model or by
+prompt lookup, follow OpenVINO Model Server's documentation: 5 assistant tokens, n-grams of up to 3 tokens.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any
 
 import openvino_genai
 from openvino_genai.py_openvino_genai import GenerationOutput
 
-from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import Alternative, Delta, FinishReason
 from shared.protocol.request import Sampling
+from worker.engine.checks import Speculation
 from worker.engine.generation import Generation
 from worker.engine.grammar_compiler import structured_output_config
 from worker.engine.logits.readers import needs_rows
 from worker.engine.options import EngineOptions
-from worker.engine.protocol import Ending, EngineRefusal, Output, Sequence, StepOutput
-
-_RANGES: tuple[tuple[str, float, float], ...] = (
-    ("temperature", 0.0, 100.0),
-    ("top_p", 0.0, 1.0),
-    ("min_p", 0.0, 1.0),
-    ("top_k", 0, 2**31 - 1),
-    ("frequency_penalty", -2.0, 2.0),
-    ("presence_penalty", -2.0, 2.0),
-    ("repetition_penalty", 0.0, 100.0),
-    ("min_tokens", 0, 2**31 - 1),
-    ("max_tokens", 0, 2**63 - 1),
-    ("seed", 0, 2**64 - 1),
-)
-"""Sampling fields with their minimum and maximum, both inclusive except as below."""
-
-_OPEN_BELOW = {"repetition_penalty"}
-_OPEN_ABOVE = {"min_p"}
+from worker.engine.protocol import Ending, Output, Sequence, StepOutput
 
 
 def configure(
@@ -98,67 +81,19 @@ def score_prompt(config: openvino_genai.GenerationConfig) -> bool:
     return False
 
 
-def check(sequence: Sequence) -> None:
-    """Raise :class:`EngineRefusal` when a sampling field is outside the range that the pipeline supports."""
-    for field, least, most in _RANGES:
-        value = getattr(sequence.sampling, field)
-        if value is None:
-            continue
-        above = value > least or (value == least and field not in _OPEN_BELOW)
-        below = value < most or (value == most and field not in _OPEN_ABOVE)
-        if not (above and below):
-            raise EngineRefusal(
-                Problem(
-                    kind=ProblemKind.INVALID,
-                    message=f"Invalid '{field}': the engine takes values {'above' if field in _OPEN_BELOW else 'from'} "
-                    f"{least:g} {'below' if field in _OPEN_ABOVE else 'to'} {most:g}, but got {value}.",
-                    param=field,
-                )
-            )
-    check_beams(sequence)
-    if any(token < 0 for token in sequence.sampling.stop_token_ids):
-        raise EngineRefusal(
-            Problem(
-                kind=ProblemKind.INVALID,
-                message="Invalid 'stop_token_ids': token ids are not negative.",
-                param="stop_token_ids",
-            )
-        )
-
-
 def _set(config: openvino_genai.GenerationConfig, **values: Any) -> None:
     for name, value in values.items():
         if value is not None:
             setattr(config, name, value)
 
 
-Speculation = Literal["none", "draft", "lookup"]
-
 ASSISTANT_TOKENS = 5
 NGRAM_SIZE = 3
-
-_FIELDS: dict[Speculation, frozenset[str]] = {
-    "none": frozenset(),
-    "draft": frozenset({"num_assistant_tokens", "assistant_confidence_threshold"}),
-    "lookup": frozenset({"num_assistant_tokens", "max_ngram_size"}),
-}
-_REASONS: dict[Speculation, str] = {
-    "none": "this worker decodes without speculation",
-    "draft": "this worker speculates with a draft model",
-    "lookup": "this worker speculates by prompt lookup",
-}
-
-
-def speculation_of(options: EngineOptions) -> Speculation:
-    """Return the kind of speculation that ``options`` select."""
-    if options.draft_model:
-        return "draft"
-    return "lookup" if options.prompt_lookup else "none"
 
 
 def speculation_properties(options: EngineOptions) -> dict[str, Any]:
     """Return the pipeline properties for speculation. Raises OpenVINO's error if the draft model can't be read."""
-    match speculation_of(options):
+    match options.speculation:
         case "draft":
             return {"draft_model": openvino_genai.draft_model(options.draft_model, options.device)}
         case "lookup":
@@ -178,27 +113,6 @@ def apply_speculation(config: openvino_genai.GenerationConfig, sampling: Samplin
     config.num_assistant_tokens = sampling.num_assistant_tokens or ASSISTANT_TOKENS
     if speculation == "lookup":
         config.max_ngram_size = sampling.max_ngram_size or NGRAM_SIZE
-
-
-def check_speculation(sampling: Sampling, speculation: Speculation) -> None:
-    """Raise :class:`EngineRefusal` for a field that this engine does not support, or an invalid value."""
-    for field in ("num_assistant_tokens", "assistant_confidence_threshold", "max_ngram_size"):
-        value = getattr(sampling, field)
-        if value is None:
-            continue
-        if field not in _FIELDS[speculation]:
-            raise _refusal(field, f"'{field}' is not supported here: {_REASONS[speculation]}.")
-        if value <= 0:
-            raise _refusal(field, f"Invalid '{field}': expected a value above 0, but got {value}.")
-    if speculation != "none" and sampling.beams > 1:
-        raise _refusal("best_of", f"Beam search is not supported here: {_REASONS[speculation]}.")
-
-
-def _refusal(param: str, message: str) -> EngineRefusal:
-    return EngineRefusal(Problem(kind=ProblemKind.INVALID, message=message, param=param))
-
-
-MAX_BEAMS = 64
 
 
 _LENGTH = openvino_genai.GenerationFinishReason.LENGTH
@@ -223,30 +137,3 @@ def rank(
         reason: FinishReason = "length" if output.reason == "length" else "stop"
         alternatives.append(Alternative(delta.tokens, delta.text, reason, beam.score, delta.logprobs, delta.pieces))
     return Output(sequence.number, 0, None, "stop", Ending(tuple(alternatives)), generation.cached or 0)
-
-
-def check_beams(sequence: Sequence) -> None:
-    """Raise :class:`EngineRefusal` for fields that the pipeline rejects or ignores in a beam search."""
-    sampling = sequence.sampling
-    if sampling.beams == 1:
-        return
-    if not 1 <= sampling.beams <= MAX_BEAMS:
-        raise _refusal("best_of", f"Invalid 'best_of': expected 1 to {MAX_BEAMS} beams, but got {sampling.beams}.")
-    if sequence.constraint is not None:
-        raise _refusal("best_of", "Beam search can't be combined with structured output or forced tool calls.")
-    if sampling.prompt_scoring is not None:
-        raise _refusal(
-            sampling.prompt_scoring.param,
-            "Log probabilities of the prompt are not supported with beam search ('best_of' above 1).",
-        )
-    for field in ("top_logprobs", "logit_bias", "allowed_token_ids", "bad_words"):
-        if getattr(sampling, field):
-            raise _refusal(field, f"'{field}' is not supported with beam search ('best_of' above 1).")
-    penalties = {
-        "frequency_penalty": sampling.frequency_penalty,
-        "presence_penalty": sampling.presence_penalty,
-        "repetition_penalty": None if sampling.repetition_penalty == 1 else sampling.repetition_penalty,
-    }
-    for name, value in penalties.items():
-        if value:
-            raise _refusal(name, f"'{name}' is not supported with beam search ('best_of' above 1).")

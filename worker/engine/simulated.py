@@ -12,14 +12,13 @@ from zlib import crc32
 
 import msgspec
 
-from shared.protocol.errors import Problem, ProblemKind
-from worker.engine.checks import check_logits, context_full
+from shared.protocol.errors import ProblemKind, refuse
+from worker.engine.checks import check_logits, max_output_tokens
 from worker.engine.generation import Generation
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import (
     EngineInfo,
     EngineLoadError,
-    EngineRefusal,
     Gauges,
     PromptOutput,
     Refused,
@@ -189,27 +188,26 @@ class SimulatedEngine:
     def add(self, sequence: Sequence) -> None:
         """Add a sequence to the batch.
 
-        Raises :class:`EngineRefusal` for ``[[refuse]]``, for a prompt that is too long, for a constraint without
+        Raises :class:`RequestRefused` for ``[[refuse]]``, for a prompt that is too long, for a constraint without
         ``[[say]]``, for a beam search, and for fields that need logits.
         """
         prompt_directives = parse_directives(decode(sequence.prompt))
         if prompt_directives.refuse:
-            raise EngineRefusal(Problem(kind=ProblemKind.INVALID, message="The prompt says [[refuse]]."))
+            raise refuse(ProblemKind.INVALID, "The prompt says [[refuse]].")
         check_logits(sequence.sampling, len(WORDS), tapped=False)
         if sequence.sampling.beams > 1:
-            raise EngineRefusal(
-                Problem(kind=ProblemKind.INVALID, message="The simulated engine has no beam search.", param="best_of")
-            )
+            raise refuse(ProblemKind.INVALID, "The simulated engine has no beam search.", param="best_of")
         if sequence.constraint is not None and prompt_directives.say is None:
-            raise EngineRefusal(
-                Problem(
-                    kind=ProblemKind.INVALID,
-                    message="The simulated engine follows no grammar. Put the answer into the prompt: [[say TEXT]].",
-                )
+            raise refuse(
+                ProblemKind.INVALID,
+                "The simulated engine follows no grammar. Put the answer into the prompt: [[say TEXT]].",
             )
-        room = self.engine_info.context_length - len(sequence.prompt)
-        if room <= 0:
-            raise context_full(sequence, self.engine_info.context_length)
+        room = max_output_tokens(
+            sequence,
+            vocabulary=len(self._vocabulary),
+            context_length=self.engine_info.context_length,
+            cache_tokens=self.engine_info.cache_tokens,
+        )
         self._running[sequence.number] = _SimulatedSequence(
             sequence, prompt_directives, self._vocabulary, room, self._default_tokens
         )

@@ -4,6 +4,7 @@ import numpy
 import openvino_genai
 
 from shared.protocol.request import Sampling
+from worker.engine.checks import Speculation
 from worker.engine.logits.operation import Logits, LogitsTap, StepInput, TapFailed
 from worker.engine.logits.prefill import PrefillTracker
 from worker.engine.logits.readers import RowLost, RowReader
@@ -11,7 +12,7 @@ from worker.engine.logits.rows import RowAssigner
 from worker.engine.prompts import add_prompt
 from worker.engine.protocol import EngineLoadError, PlacedImage
 from worker.engine.recovery import native_message
-from worker.engine.sampling import Speculation, apply_speculation
+from worker.engine.sampling import apply_speculation
 from worker.engine.text import Vocabulary
 
 _SIDE = 224

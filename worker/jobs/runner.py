@@ -249,12 +249,8 @@ class JobRunner:
         context = min(engine.context_length, engine.cache_tokens)
         room = context - prompt_tokens
         if room < 1:
-            message = (
-                f"This worker can hold {context} tokens of prompt and answer together, "
-                f"but your messages resulted in {prompt_tokens} tokens. Please reduce their length."
-            )
             excess = ContextExcess(prompt=prompt_tokens, completion=sampling.max_tokens or 1, limit=context)
-            raise RequestRefused(context_exceeded(message, excess, param="messages"))
+            raise context_exceeded(excess, param="messages" if request.prompt is None else "prompt")
         seed = secrets.randbits(32) if sampling.seed is None else sampling.seed + job.choice
         return msgspec.structs.replace(
             sampling,

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from shared.protocol.errors import ContextExcess, ProblemKind, RequestRefused, context_exceeded, refuse
+from shared.protocol.errors import ContextExcess, ProblemKind, context_exceeded, refuse
 from shared.protocol.formats import OutputFormat, detect
 from shared.protocol.request import ChatRequest
 from worker.grammar.plan import Plan
@@ -249,28 +249,12 @@ class TemplatePromptMaker:
 def check_length(request: ChatRequest, length: int, *, complete: bool, context_length: int) -> None:
     """Raise :class:`RequestRefused` unless ``length`` prompt tokens and the output fit the context.
 
-    ``complete`` is False if only ``length`` tokens of a longer prompt were counted. The messages are OpenAI's.
+    ``complete`` is False if only ``length`` tokens of a longer prompt were counted.
     """
     param = "messages" if request.prompt is None else "prompt"
     if length == 0:
         raise refuse(ProblemKind.INVALID, f"'{param}' is empty: the prompt has no tokens.", param=param)
-    limit = f"This model's maximum context length is {context_length} tokens"
     completion = 1 if request.cut_at_context else request.sampling.max_tokens or 1
-    total = length + completion
-    if total <= context_length:
-        return
-    count = str(length) if complete else f"more than {length}"
-    if length <= context_length and param == "messages":
-        message = (
-            f"{limit}. However, you requested {total} tokens ({count} in the messages, {completion} in the "
-            "completion). Please reduce the length of the messages or completion."
-        )
-    elif length <= context_length:
-        message = (
-            f"{limit}, however you requested {total} tokens ({count} in your prompt; {completion} for the completion). "
-            "Please reduce your prompt; or completion length."
-        )
-    else:
-        message = f"{limit}. However, your {param} resulted in {count} tokens. Please reduce the length of the {param}."
-    excess = ContextExcess(prompt=length, completion=completion, limit=context_length)
-    raise RequestRefused(context_exceeded(message, excess, param=param))
+    if length + completion > context_length:
+        excess = ContextExcess(prompt=length, completion=completion, limit=context_length)
+        raise context_exceeded(excess, param=param, complete=complete)

@@ -16,7 +16,6 @@ from openvino import opset13 as opset
 from worker.engine.logits.operation import LogitsTap
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
-from worker.engine.sampling import speculation_of
 from worker.model.cache import cached_folder
 from worker.model.devices import device_kind
 from worker.model.export import MODEL_FILES, copy_original
@@ -169,7 +168,7 @@ def _obstacle(options: EngineOptions, served: Path) -> str | None:
         return "it has not been tried with vision-language models"
     if device_kind(options.device) != "CPU":
         return f"it has not been tried on {options.device}"
-    if speculation_of(options) != "none":
+    if options.speculation != "none":
         return "it can't be combined with speculative decoding"
     if options.logits == "auto" and served.is_file() and model_bytes(served) > SMALL_MODEL:
         return "a copy of the GGUF file as an OpenVINO IR is needed, which '--logits on' makes"

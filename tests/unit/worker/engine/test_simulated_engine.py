@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from shared.protocol.errors import ProblemKind
+from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.request import Constraint, Sampling
 from shared.runtime.settings import EngineSettings
 from tests.support.engine_outputs import deltas_of, text_of, tokens_of
 from worker.engine.options import EngineOptions
-from worker.engine.protocol import EngineLoadError, EngineRefusal, Output, Sequence, StepOutput
+from worker.engine.protocol import EngineLoadError, Output, Sequence, StepOutput
 from worker.engine.simulated import (
     END,
     Directives,
@@ -166,7 +166,7 @@ def test_a_cancelled_sequence_is_gone_before_the_next_step() -> None:
 
 def test_directives_for_refusal_and_exhaustion() -> None:
     machine = engine()
-    with pytest.raises(EngineRefusal):
+    with pytest.raises(RequestRefused):
         machine.add(sequence("please [[refuse]]"))
     assert not machine.busy()
     outputs = run(sequence("[[exhaust at 3]]"))[1]
@@ -177,14 +177,14 @@ def test_directives_for_refusal_and_exhaustion() -> None:
 def test_a_constraint_is_refused_unless_the_prompt_says_the_answer() -> None:
     machine = engine()
     constraint = Constraint(kind="grammar", value="yes")
-    with pytest.raises(EngineRefusal, match="grammar"):
+    with pytest.raises(RequestRefused, match="grammar"):
         machine.add(msgspec.structs.replace(sequence("answer"), constraint=constraint))
     machine.add(msgspec.structs.replace(sequence("answer [[say yes]]"), constraint=constraint))
     assert machine.busy()
 
 
 def test_a_prompt_without_room_for_an_answer_is_refused() -> None:
-    with pytest.raises(EngineRefusal) as caught:
+    with pytest.raises(RequestRefused) as caught:
         engine(context_length=3).add(sequence("abc"))
     problem = caught.value.problem
     assert (problem.kind, problem.excess and problem.excess.limit) == (ProblemKind.CONTEXT_LENGTH, 3)

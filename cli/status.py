@@ -140,7 +140,7 @@ def tables(snapshot: Snapshot, *, now: float) -> list[Table]:
             worker.host,
             str(worker.pid),
             worker.model,
-            worker.device if worker.engine == "openvino" else worker.engine,
+            worker.device,
             _status(worker, snapshot.replicas),
             f"{worker.used}/{worker.slots}",
             f"{worker.tokens_per_second:.0f}",

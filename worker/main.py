@@ -21,6 +21,7 @@ from shared.runtime.placement import cpus_for_others, own_cpus, run_on
 from shared.runtime.settings import WorkerSettings
 from shared.runtime.tasks import cancel_all, keep_running
 from shared.tracing import Tracing, TracingUnavailable, start_tracing
+from worker.engine.backends import BACKENDS, computes_on_cpus
 from worker.engine.handle import CurrentEngine, EngineSupervisor
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
@@ -44,7 +45,6 @@ from worker.jobs.registry_record import RegistryRecord
 from worker.jobs.releaser import JobReleaser
 from worker.jobs.request_cache import RequestCache
 from worker.jobs.runner import JobRunner
-from worker.model.devices import computes_on_cpus
 from worker.model.source import ModelError
 from worker.processes.call_process import ServiceUnavailable
 from worker.prompt.messages import PromptOptions
@@ -93,7 +93,7 @@ class _Worker:
         options = EngineOptions.from_settings(
             settings, path=model.path, context_length=model.context_length, cpus=cpus, chat_template=template
         )
-        openvino = settings.engine == "openvino"
+        backend = BACKENDS[settings.engine]
         self.id = worker
         self.settings = settings
         self.queue, claims, files = (
@@ -115,7 +115,9 @@ class _Worker:
             ImageOptions(file_pixels=settings.max_image_pixels), image_pixels=settings.image_pixels
         )
         self.grammars = (
-            GrammarProcess(GrammarOptions(path=model.path), max_seconds=settings.grammar_seconds) if openvino else None
+            GrammarProcess(GrammarOptions(path=model.path), max_seconds=settings.grammar_seconds)
+            if backend.enforces_grammars
+            else None
         )
         requests = RequestCache(claims, files, self.prompts, self.images)
         runner = JobRunner(

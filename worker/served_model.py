@@ -13,6 +13,7 @@ from shared.protocol.registry import FINDING_FILES, IMAGE, TEXT
 from shared.protocol.request import Sampling
 from shared.runtime.settings import WorkerSettings
 from shared.runtime.tasks import cancel_all
+from worker.engine.backends import BACKENDS
 from worker.engine.handle import CurrentEngine
 from worker.engine.simulated import parse_directives
 from worker.jobs.active_jobs import ActiveJobs
@@ -43,7 +44,7 @@ def served_names(settings: WorkerSettings) -> tuple[str, ...]:
     names = tuple(map(check_name, settings.served_names))
     if names:
         return names
-    if settings.engine == "simulated":
+    if not BACKENDS[settings.engine].has_model:
         return (check_name(settings.model.partition("=")[0]),)
     return (parse_source(settings.model).name,)
 
@@ -54,7 +55,7 @@ async def find_model(settings: WorkerSettings, redis: ArqRedis, worker: str, nam
     Until then, a record in the registry says that ``worker`` loads the model, so that requests get 503, not 404.
     Raises :class:`ModelError` when there is no such model.
     """
-    if settings.engine == "simulated":
+    if not BACKENDS[settings.engine].has_model:
         path = settings.model.partition("=")[2]
         return ServedModel(path, settings.sim_context, modalities=_modalities(images=parse_directives(path).see_images))
     async with _announced(settings, redis, worker, names):

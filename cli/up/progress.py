@@ -44,8 +44,7 @@ class Progress:
         if stage == self._stage:
             return
         self._stage = stage
-        where = worker.device if worker.engine == "openvino" else f"the {worker.engine} engine"
-        text = f"Loading {worker.model} on {where}: {stage[1]}"
+        text = f"Loading {worker.model} on {worker.device}: {stage[1]}"
         if worker.status == "failing":
             self.say(text)
         else:

@@ -20,7 +20,7 @@ from shared.redis.client import connect
 from shared.runtime.placement import cpus_for_others, own_cpus
 from shared.runtime.processes import exit_description, module_command
 from shared.runtime.settings import SECRETS, ApiSettings, Settings, UpSettings, WorkerSettings
-from worker.model.devices import computes_on_cpus
+from worker.engine.backends import computes_on_cpus
 
 INITIAL_BACKOFF = 0.5
 """Initial restart backoff in seconds; it doubles with each restart."""

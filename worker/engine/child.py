@@ -8,13 +8,14 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Callable
+from pkgutil import resolve_name
 from typing import NoReturn
 
 import msgspec
 
 from shared.protocol.errors import RequestRefused
 from shared.runtime.placement import run_on
+from worker.engine.backends import BACKENDS
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import (
     Add,
@@ -50,7 +51,9 @@ def main() -> int:
     # Native libraries print to standard output, which is reserved for the output of the command.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:
-        engine = _load(options, lambda stage: channel.send(Loading(stage)))
+        engine: Engine = resolve_name(BACKENDS[options.engine].engine)(
+            options, lambda stage: channel.send(Loading(stage))
+        )
         channel.send(Ready(engine.engine_info))
         # The vocabulary lives as long as the process: exclude it from garbage collections between steps.
         gc.freeze()
@@ -63,17 +66,6 @@ def main() -> int:
     except EngineBroken as error:
         print(f"vinoqueue engine: {error}", file=sys.stderr)
         return 1
-
-
-def _load(options: EngineOptions, progress: Callable[[str], None]) -> Engine:
-    if options.engine == "simulated":
-        from worker.engine.simulated import SimulatedEngine
-
-        return SimulatedEngine(options, progress)
-    # Imported here: the simulated engine must run without OpenVINO installed.
-    from worker.engine.engine import OpenVINOEngine
-
-    return OpenVINOEngine(options, progress)
 
 
 def serve(engine: Engine, channel: Channel) -> NoReturn:

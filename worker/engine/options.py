@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of an engine. Fields without a description are as in :class:`shared.runtime.settings.EngineSettings`.
 
+    - ``engine``: a key of :data:`worker.engine.backends.BACKENDS`.
     - ``path``: the GGUF file or OpenVINO IR folder. For the simulated engine, directives about loading
       (see :mod:`worker.engine.simulated`).
     - ``context_length``: maximum number of tokens of prompt and output together.
@@ -30,7 +31,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     - ``sim_step`` and ``sim_load`` are in seconds, ``sim_tokens`` in tokens.
     """
 
-    engine: Literal["openvino", "simulated"]
+    engine: str
     path: str
     device: str
     max_batch: int

@@ -10,6 +10,7 @@ from shared.protocol.request import Sampling
 from shared.protocol.version import READABLE
 from shared.runtime.settings import WorkerSettings
 from shared.runtime.version import VERSION
+from worker.engine.backends import BACKENDS
 from worker.engine.handle import CurrentEngine
 from worker.jobs.active_jobs import ActiveJobs
 
@@ -59,7 +60,7 @@ class RegistryRecord:
             model=self._names[0],
             status="draining" if self.draining else self._engine.status,
             engine=self._settings.engine,
-            device=engine.device if engine else self._settings.device,
+            device=engine.device if engine else BACKENDS[self._settings.engine].device or self._settings.device,
             fingerprint=engine.fingerprint if engine else "",
             started=self._started,
             slots=self._engine.slots,

@@ -3,10 +3,6 @@
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from shared.runtime.settings import EngineSettings
 
 AVX512_BF16 = "CPU avx512_bf16"
 """A CPU with AVX-512 bf16 but without AMX. Its bf16 is at least as fast as its f32, for any batch size."""
@@ -32,11 +28,6 @@ def is_missing(device: str, available: Collection[str]) -> bool:
         return False
     names = {*available, *(device_kind(name) for name in available), *(f"{name}.0" for name in available)}
     return device not in names
-
-
-def computes_on_cpus(settings: "EngineSettings") -> bool:
-    """Return whether the engine runs on the host's CPUs."""
-    return settings.engine == "openvino" and device_kind(settings.device) == "CPU"
 
 
 def device_kinds(device: str) -> tuple[str, ...]:

@@ -2,10 +2,12 @@
 
 import sys
 from collections.abc import Callable
+from pkgutil import resolve_name
 
 import msgspec
 
 from shared.protocol.request import ChatRequest, Tokenization
+from worker.engine.backends import BACKENDS
 from worker.grammar.size import check_size
 from worker.processes.channel import serve
 from worker.prompt.maker import PromptMaker
@@ -16,7 +18,9 @@ from worker.prompt.truncation import fit_prompt
 
 def _load(options: PromptOptions) -> Callable[[ChatRequest], Prepared]:
     try:
-        maker = _load_maker(options)
+        maker: PromptMaker = resolve_name(BACKENDS[options.engine].prompt_maker)(
+            options.path, context_length=options.context_length, chat_template=options.chat_template
+        )
     except ChatTemplateError as error:
         origin = "given by --chat-template" if options.chat_template else f"of {options.path}"
         raise RuntimeError(f"{error} It is the one {origin}.") from error
@@ -33,17 +37,6 @@ def _load(options: PromptOptions) -> Callable[[ChatRequest], Prepared]:
         return Prepared(prompt.tokens, plan, prompt.images, bad_word_tokens=bad_word_tokens)
 
     return prepare
-
-
-def _load_maker(options: PromptOptions) -> PromptMaker:
-    # Imported on demand: a simulated worker must run without OpenVINO installed.
-    if options.engine == "simulated":
-        from worker.prompt.simulated import SimulatedPromptMaker
-
-        return SimulatedPromptMaker(context_length=options.context_length)
-    from worker.prompt.openvino import load_prompt_maker
-
-    return load_prompt_maker(options.path, context_length=options.context_length, chat_template=options.chat_template)
 
 
 def _tokenize(maker: PromptMaker, request: ChatRequest, tokenization: Tokenization) -> Prepared:

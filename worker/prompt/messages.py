@@ -4,8 +4,6 @@ The prompt process renders chat templates and tokenises text, so that a long or 
 engine nor the heartbeat. It loads a tokenizer but no model.
 """
 
-from typing import Literal
-
 import msgspec
 
 from worker.engine.protocol import PlacedImage
@@ -15,12 +13,13 @@ from worker.grammar.plan import Plan
 class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the prompt process, passed as JSON on its command line.
 
-    ``path`` is the model's GGUF file or IR folder (unused by the simulated engine). ``context_length`` is the maximum
-    length of a prompt in tokens, ``schema_bytes`` the maximum size of each schema and grammar in a request.
-    ``chat_template`` is the text of a template that replaces the model's own, or empty.
+    ``engine`` is a key of :data:`worker.engine.backends.BACKENDS`. ``path`` is the model's GGUF file or IR folder (unused
+    by the simulated engine). ``context_length`` is the maximum length of a prompt in tokens, ``schema_bytes`` the
+    maximum size of each schema and grammar in a request. ``chat_template`` is the text of a template that replaces the
+    model's own, or empty.
     """
 
-    engine: Literal["openvino", "simulated"]
+    engine: str
     path: str
     context_length: int
     schema_bytes: int = 65_536

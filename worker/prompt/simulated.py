@@ -12,6 +12,11 @@ from worker.grammar.planner import make_plan, plain_plan
 from worker.prompt.maker import Prompt, check_length
 
 
+def load_prompt_maker(path: str, *, context_length: int, chat_template: str = "") -> "SimulatedPromptMaker":
+    """Return the prompt maker, which uses neither files nor templates."""
+    return SimulatedPromptMaker(context_length=context_length)
+
+
 class SimulatedPromptMaker:
     """Renders each message as a ``role: content`` line, followed by ``assistant:``."""
 

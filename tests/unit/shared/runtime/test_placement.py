@@ -11,8 +11,8 @@ from cli.up.children import Child
 from shared.runtime.placement import cpus_for_others, own_cpus, run_on
 from shared.runtime.settings import EngineSettings
 from tests.support.engine_reports import ReportingEngine
+from worker.engine.backends import computes_on_cpus
 from worker.engine.options import EngineOptions
-from worker.model.devices import computes_on_cpus
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports the CPUs of a process")
 

@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from shared.runtime.settings import EngineSettings
+from worker.engine.backends import computes_on_cpus
 from worker.engine.engine import OpenVINOEngine
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
 from worker.model import devices
-from worker.model.devices import computes_on_cpus, device_kinds, is_missing
+from worker.model.devices import device_kinds, is_missing
 
 _BOTH = "flags\t\t: fpu avx512_bf16 avx512_vnni amx_bf16 amx_tile\n"
 _AVX512 = "flags\t\t: fpu avx512_bf16 avx512_vnni\n"

@@ -1,0 +1,57 @@
+"""The engines that a worker can run, and what the rest of the worker must know of one before it is loaded.
+
+What an engine is after loading, such as its slots and its access to logits, is in
+:class:`~worker.engine.protocol.EngineInfo`. What it does not support, it refuses by name when a sequence is added.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from worker.model.devices import device_kind
+
+if TYPE_CHECKING:
+    from shared.runtime.settings import EngineSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backend:
+    """One engine. Its modules are named, not imported: each is imported in its own subprocess only."""
+
+    engine: str
+    """The class of the :class:`~worker.engine.protocol.Engine`, as ``module:name``."""
+    prompt_maker: str
+    """The function that loads the :class:`~worker.prompt.maker.PromptMaker`, as ``module:name``."""
+    has_model: bool
+    """Whether ``--model`` is the source of a model. Otherwise it is ``NAME=DIRECTIVES``."""
+    enforces_grammars: bool
+    """Whether grammars are compiled. The grammar process tries them first."""
+    caches_prefixes: bool
+    """Whether the engine can reuse the KV cache of earlier prompts."""
+    device: str = ""
+    """The device that it reports. Empty: the one that ``--device`` names."""
+
+
+BACKENDS: Mapping[str, Backend] = {
+    "openvino": Backend(
+        engine="worker.engine.engine:OpenVINOEngine",
+        prompt_maker="worker.prompt.openvino:load_prompt_maker",
+        has_model=True,
+        enforces_grammars=True,
+        caches_prefixes=True,
+    ),
+    "simulated": Backend(
+        engine="worker.engine.simulated:SimulatedEngine",
+        prompt_maker="worker.prompt.simulated:load_prompt_maker",
+        has_model=False,
+        enforces_grammars=False,
+        caches_prefixes=False,
+        device="SIMULATED",
+    ),
+}
+"""By the value of ``--engine``."""
+
+
+def computes_on_cpus(settings: "EngineSettings") -> bool:
+    """Return whether the engine runs a model on the host's CPUs."""
+    return BACKENDS[settings.engine].has_model and device_kind(settings.device) == "CPU"

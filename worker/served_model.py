@@ -57,7 +57,9 @@ async def find_model(settings: WorkerSettings, redis: ArqRedis, worker: str, nam
     """
     if not BACKENDS[settings.engine].has_model:
         path = settings.model.partition("=")[2]
-        return ServedModel(path, settings.sim_context, modalities=_modalities(images=parse_directives(path).see_images))
+        modalities = _modalities(images=parse_directives(path).see_images)
+        # Greedy unless the request has a temperature.
+        return ServedModel(path, settings.sim_context, Sampling(temperature=0.0), modalities)
     async with _announced(settings, redis, worker, names):
         model: LocalModel = await asyncio.to_thread(resolve, settings.model, max_context=settings.max_context)
     modalities = _modalities(images=sees_images(model.path))

@@ -22,7 +22,7 @@ from worker.engine.text import Vocabulary
 from worker.engine.vocabulary import open_tokenizer
 from worker.engine.warm_up import warm_up
 from worker.model.devices import device_kind, is_missing
-from worker.model.files import LANGUAGE_MODEL, SMALL_MODEL, default_fields, model_bytes, read_properties, sees_images
+from worker.model.files import LANGUAGE_MODEL, SMALL_MODEL, model_bytes, read_properties, sees_images
 from worker.model.identity import model_identity
 from worker.model.int8 import DamagedModel, int8_folder
 from worker.model.local import ModelError
@@ -100,9 +100,6 @@ def describe(options: EngineOptions, served: Path, loaded: LoadedPipeline, start
     """
     path = Path(options.path)
     fingerprint = fingerprint_of(path, options, converted=served != path)
-    fields = default_fields(path)
-    defaults = loaded.pipeline.get_config()
-    temperature = defaults.temperature if defaults.do_sample else 0.0
     tokenizer = loaded.pipeline.get_tokenizer()
     template = options.chat_template or tokenizer.get_original_chat_template() or tokenizer.chat_template
     return EngineInfo(
@@ -112,9 +109,6 @@ def describe(options: EngineOptions, served: Path, loaded: LoadedPipeline, start
         fingerprint=fingerprint,
         device=options.device,
         load_seconds=time.monotonic() - started,
-        default_fields=tuple(sorted(fields)),
-        temperature=temperature if "temperature" in fields else None,
-        top_p=defaults.top_p if "top_p" in fields else None,
         logits=loaded.logits_width > 0,
         vocabulary=loaded.vocabulary.digest(template),
     )

@@ -99,8 +99,7 @@ PromptOutput = Output[PromptLogprobs]
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Properties of a loaded engine. ``context_length`` and ``cache_tokens`` are in tokens, ``slots`` in sequences.
 
-    ``default_fields`` names the sampling fields for which the model has its own defaults; ``temperature`` and ``top_p``
-    are two of these defaults. ``logits`` is whether the engine has access to the model's logits. ``vocabulary`` is the
+    ``logits`` is whether the engine has access to the model's logits. ``vocabulary`` is the
     digest of its vocabulary and chat template.
     """
 
@@ -110,9 +109,6 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str
     device: str
     load_seconds: float
-    default_fields: tuple[str, ...] = ()
-    temperature: float | None = None
-    top_p: float | None = None
     logits: bool = False
     vocabulary: str = ""
 

@@ -26,6 +26,7 @@ def configure(
 ) -> openvino_genai.GenerationConfig:
     """Apply the sampling of a sequence to ``defaults``, a fresh copy that is modified and returned.
 
+    The sampling is complete: a field that is not set has no effect, whatever the model's own config says.
     ``done`` is the number of generated tokens that are passed to the pipeline as part of the prompt; frequency and
     presence penalties do not count those. Stop strings are handled by :class:`~worker.engine.text.TextStream`: the
     pipeline emits the part of a stop string that shares a token with other text.
@@ -36,31 +37,26 @@ def configure(
     config.stop_token_ids = config.stop_token_ids | set(sampling.stop_token_ids)
     config.ignore_eos = sampling.ignore_eos
     config.logprobs = int(sampling.logprobs or needs_rows(sampling))
-    if sampling.temperature is not None:
-        config.do_sample = sampling.temperature > 0
-        if config.do_sample:
-            config.temperature = sampling.temperature
-    if sampling.top_p == 0:
-        # The pipeline requires a value above 0. 0 means greedy decoding.
-        config.do_sample = False
+    # The pipeline requires a top_p above 0. 0 means greedy decoding.
+    config.do_sample = bool(sampling.temperature) and sampling.top_p != 0
     if config.do_sample:
-        _set(config, top_p=sampling.top_p, top_k=sampling.top_k, min_p=sampling.min_p)
+        config.temperature = sampling.temperature
+        config.top_p = _or(sampling.top_p, 1.0)
+        config.top_k = _or(sampling.top_k, 0)
+        config.min_p = _or(sampling.min_p, 0.0)
         if sampling.seed is not None:
             # A resumed sequence must not draw the same random numbers again.
             config.rng_seed = (sampling.seed + done) % 2**64
-    _set(
-        config,
-        frequency_penalty=sampling.frequency_penalty,
-        presence_penalty=sampling.presence_penalty,
-        repetition_penalty=sampling.repetition_penalty,
-    )
+    config.frequency_penalty = _or(sampling.frequency_penalty, 0.0)
+    config.presence_penalty = _or(sampling.presence_penalty, 0.0)
+    config.repetition_penalty = _or(sampling.repetition_penalty, 1.0)
     if sampling.beams > 1:
         config.do_sample = False
         config.num_beams = sampling.beams
         config.num_return_sequences = sequence.alternatives
         # In a beam search, the pipeline requires the end token among any stop tokens. Generation finds them instead.
         config.stop_token_ids = set()
-        _set(config, length_penalty=sampling.length_penalty)
+        config.length_penalty = _or(sampling.length_penalty, 1.0)
     if sequence.constraint is not None:
         config.structured_output_config = structured_output_config(sequence.constraint)
     return config
@@ -81,10 +77,9 @@ def score_prompt(config: openvino_genai.GenerationConfig) -> bool:
     return False
 
 
-def _set(config: openvino_genai.GenerationConfig, **values: Any) -> None:
-    for name, value in values.items():
-        if value is not None:
-            setattr(config, name, value)
+def _or(value: float | None, neutral: float) -> float:
+    """Return ``value``, or the value without an effect."""
+    return neutral if value is None else value
 
 
 ASSISTANT_TOKENS = 5

@@ -180,8 +180,6 @@ class SimulatedEngine:
             fingerprint="fp_simulated",
             device="SIMULATED",
             load_seconds=time.monotonic() - started,
-            # Greedy unless the request has a temperature.
-            default_fields=("temperature",),
             vocabulary=self._vocabulary.digest(options.chat_template),
         )
 

@@ -4,7 +4,6 @@ import os
 import time
 from collections import deque
 
-from shared.protocol.defaults import fill_in
 from shared.protocol.registry import TEXT, WorkerInfo
 from shared.protocol.request import Sampling
 from shared.protocol.version import READABLE
@@ -35,7 +34,7 @@ class RegistryRecord:
     ) -> None:
         """``worker`` is this worker's id. ``names`` are the model's names, first the one that names its queue.
 
-        ``modalities`` are what prompts may contain. ``sampling`` are the model's defaults that are not in its folder.
+        ``modalities`` are what prompts may contain. ``sampling`` are the model's defaults.
         """
         self._worker = worker
         self._names = names
@@ -51,8 +50,6 @@ class RegistryRecord:
     def current(self) -> WorkerInfo:
         """Return the current record."""
         engine, gauges = self._engine.info, self._engine.gauges
-        own = Sampling(temperature=engine.temperature, top_p=engine.top_p) if engine else _NO_DEFAULTS
-        sampling = fill_in(self._sampling, own)
         return WorkerInfo(
             id=self._worker,
             host=self._settings.node,
@@ -85,8 +82,8 @@ class RegistryRecord:
             modalities=self._modalities,
             vocabulary=engine.vocabulary if engine else "",
             logits=engine.logits if engine else False,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
+            temperature=self._sampling.temperature,
+            top_p=self._sampling.top_p,
         )
 
 

@@ -245,7 +245,11 @@ class JobRunner:
         Raises :class:`RequestRefused` when the prompt leaves no room for an output.
         """
         request = job.request
-        sampling = fill_in(fill_in(request.sampling, self._sampling), request.defaults, engine.default_fields)
+        own = self._sampling
+        if request.sampling.beams > 1:
+            # The pipeline has no beam search with penalties, so those of the model do not apply.
+            own = msgspec.structs.replace(own, frequency_penalty=None, presence_penalty=None, repetition_penalty=None)
+        sampling = fill_in(fill_in(request.sampling, own), request.defaults)
         context = min(engine.context_length, engine.cache_tokens)
         room = context - prompt_tokens
         if room < 1:

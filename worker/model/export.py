@@ -64,9 +64,6 @@ def _save(model: LocalModel, folder: Path) -> Path:
         )
     # The chat template and the special tokens are part of the saved tokenizer.
     (folder / "config.json").write_text(json.dumps({"max_position_embeddings": model.context_length}, indent=2) + "\n")
-    if defaults := msgspec.to_builtins(model.sampling):
-        config = {"do_sample": True, **defaults}
-        (folder / "generation_config.json").write_text(json.dumps(config, indent=2) + "\n")
     return file
 
 

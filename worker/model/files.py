@@ -36,6 +36,18 @@ Properties = Mapping[str, Mapping[str, PluginValue]]
 _PROPERTIES = "vinoqueue.json"
 """File in an IR folder with the :data:`Properties` recommended for its weights."""
 
+_SAMPLED = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+    "length_penalty",
+)
+"""Fields of a ``generation_config.json`` that are fields of :class:`Sampling`."""
+
 SMALL_MODEL = 256_000_000
 """Maximum size in bytes of a GGUF file of which the weight cache holds other forms by default."""
 
@@ -68,21 +80,22 @@ def read_properties(path: Path, device: str) -> dict[str, PluginValue]:
     return {name: value for kind in device_kinds(device) for name, value in recommended.get(kind, {}).items()}
 
 
-def default_fields(path: Path) -> frozenset[str]:
-    """Return the fields of :class:`Sampling` that the model at ``path`` sets in its ``generation_config.json``.
+def default_sampling(path: Path) -> Sampling:
+    """Return the sampling that the model at ``path`` states in its ``generation_config.json``.
 
-    A GGUF file has none; the default model's are in :attr:`worker.model.local.LocalModel.sampling`. ``do_sample``
-    counts as ``temperature``. A file that is not a JSON object is ignored. Raises :class:`OSError` when it can't be
-    read.
+    Without ``do_sample``, a model is greedy by default. A GGUF file states nothing, as does a file that is not a JSON
+    object of the known types. Raises :class:`OSError` when the file can't be read.
     """
     file = path / "generation_config.json"
     if not file.is_file():
-        return frozenset()
+        return Sampling()
     try:
         config = json.loads(file.read_bytes())
+        if not isinstance(config, dict):
+            return Sampling()
+        stated = {name: value for name in _SAMPLED if (value := config.get(name)) is not None}
+        if config.get("do_sample") is not None or "temperature" in stated:
+            stated["temperature"] = stated.get("temperature", 1.0) if config.get("do_sample") else 0.0
+        return msgspec.convert(stated, Sampling)
     except ValueError:
-        return frozenset()
-    if not isinstance(config, dict):
-        return frozenset()
-    names = {"temperature" if name == "do_sample" else name for name, value in config.items() if value is not None}
-    return frozenset(Sampling.__struct_fields__).intersection(names)
+        return Sampling()

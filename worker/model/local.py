@@ -14,7 +14,7 @@ from filelock import FileLock
 from shared.protocol.request import Sampling
 from worker.model import huggingface
 from worker.model.cache import user_cache
-from worker.model.files import LANGUAGE_MODEL, VISION_FILES
+from worker.model.files import LANGUAGE_MODEL, VISION_FILES, default_sampling
 from worker.model.gguf import GGUFError, read_metadata
 from worker.model.source import ModelError, Source, parse_source
 
@@ -51,7 +51,7 @@ class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
     kind: ModelKind
     context_length: int
     sampling: Sampling = Sampling()
-    """Recommended sampling that is not in the model's files, for fields that clients leave unset."""
+    """The model's own defaults, for fields that clients leave unset."""
 
 
 class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ def resolve(text: str, *, max_context: int = 0) -> LocalModel:
         path=location,
         kind=kind,
         context_length=context_length,
-        sampling=_DEFAULT_SAMPLING if source.kind == "default" else Sampling(),
+        sampling=_DEFAULT_SAMPLING if source.kind == "default" else default_sampling(location),
     )
 
 

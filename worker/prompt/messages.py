@@ -13,8 +13,8 @@ from worker.grammar.plan import Plan
 class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the prompt process, passed as JSON on its command line.
 
-    ``engine`` is a key of :data:`worker.engine.backends.BACKENDS`. ``path`` is the model's GGUF file or IR folder (unused
-    by the simulated engine). ``context_length`` is the maximum length of a prompt in tokens, ``schema_bytes`` the
+    ``engine`` is a key of :data:`worker.engine.backends.BACKENDS`. ``path`` is the model's GGUF file or IR folder; the
+    simulated engine has none. ``context_length`` is the maximum length of a prompt in tokens, ``schema_bytes`` the
     maximum size of each schema and grammar in a request. ``chat_template`` is the text of a template that replaces the
     model's own, or empty.
     """

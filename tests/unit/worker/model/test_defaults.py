@@ -9,15 +9,15 @@ from shared.protocol.defaults import fill_in
 from shared.protocol.request import Sampling
 from tests.support.gguf_files import gguf_bytes
 from worker.model import local
-from worker.model.files import default_fields
+from worker.model.files import default_sampling
 from worker.model.local import resolve
 
 INTERFACE = Sampling(temperature=1.0, top_p=1.0, top_k=40)
 
 
 def test_the_client_comes_first_then_the_model_then_the_interface() -> None:
-    filled = fill_in(Sampling(temperature=0.0), INTERFACE, model_fields=("top_p",))
-    assert filled == Sampling(temperature=0.0, top_p=None, top_k=40)
+    filled = fill_in(fill_in(Sampling(temperature=0.0), Sampling(temperature=0.5, top_p=0.9)), INTERFACE)
+    assert filled == Sampling(temperature=0.0, top_p=0.9, top_k=40)
 
 
 def test_the_default_model_has_the_sampling_that_its_authors_recommend(
@@ -38,30 +38,32 @@ def test_the_default_model_has_the_sampling_that_its_authors_recommend(
 
 def test_what_the_interface_leaves_open_stays_open() -> None:
     sampling = Sampling(max_tokens=5, stop=("x",))
-    assert fill_in(sampling, Sampling(), model_fields=()) == sampling
+    assert fill_in(sampling, Sampling()) == sampling
 
 
 @pytest.mark.parametrize(
     ("config", "stated"),
     [
-        ({"temperature": 0.6, "top_p": 0.95, "eos_token_id": 2}, {"temperature", "top_p"}),
-        ({"do_sample": False}, {"temperature"}),
-        ({"do_sample": True, "top_k": None}, {"temperature"}),
-        ({"bos_token_id": 1, "transformers_version": "5"}, set()),
-        (["temperature"], set()),
+        ({"do_sample": True, "temperature": 0.6, "top_k": 20, "eos_token_id": 2}, Sampling(temperature=0.6, top_k=20)),
+        ({"temperature": 0.6, "top_p": 0.95}, Sampling(temperature=0.0, top_p=0.95)),
+        ({"do_sample": False, "repetition_penalty": 1.1}, Sampling(temperature=0.0, repetition_penalty=1.1)),
+        ({"do_sample": True, "top_k": None}, Sampling(temperature=1.0)),
+        ({"bos_token_id": 1, "transformers_version": "5"}, Sampling()),
+        ({"top_k": "many"}, Sampling()),
+        (["temperature"], Sampling()),
     ],
 )
 def test_a_folders_generation_config_gives_the_models_defaults(
-    tmp_path: Path, config: object, stated: set[str]
+    tmp_path: Path, config: object, stated: Sampling
 ) -> None:
     (tmp_path / "generation_config.json").write_text(json.dumps(config))
-    assert default_fields(tmp_path) == stated
+    assert default_sampling(tmp_path) == stated
 
 
 def test_a_model_without_a_readable_config_sets_nothing(tmp_path: Path) -> None:
-    assert default_fields(tmp_path) == frozenset()
+    assert default_sampling(tmp_path) == Sampling()
     (tmp_path / "generation_config.json").write_text("{not json")
-    assert default_fields(tmp_path) == frozenset()
+    assert default_sampling(tmp_path) == Sampling()
     gguf = tmp_path / "model.gguf"
     gguf.write_bytes(b"GGUF")
-    assert default_fields(gguf) == frozenset()
+    assert default_sampling(gguf) == Sampling()

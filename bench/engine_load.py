@@ -37,7 +37,7 @@ class EngineLoad:
         self._engine = ReportingEngine(options)
         self._reports = self._engine.reports()
         self._numbers = itertools.count(1)
-        self._before = Gauges(0, 0, 0.0, 0, 0, 0)
+        self._before = Gauges(0, 0, 0.0, 0, 0)
 
     async def __aenter__(self) -> Self:
         """Load the model."""

@@ -330,10 +330,10 @@ def test_the_time_between_steps_is_counted_apart_from_the_models(bench: Bench) -
 
 
 def test_the_facts_agree_with_the_pipelines_own_numbers(bench: Bench) -> None:
-    engine_info, gauges = bench.engine.engine_info, bench.engine.gauges()
+    engine_info, metrics = bench.engine.engine_info, bench.engine._pipeline.get_metrics()
     layers, key_value_heads, head_size, bytes_per_number = 30, 3, 64, 4
     bytes_per_token = 2 * layers * key_value_heads * head_size * bytes_per_number
-    assert engine_info.cache_tokens == gauges.cache_bytes // bytes_per_token
+    assert engine_info.cache_tokens == metrics.cache_size_in_bytes // bytes_per_token
     assert engine_info.fingerprint.startswith("fp_")
 
 

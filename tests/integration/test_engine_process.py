@@ -56,7 +56,7 @@ async def test_loading_reports_its_stages_and_then_the_engine_info() -> None:
 async def test_outputs_come_in_order_and_the_gauges_come_to_rest(engine: ReportingEngine) -> None:
     engine.add(sequence(1, "[[say hey]]"))
     engine.add(sequence(2, "[[refuse]]"))
-    assert engine.idle_since is None
+    assert engine.watchdog.busy
     outputs: list[StepOutput] = []
     refused: list[int] = []
     async for report in engine.reports():
@@ -69,7 +69,7 @@ async def test_outputs_come_in_order_and_the_gauges_come_to_rest(engine: Reporti
     assert text_of(outputs) == "hey"
     assert outputs[-1].reason == "stop"
     assert refused == [2]
-    assert engine.idle_since is not None
+    assert not engine.watchdog.busy
     assert engine.watchdog.silence() == 0
 
 
@@ -77,7 +77,7 @@ async def test_a_cancelled_sequence_says_no_more(engine: ReportingEngine) -> Non
     engine.add(sequence(1, "[[tokens 100000]]"))
     async for report in engine.reports():
         assert isinstance(report, Stepped)
-        if report.outputs and engine.idle_since is None:
+        if report.outputs and engine.watchdog.busy:
             engine.cancel(1)
         if not report.outputs:
             assert report.gauges.requests == 0

@@ -181,7 +181,6 @@ class OpenVINOEngine:
             metrics.requests,
             metrics.scheduled_requests,
             metrics.cache_usage / 100,
-            metrics.cache_size_in_bytes,
             self._steps,
             self._tokens,
             self._step_seconds,

@@ -66,8 +66,6 @@ class EngineProcess:
         self._on_refused = on_refused
         self._on_loading = on_loading
         self.watchdog = Watchdog(step_timeout)
-        self.idle_since: float | None = time.monotonic()
-        """When it became idle (``time.monotonic``); None while it has sequences."""
 
     @property
     def pid(self) -> int | None:
@@ -106,13 +104,12 @@ class EngineProcess:
         self.watchdog.add(
             sequence.number, len(sequence.prompt) + len(sequence.generated), encoding=pixels / _PIXELS_PER_SECOND
         )
-        self.idle_since = None
         self._child.send(Add(sequence))
 
     def cancel(self, number: int) -> None:
         """Remove a sequence. Earlier outputs may still arrive; the removal is not confirmed."""
         self._child.send(Cancel(number))
-        self._discard(number)
+        self.watchdog.discard(number)
 
     def preempt(self, numbers: Iterable[int]) -> None:
         """Preempt these sequences and resume all others. Another sequence must run until they are resumed."""
@@ -136,22 +133,17 @@ class EngineProcess:
             self.watchdog.on_report(output.number for output in report.outputs)
             for output in report.outputs:
                 if output.reason is not None:
-                    self._discard(output.number)
+                    self.watchdog.discard(output.number)
             self._on_stepped(report)
         elif isinstance(report, Refused):
             self.watchdog.on_report(())
-            self._discard(report.number)
+            self.watchdog.discard(report.number)
             self._on_refused(report)
         elif isinstance(report, Loading):
             self._on_loading(report.stage)
 
-    def _discard(self, number: int) -> None:
-        self.watchdog.discard(number)
-        if not self.watchdog.busy and self.idle_since is None:
-            self.idle_since = time.monotonic()
 
-
-_NO_GAUGES = Gauges(requests=0, scheduled=0, cache_usage=0.0, cache_bytes=0, steps=0, tokens=0)
+_NO_GAUGES = Gauges(requests=0, scheduled=0, cache_usage=0.0, steps=0, tokens=0)
 
 
 class LoadedEngine(NamedTuple):

@@ -16,7 +16,7 @@ from shared.protocol.request import Constraint, Sampling
 from worker.json_schema.lengths import LengthLimits
 from worker.processes.messages import LoadFailed
 
-StopReason = Literal["stop", "length", "exhausted", "cancelled"]
+StopReason = Literal["stop", "length", "exhausted"]
 """``exhausted``: the KV cache was too small for the sequence."""
 
 
@@ -124,7 +124,6 @@ class Gauges(msgspec.Struct, frozen=True, array_like=True):
     requests: int
     scheduled: int
     cache_usage: float
-    cache_bytes: int
     steps: int
     tokens: int
     step_seconds: float = 0.0

@@ -258,7 +258,6 @@ class SimulatedEngine:
             requests=len(self._running),
             scheduled=len(self._running),
             cache_usage=cached / self.engine_info.cache_tokens,
-            cache_bytes=self.engine_info.cache_tokens,
             steps=self._steps,
             tokens=self._tokens,
             preemptions=self._preemptions,

@@ -15,8 +15,6 @@ _STOP_REASONS: dict[FinishReason, str] = {
     "stop": "end_turn",
     "length": "max_tokens",
     "tool_calls": "tool_use",
-    # Requests are cancelled only when the client has disconnected. The value keeps the document valid.
-    "cancelled": "end_turn",
 }
 
 _CONSTANT_USAGE: dict[str, object] = {

@@ -16,14 +16,6 @@ from shared.protocol.errors import Problem
 from shared.protocol.events import FinishReason
 from shared.protocol.request import ChatRequest
 
-_FINISH_REASON: dict[FinishReason, str] = {
-    "stop": "stop",
-    "length": "length",
-    "tool_calls": "tool_calls",
-    # Requests are cancelled only when the client has disconnected. The value keeps the document valid.
-    "cancelled": "stop",
-}
-
 OBFUSCATED_BLOCK = 64
 """Obfuscated chunks are padded to a multiple of this many bytes, so that most have the same size."""
 
@@ -194,7 +186,7 @@ class ChatResponseEncoder(ChunkEncoder):
         } | ({"token_ids": choice.tokens} if self._request.return_token_ids else {})
 
     def _word(self, reason: FinishReason) -> str:
-        return "function_call" if reason == "tool_calls" and self._request.functions_form else _FINISH_REASON[reason]
+        return "function_call" if reason == "tool_calls" and self._request.functions_form else reason
 
 
 class ObfuscatedResponseEncoder(ChatResponseEncoder):

@@ -34,7 +34,7 @@ from worker.prompt.messages import Prepared
 
 TENANT = "key-1"
 PROMPT = tuple(range(512))
-GAUGES = Gauges(1, 1, 0.0, 0, 1, 1)
+GAUGES = Gauges(1, 1, 0.0, 1, 1)
 
 
 HELLO = ChatRequest(model="tiny", messages=(Message(role="user", content="hello"),))

@@ -13,10 +13,10 @@ from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from shared.runtime.settings import WorkerSettings
 from worker.engine.grammar_compiler import GrammarError
 from worker.grammar.ebnf import literal
-from worker.grammar.formats import FORMATS
 from worker.grammar.planner import make_plan
 from worker.grammar.profiler import GrammarProfiler
 from worker.grammar.service import MAX_SLOWDOWN
+from worker.json_schema.keywords import FORMATS
 from worker.model.local import default_model
 
 TOOLS = (

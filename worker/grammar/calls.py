@@ -1,6 +1,7 @@
 """Grammars of tool calls, in a model's tool-call format or as a JSON list, with arguments that follow their schema."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -8,13 +9,49 @@ from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.formats import DEEPSEEK_CALLS_BEGIN, DEEPSEEK_CALLS_END, CallShape, ToolFormat, ToolFormatName
 from shared.protocol.request import ChatRequest, Tool
 from worker.grammar import tags
-from worker.grammar.ebnf import Rules, either, literal, sequence
+from worker.grammar.ebnf import LAST_CHARACTER, Rules, character_class, either, literal, repeated, sequence, without
 from worker.grammar.json_text import JsonRules
 from worker.grammar.limits import length_limits_of, with_length_limits
 from worker.grammar.schema import SchemaCompiler, decoded
-from worker.grammar.xml_calls import xml_parameters
 from worker.json_schema.keywords import SchemaError, UnsupportedKeyword
 from worker.json_schema.lengths import LengthLimits
+
+_EVERY = ((1, LAST_CHARACTER),)
+_NO_TAG = character_class(without(_EVERY, ((0x3C, 0x3C),)))
+_NO_END = character_class(without(_EVERY, ((0x2F, 0x2F), (0x3C, 0x3C))))
+_TEXT = f'{_NO_TAG}* ("<"+ {_NO_END} {_NO_TAG}*)*'
+"""Text without ``</``, the start of an end tag, which would close the parameter."""
+
+
+def xml_parameters(rules: Rules, schema: Mapping[str, Any]) -> str:
+    """Return the expression of Qwen3-Coder's parameters for the object schema ``schema``, in its order.
+
+    Each is a tag, with raw strings and other values as JSON.
+
+    For strings, ``enum`` and ``const`` are enforced; other string keywords are ignored.
+    """
+    required = schema.get("required", ())
+    parts = []
+    for name, value in schema.get("properties", {}).items():
+        part = sequence(
+            [literal(f"<parameter={name}>\n"), _value(rules, schema, name, value), literal("\n</parameter>\n")]
+        )
+        parts.append(part if name in required else repeated(part, 0, 1))
+    return sequence(parts)
+
+
+def _value(rules: Rules, schema: Mapping[str, Any], name: str, value: Any) -> str:
+    if isinstance(value, Mapping):
+        options = value.get("enum", [value["const"]] if "const" in value else [])
+        if options and all(isinstance(option, str) for option in options):
+            return either([literal(option) for option in options])
+        if value.get("type") == "string":
+            return _TEXT
+    try:
+        return SchemaCompiler(rules, schema, strict=False).compile(("properties", name))
+    except UnsupportedKeyword:
+        return JsonRules(rules).value()
+
 
 NO_PARAMETERS = '{"type":"object","properties":{}}'
 """Schema of a function that declares no parameters: an empty object, by OpenAI's reference."""

@@ -1,9 +1,8 @@
 """Compiler from regular expressions (ECMA-262, JSON Schema's ``pattern``) to grammars of text or of JSON strings.
 
-XGrammar's own compiler mixes alternatives (:mod:`worker.grammar.alternatives`) and misreads classes
-(:mod:`worker.grammar.utf8`). In JSON strings, matched characters are escaped: a quotation mark in the text is ``\\"``
-in the output. Classes that differ between regular expression dialects (``\\w``, ``\\D`` ...) match only the
-characters that all dialects agree on.
+XGrammar's own compiler mixes alternatives and misreads classes (:mod:`worker.grammar.xgrammar`). In JSON strings,
+matched characters are escaped: a quotation mark in the text is ``\\"`` in the output. Classes that differ between
+regular expression dialects (``\\w``, ``\\D`` ...) match only the characters that all dialects agree on.
 """
 
 import re

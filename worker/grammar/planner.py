@@ -15,7 +15,7 @@ from worker.grammar.calls import (
     optional_calls,
     required_calls,
 )
-from worker.grammar.client_ebnf import readable_grammar
+from worker.grammar.ebnf import readable_grammar
 from worker.grammar.limits import length_limits_of
 from worker.grammar.patterns import PatternError, text_grammar, without_upper_limit
 from worker.grammar.plan import Plan

@@ -12,14 +12,12 @@ from typing import Any
 import msgspec
 
 from worker.grammar.ebnf import Rules, either, literal, repeated, sequence
-from worker.grammar.formats import FORMATS
-from worker.grammar.json_text import BOOLEAN, COMMA, NULL, JsonRules
+from worker.grammar.json_text import BOOLEAN, COMMA, NULL, JsonRules, Member, object_of
 from worker.grammar.limits import with_length_limits
 from worker.grammar.numbers import integer_range, number_range
-from worker.grammar.objects import Member, object_of
 from worker.grammar.patterns import PatternError, string_content
 from worker.json_schema import keywords
-from worker.json_schema.keywords import SchemaError, UnsupportedKeyword
+from worker.json_schema.keywords import FORMATS, SchemaError, UnsupportedKeyword
 from worker.json_schema.merging import Schema, merged, same
 from worker.json_schema.reading import (
     are_disjoint,

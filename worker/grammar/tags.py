@@ -9,13 +9,11 @@ from typing import Any
 
 import msgspec
 
-from worker.grammar.alternatives import protect_alternatives
-from worker.grammar.client_ebnf import readable_grammar
 from worker.grammar.ebnf import either as either_of
-from worker.grammar.ebnf import literal
-from worker.grammar.escapes import is_readable
+from worker.grammar.ebnf import literal, readable_grammar
 from worker.grammar.patterns import PatternError, text_grammar
 from worker.grammar.schema import MAX_DEPTH, schema_grammar
+from worker.grammar.xgrammar import is_readable, protect_alternatives
 from worker.json_schema.keywords import SchemaError
 
 Format = dict[str, Any]

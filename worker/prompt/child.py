@@ -6,9 +6,9 @@ from pkgutil import resolve_name
 
 import msgspec
 
+from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.request import ChatRequest, Tokenization
 from worker.engine.backends import BACKENDS
-from worker.grammar.size import check_size
 from worker.processes.channel import serve
 from worker.prompt.maker import PromptMaker
 from worker.prompt.messages import Prepared, PromptOptions
@@ -37,6 +37,24 @@ def _load(options: PromptOptions) -> Callable[[ChatRequest], Prepared]:
         return Prepared(prompt.tokens, plan, prompt.images, bad_word_tokens=bad_word_tokens)
 
     return prepare
+
+
+def check_size(request: ChatRequest, max_bytes: int) -> None:
+    """Raise :class:`RequestRefused` if a schema or grammar is larger than ``max_bytes`` bytes of UTF-8."""
+    texts = [(request.constraint.param, request.constraint.value)] if request.constraint else []
+    texts += [
+        (f"tools[{index}].function.parameters", tool.parameters)
+        for index, tool in enumerate(request.tools)
+        if tool.parameters is not None
+    ]
+    for param, text in texts:
+        size = len(text.encode())
+        if size > max_bytes:
+            raise refuse(
+                ProblemKind.INVALID,
+                f"Invalid '{param}': its schema or grammar has {size} bytes; this worker's maximum is {max_bytes}.",
+                param=param,
+            )
 
 
 def _tokenize(maker: PromptMaker, request: ChatRequest, tokenization: Tokenization) -> Prepared:

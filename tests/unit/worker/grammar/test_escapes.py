@@ -12,13 +12,11 @@ from shared.protocol.errors import RequestRefused
 from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message
 from tests.support.grammar_oracle import Texts, tiny_oracle
-from worker.grammar.client_ebnf import readable_grammar
-from worker.grammar.ebnf import character_class, literal, united, without
-from worker.grammar.escapes import chunks
+from worker.grammar.ebnf import character_class, literal, readable_grammar, united, without
 from worker.grammar.patterns import text_grammar
 from worker.grammar.planner import make_plan
 from worker.grammar.schema import schema_grammar
-from worker.grammar.utf8 import utf8_ranges
+from worker.grammar.xgrammar import chunks, utf8_ranges
 
 _SWALLOWED = re.compile("[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f-\xff][0-9a-fA-F]")
 

@@ -11,7 +11,7 @@ from shared.protocol.formats import TOOL_FORMATS, OutputFormat, ToolFormatName
 from shared.protocol.request import ChatRequest, Constraint, Message, Sampling, Tool
 from tests.support.grammar_oracle import Texts
 from worker.grammar.planner import make_plan, plain_plan
-from worker.grammar.size import check_size
+from worker.prompt.child import check_size
 
 CITY = Tool(
     name="weather",

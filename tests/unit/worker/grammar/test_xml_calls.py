@@ -4,8 +4,8 @@ import pytest
 
 from shared.protocol.request import Constraint
 from tests.support.grammar_oracle import Texts, tiny_oracle
+from worker.grammar.calls import xml_parameters
 from worker.grammar.ebnf import Rules
-from worker.grammar.xml_calls import xml_parameters
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
 GRAMMAR = Rules().text(xml_parameters(Rules(), SCHEMA))

@@ -18,7 +18,7 @@ from shared.protocol.request import PromptScoring, Sampling
 from tests.support.engine_driver import TOPICS, Bench
 from tests.support.engine_outputs import tokens_of
 from tests.support.paths import MODELS
-from worker.engine.logits.operation import LogitsTap
+from worker.engine.logits.operation import LogitsHook
 from worker.engine.protocol import Sequence, StepOutput
 
 TINY = MODELS / "qwen2-byte-level-bpe"
@@ -36,9 +36,9 @@ class Spy:
         """Number of positions by conversation; 0 for tokens without a name."""
         self.lowest: dict[int, int] = {}
         self.width = 0
-        evaluate = LogitsTap.evaluate
+        evaluate = LogitsHook.evaluate
 
-        def spy(tap: LogitsTap, outputs: Any, inputs: Any) -> bool:
+        def spy(hook: LogitsHook, outputs: Any, inputs: Any) -> bool:
             logits, tokens, positions, _ = (tensor.data for tensor in inputs)
             self.width = logits.shape[-1]
             self.total += tokens.size
@@ -46,9 +46,9 @@ class Spy:
                 name = token // self.width
                 self.computed[name] += 1
                 self.lowest[name] = min(self.lowest.get(name, position), position)
-            return evaluate(tap, outputs, inputs)
+            return evaluate(hook, outputs, inputs)
 
-        monkeypatch.setattr(LogitsTap, "evaluate", spy)
+        monkeypatch.setattr(LogitsHook, "evaluate", spy)
         # Which refuses ids with a name.
         monkeypatch.setattr("worker.engine.engine.max_output_tokens", lambda *_, **__: 1000)
 
@@ -57,8 +57,8 @@ class Spy:
 def bench() -> Iterator[Bench]:
     bench = Bench(TINY, logits="on", prefill_tokens=PREFILL)
     yield bench
-    assert LogitsTap.failures == 0
-    LogitsTap.listener = None
+    assert LogitsHook.failures == 0
+    LogitsHook.listener = None
 
 
 @pytest.fixture
@@ -206,11 +206,11 @@ def test_a_full_cache(monkeypatch: pytest.MonkeyPatch) -> None:
             self.num_kv_blocks = 24
 
     monkeypatch.setattr("worker.engine.load.openvino_genai.SchedulerConfig", SmallCache)
-    listener = LogitsTap.listener
+    listener = LogitsHook.listener
     bench = Bench(TINY, logits="on", prefill_tokens=48, max_batch=8)
-    LogitsTap.listener, own = listener, LogitsTap.listener
+    LogitsHook.listener, own = listener, LogitsHook.listener
     spy, kind = Spy(monkeypatch), random.Random(8)
-    monkeypatch.setattr(LogitsTap, "listener", own)
+    monkeypatch.setattr(LogitsHook, "listener", own)
     width = bench.engine._logits_width
     results = []
     for turn in range(3):
@@ -234,8 +234,8 @@ def test_a_full_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("settings", [{"logits": "off"}, {"prefix_caching": False}])
 def test_without_a_tap_or_a_cache_there_are_none(settings: dict[str, Any]) -> None:
-    listener = LogitsTap.listener
+    listener = LogitsHook.listener
     bench = Bench(TINY, **({"logits": "on"} | settings))
     for _ in range(2):
         assert {output.cached for output in bench.one(TEXT * 3)} == {0}
-    LogitsTap.listener = listener
+    LogitsHook.listener = listener

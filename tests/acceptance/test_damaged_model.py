@@ -10,7 +10,7 @@ from shared.runtime.settings import EngineSettings
 from tests.support.engine_outputs import text_of
 from tests.support.gguf_files import tiny_llama
 from worker.engine.engine import OpenVINOEngine
-from worker.engine.logits.operation import Logits, LogitsTap, StepInput
+from worker.engine.logits.operation import Logits, LogitsHook, StepInput
 from worker.engine.logits.rows import RowAssigner
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError, Sequence, StepOutput
@@ -64,11 +64,11 @@ def test_a_model_that_can_not_run_fails_once_and_with_its_own_message(
 def test_a_tap_that_fails_is_left_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    def fail(self: LogitsTap, outputs: object, inputs: object) -> bool:
+    def fail(self: LogitsHook, outputs: object, inputs: object) -> bool:
         raise ValueError("not today")
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(LogitsTap, "evaluate", fail)
+    monkeypatch.setattr(LogitsHook, "evaluate", fail)
     stages: list[str] = []
     assert load(TINY, stages).engine_info.logits is False
     assert stages.count("warming up") == 2

@@ -1,4 +1,4 @@
-"""The logits tap on the real model: right log probabilities and biases, for each sequence its own, in a busy batch.
+"""The logits hook on the real model: right log probabilities and biases, for each sequence its own, in a busy batch.
 
 The reference is the same model compiled by plain OpenVINO in exact precision, with a full log-softmax. Run these tests
 at each upgrade of OpenVINO.
@@ -24,7 +24,7 @@ from tests.support.engine_outputs import deltas_of, tokens_of
 from tests.support.logits_reference import Reference
 from tests.support.paths import MODELS
 from worker.engine.engine import OpenVINOEngine
-from worker.engine.logits.operation import LogitsTap
+from worker.engine.logits.operation import LogitsHook
 from worker.engine.protocol import Sequence
 from worker.model.export import copy_original
 from worker.model.local import LocalModel, default_model
@@ -38,8 +38,8 @@ def bench() -> Iterator[Bench]:
     bench = Bench()
     yield bench
     assert bench.engine.gauges().lost_rows == 0
-    assert LogitsTap.failures == 0
-    LogitsTap.listener = None
+    assert LogitsHook.failures == 0
+    LogitsHook.listener = None
 
 
 def resident_bytes() -> int:
@@ -75,9 +75,9 @@ def check(bench: Bench, reference: Reference, sequence: Sequence, deltas: list[D
 @pytest.fixture
 def tiny() -> Iterator[Bench]:
     """An engine with a tiny model; the module's own has its listener back afterwards."""
-    listener = LogitsTap.listener
+    listener = LogitsHook.listener
     yield Bench(TINY, logits="on")
-    LogitsTap.listener = listener
+    LogitsHook.listener = listener
 
 
 def biased(kind: random.Random, vocabulary: int) -> tuple[tuple[int, float], ...]:
@@ -198,9 +198,9 @@ def test_a_bias_for_a_token_that_does_not_exist_is_refused(bench: Bench, token: 
 
 def test_an_engine_without_a_tap_refuses_by_name() -> None:
     off = options(str(TINY), logits="off")
-    listener = LogitsTap.listener
+    listener = LogitsHook.listener
     engine = OpenVINOEngine(off, lambda stage: None)
-    LogitsTap.listener = listener
+    LogitsHook.listener = listener
     for field, value in (("top_logprobs", 2), ("logit_bias", ((5, 1.0),))):
         sequence = Sequence(number=1, prompt=(1, 2), sampling=Sampling(seed=1, **{field: value}))  # type: ignore[arg-type]
         with pytest.raises(RequestRefused, match=field) as refusal:
@@ -220,7 +220,7 @@ def test_preempted_sequences_keep_their_rows(monkeypatch: pytest.MonkeyPatch, pr
             self.num_kv_blocks = 20
 
     monkeypatch.setattr("worker.engine.load.openvino_genai.SchedulerConfig", SmallCache)
-    listener = LogitsTap.listener
+    listener = LogitsHook.listener
     reference = Reference(TINY)
     bench = Bench(TINY, prefix_caching=prefix_caching, logits="on")
     sequences = [
@@ -228,7 +228,7 @@ def test_preempted_sequences_keep_their_rows(monkeypatch: pytest.MonkeyPatch, pr
         for topic in TOPICS[:8]
     ]
     results = bench.run(sequences)
-    LogitsTap.listener = listener
+    LogitsHook.listener = listener
     assert bench.engine.gauges().lost_rows == 0
     for sequence, outputs in zip(sequences, results, strict=True):
         check(bench, reference, sequence, deltas_of(outputs))
@@ -246,7 +246,7 @@ def test_the_tap_runs_in_the_thread_that_steps(bench: Bench, monkeypatch: pytest
         return spy
 
     for name in ("evaluate", "clone_with_new_inputs"):
-        monkeypatch.setattr(LogitsTap, name, spied(getattr(LogitsTap, name)))
+        monkeypatch.setattr(LogitsHook, name, spied(getattr(LogitsHook, name)))
     bench.one("Count.", max_tokens=50, ignore_eos=True)
     assert set(threads) == {threading.get_ident()}
     assert threads.total() >= 50
@@ -254,7 +254,7 @@ def test_the_tap_runs_in_the_thread_that_steps(bench: Bench, monkeypatch: pytest
 
 def test_thousands_of_steps_leak_nothing() -> None:
     """OpenVINO keeps every clone of the operation, 22 kB in each step, if it is not always the same one."""
-    listener = LogitsTap.listener
+    listener = LogitsHook.listener
     engine = OpenVINOEngine(options(str(TINY), logits="on"), lambda stage: None)
 
     def steps(count: int) -> None:
@@ -267,20 +267,20 @@ def test_thousands_of_steps_leak_nothing() -> None:
     before = resident_bytes()
     for _ in range(4):
         steps(1000)
-    LogitsTap.listener = listener
+    LogitsHook.listener = listener
     assert engine.gauges().tokens >= 5_000
     assert resident_bytes() - before < 40e6
 
 
 def test_a_listener_that_raises_costs_nobody_a_step(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    failures = LogitsTap.failures
+    failures = LogitsHook.failures
 
     def broken() -> bool:
         raise ValueError("on purpose")
 
-    monkeypatch.setattr(LogitsTap.listener, "wants_rows", broken)
+    monkeypatch.setattr(LogitsHook.listener, "wants_rows", broken)
     try:
         assert tokens_of(bench.one("Count to ten.")) == tokens_of(bench.one("Count to ten."))
-        assert LogitsTap.failures > failures
+        assert LogitsHook.failures > failures
     finally:
-        LogitsTap.failures = failures
+        LogitsHook.failures = failures

@@ -17,7 +17,7 @@ from tests.support.engine_driver import options
 from tests.support.engine_outputs import tokens_of
 from tests.support.logits_reference import Reference
 from worker.engine.engine import OpenVINOEngine
-from worker.engine.logits.operation import LogitsTap
+from worker.engine.logits.operation import LogitsHook
 from worker.engine.protocol import Sequence, StepOutput
 
 TINY = Path(__file__).parents[1] / "models" / "qwen2-byte-level-bpe"
@@ -60,8 +60,8 @@ def run() -> Iterator[Run]:
     run = Run(prefill_tokens=48, max_batch=8)
     yield run
     assert run.engine.gauges().lost_rows == 0
-    assert LogitsTap.failures == 0
-    LogitsTap.listener = None
+    assert LogitsHook.failures == 0
+    LogitsHook.listener = None
 
 
 numbers = iter(range(1, 1_000_000))
@@ -158,9 +158,9 @@ def test_the_same_prompt_again_is_computed_again(run: Run, reference: Reference)
 def test_a_prompt_whose_rows_are_missing_fails_alone(
     run: Run, reference: Reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert LogitsTap.listener is not None
-    steps, wants_rows = itertools.count(1), LogitsTap.listener.wants_rows
-    monkeypatch.setattr(LogitsTap.listener, "wants_rows", lambda: next(steps) != 2 and wants_rows())
+    assert LogitsHook.listener is not None
+    steps, wants_rows = itertools.count(1), LogitsHook.listener.wants_rows
+    monkeypatch.setattr(LogitsHook.listener, "wants_rows", lambda: next(steps) != 2 and wants_rows())
     good, bad = sequence(prompt_of(30, 1), max_tokens=1), sequence(prompt_of(100, 2))
     lost = run.engine.gauges().lost_rows
     for one in (good, bad):
@@ -190,14 +190,14 @@ def test_preempted_sequences_keep_their_rows(
             self.num_kv_blocks = 16
 
     monkeypatch.setattr("worker.engine.load.openvino_genai.SchedulerConfig", SmallCache)
-    listener = LogitsTap.listener
+    listener = LogitsHook.listener
     run = Run(prefix_caching=prefix_caching, prefill_tokens=48, max_batch=8)
     sequences = [
         sequence(prompt_of(70 + 9 * number, number), max_tokens=45, ignore_eos=True, logprobs=True, top_logprobs=1)
         for number in range(8)
     ]
     run.all(sequences)
-    LogitsTap.listener = listener
+    LogitsHook.listener = listener
     assert run.engine.gauges().lost_rows == 0
     for one in sequences:
         check(reference, one, run.prompts[one.number])
@@ -208,9 +208,9 @@ def test_where_it_can_not_be_served_it_is_refused_by_name(run: Run) -> None:
     with pytest.raises(RequestRefused, match="beam search") as refusal:
         run.engine.add(sequence((1, 2), beams=2))
     assert refusal.value.problem.param == "prompt_logprobs"
-    listener = LogitsTap.listener
+    listener = LogitsHook.listener
     plain = OpenVINOEngine(options(str(TINY), logits="off"), lambda stage: None)
-    LogitsTap.listener = listener
+    LogitsHook.listener = listener
     with pytest.raises(RequestRefused, match="no access to its logits") as refusal:
         plain.add(sequence((1, 2)))
     assert refusal.value.problem.param == "prompt_logprobs"

@@ -10,7 +10,7 @@ from worker.engine.load import EXACT
 
 
 class Reference:
-    """The model without a tap or a pipeline."""
+    """The model without a hook or a pipeline."""
 
     def __init__(self, folder: Path) -> None:
         """``folder`` is the IR folder of the model."""

@@ -78,9 +78,9 @@ def check_sampling(sequence: Sequence) -> None:
         raise _invalid("stop_token_ids", "Invalid 'stop_token_ids': token ids are not negative.")
 
 
-def check_logits(sampling: Sampling, vocabulary_size: int, *, tapped: bool) -> None:
-    """Raise :class:`RequestRefused` for fields that need logits if the model is not ``tapped``, and for unknown ids."""
-    if not tapped and sampling.logits_param is not None:
+def check_logits(sampling: Sampling, vocabulary_size: int, *, hooked: bool) -> None:
+    """Raise :class:`RequestRefused` for fields that need logits if the model is not ``hooked``, and for unknown ids."""
+    if not hooked and sampling.logits_param is not None:
         raise logits_refused(sampling.logits_param)
     biased = [token for token, _ in sampling.logit_bias]
     for field, tokens in (("logit_bias", biased), ("allowed_token_ids", sampling.allowed_token_ids)):

@@ -17,7 +17,7 @@ from worker.engine.generation import Generation
 from worker.engine.grammar_compiler import GrammarError
 from worker.engine.huge_pages import use_huge_pages
 from worker.engine.load import WARM_UP_ID, check_available, describe, load_model, scheduler_config, served_path
-from worker.engine.logits.operation import LogitsTap
+from worker.engine.logits.operation import LogitsHook
 from worker.engine.logits.prefill import PrefillTracker
 from worker.engine.logits.readers import RowLost, read_rows
 from worker.engine.logits.rows import RowAssigner, new_request_id, readers_of
@@ -78,7 +78,7 @@ class OpenVINOEngine:
         self._prefills = PrefillTracker(
             self._table.running, scheduler_config(options).max_num_batched_tokens if counted else 0
         )
-        LogitsTap.listener = RowAssigner(self._table.running, self._prefills)
+        LogitsHook.listener = RowAssigner(self._table.running, self._prefills)
         self._recovery = Recovery(self._pipeline, self._table, self._restart, self._refuse)
         self._caches_prefixes = options.prefix_caching
         end = self._pipeline.get_tokenizer().get_eos_token_id()
@@ -94,7 +94,7 @@ class OpenVINOEngine:
     def add(self, sequence: Sequence) -> None:
         """Add a sequence to the batch. Raises :class:`RequestRefused`, without affecting other sequences."""
         check_sampling(sequence)
-        check_logits(sequence.sampling, len(self._vocabulary), tapped=self._logits_width > 0)
+        check_logits(sequence.sampling, len(self._vocabulary), hooked=self._logits_width > 0)
         check_speculation(sequence.sampling, self._speculation)
         generation = self._generation(sequence)
         if generation.stop_reason is not None and generation.prompt_scoring is None:

@@ -1,4 +1,4 @@
-"""Loads the pipeline of a model: its weights, with a logits tap if possible, its properties and its fingerprint."""
+"""Loads the pipeline of a model: its weights, with a logits hook if possible, its properties and its fingerprint."""
 
 import hashlib
 import logging
@@ -12,8 +12,8 @@ import openvino_genai
 
 from shared.runtime.plugin_config import PluginValue
 from worker.engine.grammar_compiler import GrammarCompiler
-from worker.engine.logits.graph import tapped_model
-from worker.engine.logits.operation import TapFailed, extension
+from worker.engine.logits.graph import hooked_model
+from worker.engine.logits.operation import HookFailed, extension
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineInfo, EngineLoadError
 from worker.engine.recovery import native_message
@@ -73,17 +73,17 @@ class LoadedPipeline(NamedTuple):
 def load_model(options: EngineOptions, served: Path, progress: Callable[[str], None]) -> LoadedPipeline:
     """Load the model at ``served`` and run one request. Raises :class:`EngineLoadError`.
 
-    If the logits tap does not pass its test, the model is loaded without one, unless ``options.logits`` is on.
+    If the logits hook does not pass its test, the model is loaded without one, unless ``options.logits`` is on.
     """
     if sees_images(served) and options.speculation != "none":
         raise EngineLoadError("speculative decoding can't be combined with a vision-language model")
     progress(f"loading {served.name} ({model_bytes(served) / 1e6:.0f} MB) on {options.device}")
-    tapped = tapped_model(options, served)
-    if tapped is None:
+    hooked = hooked_model(options, served)
+    if hooked is None:
         return _load(options, served, None, progress)
     try:
-        return _load(options, served, tapped, progress)
-    except TapFailed as error:
+        return _load(options, served, hooked, progress)
+    except HookFailed as error:
         if options.logits == "on":
             raise EngineLoadError(f"the model can't be loaded with access to its logits: {error}") from error
         failure = str(error)
@@ -114,17 +114,17 @@ def describe(options: EngineOptions, served: Path, loaded: LoadedPipeline, start
     )
 
 
-def _load(options: EngineOptions, served: Path, tapped: Path | None, progress: Callable[[str], None]) -> LoadedPipeline:
-    pipeline, vocabulary = load_pipeline(options, served, tapped)
+def _load(options: EngineOptions, served: Path, hooked: Path | None, progress: Callable[[str], None]) -> LoadedPipeline:
+    pipeline, vocabulary = load_pipeline(options, served, hooked)
     progress("warming up")
     speculation = options.speculation
     with_images = sees_images(served)
     cache_tokens, width = warm_up(
-        pipeline, WARM_UP_ID, vocabulary, speculation, tapped=tapped is not None, sees_images=with_images
+        pipeline, WARM_UP_ID, vocabulary, speculation, hooked=hooked is not None, sees_images=with_images
     )
     if not options.cache_size:
         cache_tokens = options.context_length * options.max_batch  # the cache grows as the batch requires
-    # Without a tap, only an IR declares the number of logits.
+    # Without a hook, only an IR declares the number of logits.
     logits = width or _declared_width(served)
     grammars = GrammarCompiler(pipeline.get_tokenizer(), logits) if logits else None
     return LoadedPipeline(pipeline, vocabulary, cache_tokens, width, with_images, grammars)
@@ -149,12 +149,12 @@ differences between kernels: 1 of 24 texts differed in a batch from the same tex
 
 
 def load_pipeline(
-    options: EngineOptions, path: Path, tapped: Path | None = None
+    options: EngineOptions, path: Path, hooked: Path | None = None
 ) -> tuple[openvino_genai.ContinuousBatchingPipeline, Vocabulary]:
     """Return the pipeline and the vocabulary of the model at ``path``. Raises :class:`EngineLoadError`.
 
-    ``tapped`` is the folder of the same model with a logits tap, to be loaded in its place. If OpenVINO can't load it,
-    raises :class:`TapFailed`.
+    ``hooked`` is the folder of the same model with a logits hook, to be loaded in its place. If OpenVINO can't load it,
+    raises :class:`HookFailed`.
     """
     scheduler = scheduler_config(options)
     try:
@@ -162,7 +162,7 @@ def load_pipeline(
             device_properties(path, options)
             | speculation_properties(options)
             | (EXACT if options.precision == "exact" else {})
-            | ({"extensions": [extension()]} if tapped else {})
+            | ({"extensions": [extension()]} if hooked else {})
         )
         tokenizer, vocabulary = open_tokenizer(path)
     except EngineLoadError:
@@ -171,12 +171,12 @@ def load_pipeline(
         raise EngineLoadError(_failure(path, options, error)) from error
     try:
         pipeline = openvino_genai.ContinuousBatchingPipeline(
-            str(tapped or path), tokenizer, scheduler, options.device, **properties
+            str(hooked or path), tokenizer, scheduler, options.device, **properties
         )
         return pipeline, vocabulary
     except Exception as error:
-        if tapped:
-            raise TapFailed(_failure(tapped, options, error)) from error
+        if hooked:
+            raise HookFailed(_failure(hooked, options, error)) from error
         raise EngineLoadError(_failure(path, options, error)) from error
 
 

@@ -192,7 +192,7 @@ class SimulatedEngine:
         prompt_directives = parse_directives(decode(sequence.prompt))
         if prompt_directives.refuse:
             raise refuse(ProblemKind.INVALID, "The prompt says [[refuse]].")
-        check_logits(sequence.sampling, len(WORDS), tapped=False)
+        check_logits(sequence.sampling, len(WORDS), hooked=False)
         if sequence.sampling.beams > 1:
             raise refuse(ProblemKind.INVALID, "The simulated engine has no beam search.", param="best_of")
         if sequence.constraint is not None and prompt_directives.say is None:

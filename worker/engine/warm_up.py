@@ -1,11 +1,11 @@
-"""Warm-up request of a loaded pipeline: measures the KV cache, and tests the logits tap."""
+"""Warm-up request of a loaded pipeline: measures the KV cache, and tests the logits hook."""
 
 import numpy
 import openvino_genai
 
 from shared.protocol.request import Sampling
 from worker.engine.checks import Speculation
-from worker.engine.logits.operation import Logits, LogitsTap, StepInput, TapFailed
+from worker.engine.logits.operation import HookFailed, Logits, LogitsHook, StepInput
 from worker.engine.logits.prefill import PrefillTracker
 from worker.engine.logits.readers import RowLost, RowReader
 from worker.engine.logits.rows import RowAssigner
@@ -64,16 +64,17 @@ def warm_up(
     vocabulary: Vocabulary,
     speculation: Speculation,
     *,
-    tapped: bool,
+    hooked: bool,
     sees_images: bool,
 ) -> tuple[int, int]:
     """Run one request; return the capacity of the KV cache in tokens at its current size, and the number of logits per
-    token (0 without a tap).
+    token (0 without a hook).
 
     It generates two tokens, because prefill and decode use different kernels and weight layouts, and encodes an image
     if the model ``sees_images``. Raises :class:`EngineLoadError` when the cache is too small, or the model's logits are
-    not finite. With ``tapped``, raises :class:`~worker.engine.logits.operation.TapFailed` when the tap does not see the
-    rows of both tokens, when its biases do not reach the pipeline, or when a step fails although the logits are finite.
+    not finite. With ``hooked``, raises :class:`~worker.engine.logits.operation.HookFailed` when the hook does not see
+    the rows of both tokens, when its biases do not reach the pipeline, or when a step fails although the logits are
+    finite.
     """
     config = pipeline.get_config()
     config.do_sample = False
@@ -86,27 +87,27 @@ def warm_up(
     prompt = [ordinary[index % len(ordinary)] for index in range(_TOKENS - 1)]
     sequence = _WarmUpSequence(prompt)
     assigner = RowAssigner({request_id: sequence}, PrefillTracker({}, 0))
-    LogitsTap.listener = rows = _WarmUpRows(assigner)
+    LogitsHook.listener = rows = _WarmUpRows(assigner)
     handle = add_prompt(pipeline, request_id, prompt, config, spelled=sees_images)
     try:
         while pipeline.has_non_finished_requests():
             pipeline.step()
-            while tapped and handle.can_read():
+            while hooked and handle.can_read():
                 for chunk in handle.read().values():
                     for token, logprob in zip(chunk.generated_ids, chunk.generated_log_probs, strict=True):
                         sequence.reader.take(token, logprob)
                         sequence.tokens.append(token)
     except RowLost as error:
-        raise TapFailed(str(error)) from error
+        raise HookFailed(str(error)) from error
     except RuntimeError as error:
         # With log probabilities enabled, the sampler throws on NaN logits.
-        if tapped and rows.finite:
-            raise TapFailed(native_message(error)) from error
+        if hooked and rows.finite:
+            raise HookFailed(native_message(error)) from error
         raise EngineLoadError(
             f"the model can't generate a token. Its file may be damaged: download it again. {native_message(error)}"
         ) from error
     finally:
-        LogitsTap.listener = None
+        LogitsHook.listener = None
     share: float = pipeline.get_metrics().max_cache_usage / 100
     if handle.get_status() != openvino_genai.GenerationStatus.FINISHED or not share:
         raise EngineLoadError(f"the KV cache can't hold {_TOKENS} tokens: give the worker a larger --cache-size")

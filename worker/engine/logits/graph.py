@@ -1,4 +1,4 @@
-"""The graph of a model with a logits tap as a second consumer of the logits: whether to make it, how, and its cached
+"""The graph of a model with a logits hook as a second consumer of the logits: whether to make it, how, and its cached
 IR folder."""
 
 import filecmp
@@ -13,7 +13,7 @@ import openvino
 import openvino_genai
 from openvino import opset13 as opset
 
-from worker.engine.logits.operation import LogitsTap
+from worker.engine.logits.operation import LogitsHook
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
 from worker.model.cache import cached_folder
@@ -28,16 +28,16 @@ _SAMPLED = "sampled_tokens_indices"
 has it, the pipeline only fills it."""
 
 
-class NoTap(ValueError):
-    """The model has no place for the tap. The message names what is missing."""
+class NoHook(ValueError):
+    """The model has no place for the hook. The message names what is missing."""
 
 
-def add_tap(model: openvino.Model) -> None:
-    """Insert the tap into ``model``, in place. Raises :class:`NoTap` if it is not a language model of a known form.
+def add_hook(model: openvino.Model) -> None:
+    """Insert the hook into ``model``, in place. Raises :class:`NoHook` if it is not a language model of a known form.
 
-    The tap changes logits in place, in the memory that the pipeline samples from: the plugin gives all consumers of the
-    logits the same memory, and reads the model's outputs when all operations have run. The warm-up tests that. Adding a
-    bias, which is nearly always zero, in the graph costs up to 2 % of a step.
+    The hook changes logits in place, in the memory that the pipeline samples from: the plugin gives all consumers of
+    the logits the same memory, and reads the model's outputs when all operations have run. The warm-up tests that.
+    Adding a bias, which is nearly always zero, in the graph costs up to 2 % of a step.
 
     The weights keep their single consumer, because the CPU plugin multiplies by compressed weights only then. Token ids
     are taken modulo the number of logits, so that a multiple of it can mark a request without changing its result.
@@ -45,12 +45,12 @@ def add_tap(model: openvino.Model) -> None:
     parameters = {name: parameter for parameter in model.get_parameters() for name in parameter.output(0).get_names()}
     for name in ("input_ids", "position_ids"):
         if name not in parameters:
-            raise NoTap(f"the model has no input '{name}'")
+            raise NoHook(f"the model has no input '{name}'")
     result = model.output(0).node
     logits = result.input(0).get_source_output()
     shape = logits.get_partial_shape()
     if len(shape) != 3 or not shape[2].is_static:
-        raise NoTap(f"the shape of the model's logits is {shape}, not [batch, tokens, vocabulary]")
+        raise NoHook(f"the shape of the model's logits is {shape}, not [batch, tokens, vocabulary]")
     _apply_modulo(parameters["input_ids"], shape[2].get_length())
     indices = opset.parameter([-1], openvino.Type.i64, name=_SAMPLED)
     indices.output(0).set_names({_SAMPLED})
@@ -65,9 +65,9 @@ def add_tap(model: openvino.Model) -> None:
     result.input(0).replace_source_output(converted.output(0))
     converted.output(0).set_names({"logits"})
     inputs = (parameters["input_ids"], parameters["position_ids"], indices)
-    tap = LogitsTap([converted.output(0), *(node.output(0) for node in inputs)])
-    tap.output(0).set_names({"logits_tap"})
-    model.add_results([opset.result(tap.output(0))])
+    hook = LogitsHook([converted.output(0), *(node.output(0) for node in inputs)])
+    hook.output(0).set_names({"logits_hook"})
+    model.add_results([opset.result(hook.output(0))])
     model.add_parameters([indices])
     model.validate_nodes_and_infer_types()
 
@@ -77,7 +77,7 @@ def _projection(logits: openvino.Output) -> openvino.Node:
     node = logits.get_node()
     while node.get_type_name() != "MatMul":
         if not node.inputs():
-            raise NoTap("the model's logits do not come from a multiplication of matrices")
+            raise NoHook("the model's logits do not come from a multiplication of matrices")
         node = node.input(0).get_source_output().get_node()
     return node
 
@@ -94,15 +94,15 @@ def _apply_modulo(parameter: openvino.Node, size: int) -> None:
         consumer.replace_source_output(remainder)
 
 
-_VERSION = "3"
-"""Change it when the tap is put into graphs in another way."""
+_VERSION = "4"
+"""Change it when the hook is put into graphs in another way."""
 
 
-def tapped_folder(path: Path, context_length: int) -> Path:
-    """Return the cached IR folder of the model at ``path`` with a logits tap, making it if necessary.
+def hooked_folder(path: Path, context_length: int) -> Path:
+    """Return the cached IR folder of the model at ``path`` with a logits hook, making it if necessary.
 
     The weights of an IR folder are linked. Those of a GGUF file are saved as they are; ``context_length`` is stated in
-    the folder's configuration. Raises :class:`~worker.engine.logits.graph.NoTap` if the model has no place for a tap,
+    the folder's configuration. Raises :class:`~worker.engine.logits.graph.NoHook` if the model has no place for a hook,
     and :class:`ModelError`, :class:`OSError` or :class:`RuntimeError` (from OpenVINO) if the folder can't be made.
     """
     versions = (openvino.__version__, openvino_genai.__version__, _VERSION)
@@ -123,10 +123,10 @@ def tapped_folder(path: Path, context_length: int) -> Path:
 
 
 def _make(original: Path, made: Path, transfer: Callable[[Path, Path], object]) -> None:
-    """Write the model of the IR folder ``original`` with a tap to ``made``; ``transfer`` its other files."""
+    """Write the model of the IR folder ``original`` with a hook to ``made``; ``transfer`` its other files."""
     xml, weights = (made / name for name in MODEL_FILES)
     model = openvino.Core().read_model(original / xml.name)
-    add_tap(model)
+    add_hook(model)
     openvino.save_model(model, xml, compress_to_fp16=False)
     del model  # it maps the original weights
     if filecmp.cmp(original / weights.name, weights, shallow=False):
@@ -144,18 +144,18 @@ def _link(source: Path, target: Path) -> None:
 logger = logging.getLogger(__name__)
 
 
-def tapped_model(options: EngineOptions, served: Path) -> Path | None:
-    """Return the folder of ``served``, the model that is about to be loaded, with a logits tap; None: without one.
+def hooked_model(options: EngineOptions, served: Path) -> Path | None:
+    """Return the folder of ``served``, the model that is about to be loaded, with a logits hook; None: without one.
 
-    Raises :class:`EngineLoadError` if ``options.logits`` is on and the model can't be tapped.
+    Raises :class:`EngineLoadError` if ``options.logits`` is on and the model can't have a hook.
     """
     if options.logits == "off":
         return None
     obstacle = _obstacle(options, served)
     if obstacle is None:
         try:
-            return tapped_folder(served, options.context_length)
-        except (ModelError, NoTap, OSError, RuntimeError) as error:
+            return hooked_folder(served, options.context_length)
+        except (ModelError, NoHook, OSError, RuntimeError) as error:
             obstacle = str(error)
             logger.warning("fields that need logits are not served: %s", obstacle)
     if options.logits == "on":

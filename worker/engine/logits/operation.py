@@ -1,7 +1,7 @@
-"""The logits tap: an OpenVINO operation in Python inside the model's graph, called with the logits of each step.
+"""The logits hook: an OpenVINO operation in Python inside the model's graph, called with the logits of each step.
 
-OpenVINO GenAI's Python API has no access to logits. The tap sees every row of logits before a token is sampled from it,
-and biases are added in place (:mod:`worker.engine.logits.graph`).
+OpenVINO GenAI's Python API has no access to logits. The hook sees every row of logits before a token is sampled from
+it, and biases are added in place (:mod:`worker.engine.logits.graph`).
 
 It runs in every step, even if no sequence needs logits. By then the model's weights have evicted everything from the
 caches, so each Python object that it touches costs about a microsecond.
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 logger = logging.getLogger(__name__)
 
-TYPE_NAME = "LogitsTap"
+TYPE_NAME = "LogitsHook"
 
 Logits = NDArray[numpy.float32]
 Ids = NDArray[numpy.int64]
@@ -53,15 +53,15 @@ class Listener(Protocol):
         """
 
 
-class TapFailed(Exception):
-    """A model can't be loaded or run with the tap. It may be possible without."""
+class HookFailed(Exception):
+    """A model can't be loaded or run with the hook. It may be possible without."""
 
 
-class LogitsTap(openvino.Op):  # type: ignore[misc]
+class LogitsHook(openvino.Op):  # type: ignore[misc]
     """The operation. Inputs: logits [rows, 1, vocabulary], and the arrays of a :class:`StepInput`.
 
     The output has no meaning: operations without one are removed from graphs. OpenVINO creates instances itself, so the
-    listener is an attribute of the class: one tapped model per process. It calls :meth:`evaluate` in the thread that
+    listener is an attribute of the class: one hooked model per process. It calls :meth:`evaluate` in the thread that
     steps the pipeline.
     """
 
@@ -81,16 +81,16 @@ class LogitsTap(openvino.Op):  # type: ignore[misc]
         # Not in validate_and_infer_types, which would be called in every step.
         self.set_output_type(0, openvino.Type.f32, openvino.PartialShape([1]))
 
-    def clone_with_new_inputs(self, new_inputs: Sequence[openvino.Output]) -> "LogitsTap":
+    def clone_with_new_inputs(self, new_inputs: Sequence[openvino.Output]) -> "LogitsHook":
         """Return a copy with other inputs; in a compiled model, the operation itself.
 
         OpenVINO clones a compiled operation in every step to infer its output's shape, and never frees the clone.
         """
-        return self if self._compiled else LogitsTap(new_inputs)
+        return self if self._compiled else LogitsHook(new_inputs)
 
     def get_type_info(self) -> Any:
         """Return the identity of the operation in model files."""
-        return LogitsTap.class_type_info
+        return LogitsHook.class_type_info
 
     def visit_attributes(self, visitor: Any) -> bool:
         """The operation has no attributes."""
@@ -106,18 +106,18 @@ class LogitsTap(openvino.Op):  # type: ignore[misc]
         Never raises: an exception here would make the pipeline's step fail for all sequences.
         """
         self._compiled = True
-        listener = LogitsTap.listener
+        listener = LogitsHook.listener
         try:
             if listener is not None and listener.wants_rows():
                 logits, *step = (tensor.data for tensor in inputs)
                 step_input = StepInput(*(array.reshape(-1) for array in step))
                 listener.on_logits(logits.reshape(-1, logits.shape[-1]), step_input)
         except Exception:
-            LogitsTap.failures += 1
+            LogitsHook.failures += 1
             logger.exception("the logits of a step can't be read")
         return True
 
 
 def extension() -> openvino.OpExtension:
     """Return the extension that makes the operation known to a pipeline."""
-    return openvino.OpExtension(LogitsTap)
+    return openvino.OpExtension(LogitsHook)

@@ -1,7 +1,7 @@
 """Counts the prompt tokens that the prefix cache provides, which the pipeline does not report.
 
-The logits tap sees which positions a step computes. The first one of a prompt is the number of tokens that were cached.
-Neither tokens nor positions name their sequence, but the pipeline's schedule does:
+The logits hook sees which positions a step computes. The first one of a prompt is the number of tokens that were
+cached. Neither tokens nor positions name their sequence, but the pipeline's schedule does:
 
 - A step computes sequences one after the other, and prompts in the order in which they were added.
 - The last token of a whole prompt is sampled from, so its sequence has output after the step.
@@ -78,7 +78,7 @@ class PrefillTracker:
 
     def __init__(self, sequences: Mapping[int, Prefill], max_tokens: int) -> None:
         """``sequences`` are those in the pipeline. ``max_tokens`` is the maximum number of tokens in a step; 0
-        if there is nothing to count: no prefix cache, or no tap."""
+        if there is nothing to count: no prefix cache, or no hook."""
         self._sequences = sequences
         self._max_tokens = max_tokens
         self._waiting: list[Prefill] = []

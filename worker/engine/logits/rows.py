@@ -1,4 +1,4 @@
-"""Assigns the rows of logits that the tap sees to sequences.
+"""Assigns the rows of logits that the hook sees to sequences.
 
 A row does not say which sequence it belongs to. It carries the token that it was computed from and that token's
 position, and rows are in the order in which sequences were added to the pipeline. A sequence's first row is marked by
@@ -110,7 +110,7 @@ class PipelineSequence(KnownTokens, Protocol):
 
 
 class RowAssigner:
-    """Listens to the tap, and hands rows to the readers of their sequences."""
+    """Listens to the hook, and hands rows to the readers of their sequences."""
 
     def __init__(self, sequences: Mapping[int, PipelineSequence], prefills: PrefillTracker) -> None:
         """``sequences`` are those in the pipeline, in the order in which they were added."""

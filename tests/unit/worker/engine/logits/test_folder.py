@@ -1,4 +1,4 @@
-"""The folder of a model with a logits tap: made once, and with links to the weights."""
+"""The folder of a model with a logits hook: made once, and with links to the weights."""
 
 import shutil
 from pathlib import Path
@@ -10,7 +10,7 @@ from openvino import opset13 as opset
 
 from shared.runtime.settings import EngineSettings
 from tests.support.paths import MODELS
-from worker.engine.logits.graph import NoTap, add_tap, tapped_folder, tapped_model
+from worker.engine.logits.graph import NoHook, add_hook, hooked_folder, hooked_model
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
 
@@ -28,31 +28,31 @@ def options(**fields: object) -> EngineOptions:
 
 
 def test_weights_and_tokenizer_are_linked(model: Path) -> None:
-    folder = tapped_folder(model, 64)
+    folder = hooked_folder(model, 64)
     assert {file.name for file in folder.iterdir()} == {file.name for file in model.iterdir()}
     linked = {file.name for file in folder.iterdir() if file.is_symlink()}
     assert linked == {file.name for file in model.iterdir()} - {"openvino_model.xml"}
-    assert "LogitsTap" in (folder / "openvino_model.xml").read_text()
+    assert "LogitsHook" in (folder / "openvino_model.xml").read_text()
 
 
 def test_it_is_made_once_for_each_content(model: Path) -> None:
-    folder = tapped_folder(model, 64)
+    folder = hooked_folder(model, 64)
     made = (folder / "openvino_model.xml").stat().st_mtime_ns
-    assert tapped_folder(model, 64) == folder
+    assert hooked_folder(model, 64) == folder
     assert (folder / "openvino_model.xml").stat().st_mtime_ns == made
     (model / "config.json").write_text("{}")
-    assert tapped_folder(model, 64) != folder
+    assert hooked_folder(model, 64) != folder
 
 
 @pytest.mark.parametrize("fields", [{"device": "GPU"}, {"prompt_lookup": True}, {"draft_model": "draft"}])
 def test_where_it_was_not_tried_it_is_off_unless_asked_for(model: Path, fields: dict[str, object]) -> None:
-    assert tapped_model(options(**fields), model) is None
+    assert hooked_model(options(**fields), model) is None
     with pytest.raises(EngineLoadError, match="--logits on is not possible"):
-        tapped_model(options(logits="on", **fields), model)
+        hooked_model(options(logits="on", **fields), model)
 
 
 def test_off_makes_nothing(model: Path, tmp_path: Path) -> None:
-    assert tapped_model(options(logits="off"), model) is None
+    assert hooked_model(options(logits="off"), model) is None
     assert not (tmp_path / "cache").exists()
 
 
@@ -60,10 +60,10 @@ def test_a_model_without_a_place_for_it_is_served_without(model: Path, caplog: p
     ids = opset.parameter([-1, -1], openvino.Type.i64, name="input_ids")
     ids.output(0).set_names({"input_ids"})
     openvino.save_model(openvino.Model([opset.result(ids)], [ids]), model / "openvino_model.xml")
-    assert tapped_model(options(), model) is None
+    assert hooked_model(options(), model) is None
     assert "has no input 'position_ids'" in caplog.text
     with pytest.raises(EngineLoadError, match="position_ids"):
-        tapped_model(options(logits="on"), model)
+        hooked_model(options(logits="on"), model)
 
 
 def test_logits_that_come_from_no_product_are_named() -> None:
@@ -72,5 +72,5 @@ def test_logits_that_come_from_no_product_are_named() -> None:
         one.output(0).set_names({one.get_friendly_name()})
     ones = opset.constant(numpy.ones((1, 1, 5), numpy.float32))
     logits = opset.multiply(ones, opset.unsqueeze(opset.convert(inputs[0], "f32"), opset.constant(2)))
-    with pytest.raises(NoTap, match="multiplication of matrices"):
-        add_tap(openvino.Model([opset.result(logits)], inputs))
+    with pytest.raises(NoHook, match="multiplication of matrices"):
+        add_hook(openvino.Model([opset.result(logits)], inputs))

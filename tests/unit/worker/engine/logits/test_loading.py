@@ -1,4 +1,4 @@
-"""Loading a model again without a logits tap that has failed."""
+"""Loading a model again without a logits hook that has failed."""
 
 import weakref
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from shared.runtime.settings import EngineSettings
 from tests.support.paths import MODELS
 from worker.engine import load
-from worker.engine.logits.operation import TapFailed
+from worker.engine.logits.operation import HookFailed
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
 
@@ -27,34 +27,34 @@ def options(logits: str) -> EngineOptions:
 
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is loaded, one after the other: with a tap, which fails, and without."""
+    """What is loaded, one after the other: with a hook, which fails, and without."""
     done: list[str] = []
-    tapped_pipeline: list[weakref.ref[Pipeline]] = []
+    hooked_pipeline: list[weakref.ref[Pipeline]] = []
 
-    def load_one(options: EngineOptions, served: Path, tapped: Path | None, progress: object) -> object:
-        if tapped is None:
-            freed = tapped_pipeline[0]() is None
+    def load_one(options: EngineOptions, served: Path, hooked: Path | None, progress: object) -> object:
+        if hooked is None:
+            freed = hooked_pipeline[0]() is None
             done.append("plain, the only one" if freed else "plain, beside the other")
             return sentinel.loaded
         pipeline = Pipeline()
-        tapped_pipeline.append(weakref.ref(pipeline))
-        done.append("tapped")
-        raise TapFailed("no rows")
+        hooked_pipeline.append(weakref.ref(pipeline))
+        done.append("hooked")
+        raise HookFailed("no rows")
 
     monkeypatch.setattr(load, "_load", load_one)
-    monkeypatch.setattr(load, "tapped_model", lambda *_: Path("tapped"))
+    monkeypatch.setattr(load, "hooked_model", lambda *_: Path("hooked"))
     return done
 
 
-def test_the_tapped_pipeline_is_freed_before_the_model_is_loaded_without(
+def test_the_hooked_pipeline_is_freed_before_the_model_is_loaded_without(
     loaded: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert load.load_model(options("auto"), MODEL, lambda stage: None) is sentinel.loaded
-    assert loaded == ["tapped", "plain, the only one"]
+    assert loaded == ["hooked", "plain, the only one"]
     assert "fields that need logits are not served: no rows" in caplog.text
 
 
 def test_a_tap_that_was_asked_for_must_work(loaded: list[str]) -> None:
     with pytest.raises(EngineLoadError, match="can't be loaded with access to its logits: no rows"):
         load.load_model(options("on"), MODEL, lambda stage: None)
-    assert loaded == ["tapped"]
+    assert loaded == ["hooked"]

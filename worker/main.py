@@ -130,7 +130,7 @@ class _Worker:
             self.grammars,
             (
                 Quarantine(),
-                PrefixGate(caching=openvino and settings.caches_prefixes),
+                PrefixGate(caching=backend.caches_prefixes and settings.caches_prefixes),
                 BatchGate(until_end=settings.batch_pause > 0),
             ),
             AttemptRecorder(tracing),

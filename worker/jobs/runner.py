@@ -63,8 +63,7 @@ class JobRunner:
         in order.
 
         A job is refused once ``max_lost_workers`` workers have disappeared while they held it. ``log_poison`` logs
-        refused jobs in full, including their prompts. ``sampling`` holds the model's defaults that are not in its
-        files.
+        refused jobs in full, including their prompts. ``sampling`` holds the model's defaults.
         """
         self._worker = worker
         self._queue = queue

@@ -15,8 +15,7 @@ from api.http.cross_origin import CrossOrigin
 from api.http.exchange import current_exchange
 from api.http.exchanges import Exchanges
 from api.http.handler import ExchangeApplication
-from api.http.json_response import json_response
-from api.http.routes import routes_of
+from api.http.routes import json_response, routes_of
 from api.models.lookup import ModelLookup
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 

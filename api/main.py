@@ -281,7 +281,7 @@ def _bounds(settings: ApiSettings) -> Bounds:
     return Bounds(
         header_timeout=settings.header_timeout,
         body_timeout=settings.body_timeout,
-        answer_timeout=settings.request_timeout + settings.client_timeout,
+        response_timeout=settings.request_timeout + settings.client_timeout,
         client_timeout=settings.client_timeout,
         keep_alive=KEEP_ALIVE,
         max_body=settings.max_request_body,

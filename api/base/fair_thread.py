@@ -1,4 +1,4 @@
-"""A thread for what would block the event loop: large bodies and answers.
+"""A thread for what would block the event loop: large bodies and responses.
 
 Parsing 1 MB with many small values takes up to a second of CPU time. In a thread, the event loop gets the interpreter
 back every few milliseconds: measured with 2,000 messages of 18 parts, its longest pause was a thirtieth. With two

@@ -14,8 +14,7 @@ from api.files.forms import too_large as files_too_large
 from api.files.forms import too_many as too_many_files
 from api.http.body_parser import BodyParser
 from api.http.exchange import key_owner
-from api.http.json_response import json_response
-from api.http.routes import STORE_ERRORS, route
+from api.http.routes import STORE_ERRORS, json_response, route
 from shared.runtime.settings import ApiSettings
 
 

@@ -14,7 +14,7 @@ from api.chat.writer import stream
 from api.dialects.base.interface import Choice, Dialect, ResponseEncoder
 from api.http.connection_extension import connection_extension
 from api.http.exchange import HttpExchange, sees_fleet
-from api.http.json_response import json_response
+from api.http.routes import json_response
 from shared.protocol.events import Event, Started
 
 WORKER_HEADER = "x-vinoqueue-worker"

@@ -11,8 +11,7 @@ from api.dialects.anthropic import Anthropic
 from api.dialects.openai.tokens import parse_detokenize, parse_tokenize, render_text, render_tokens
 from api.http.body_parser import BodyParser
 from api.http.exchange import current_exchange, key_owner
-from api.http.json_response import json_response
-from api.http.routes import ANTHROPIC_ERRORS, ERRORS, route
+from api.http.routes import ANTHROPIC_ERRORS, ERRORS, json_response, route
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.events import Failed, Rejected, Tokenized
 from shared.protocol.request import ChatRequest

@@ -18,8 +18,7 @@ from api.files.upload import FORM_OVERHEAD, Upload, boundary_of, file_too_large,
 from api.http.connection_extension import connection_extension
 from api.http.cross_origin import CrossOrigin
 from api.http.exchange import key_owner
-from api.http.json_response import json_response
-from api.http.routes import STORE_ERRORS, route
+from api.http.routes import STORE_ERRORS, json_response, route
 from shared.protocol.errors import ProblemKind, refuse
 from shared.runtime.settings import ApiSettings
 

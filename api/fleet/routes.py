@@ -9,8 +9,7 @@ from api.chat.draining import Draining
 from api.chat.responder import stream_response
 from api.fleet.watch import FleetWatch, Watcher
 from api.http.exchange import current_exchange, key_owner, require_admin
-from api.http.json_response import json_response
-from api.http.routes import route
+from api.http.routes import json_response, route
 from api.keys import Keyring
 
 

@@ -64,7 +64,7 @@ class Bounds:
     """For receiving a head, from its first byte; for the first request, from the start of the connection."""
     body_timeout: float
     """For receiving a body."""
-    answer_timeout: float
+    response_timeout: float
     """From the end of a request to the end of its response."""
     client_timeout: float
     """For a client to receive the rest of a response while the connection is closing."""
@@ -83,7 +83,7 @@ class _State(IntEnum):
     """A head is being received."""
     BODY = 2
     """A body is being received. If the response is complete already, the rest of the body is discarded."""
-    ANSWER = 3
+    RESPONSE = 3
     """The request is complete, its response is not."""
     ENDING = 4
     """The connection is closing: nothing more is sent, and input is discarded until the client closes it as well."""
@@ -145,7 +145,7 @@ class HttpConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse ``data`` and enforce the limits."""
         state = self._state
-        if state >= _State.ANSWER:
+        if state >= _State.RESPONSE:
             self._drop(len(data))
             return
         if state is _State.IDLE and not self._received:
@@ -158,7 +158,7 @@ class HttpConnection(HttpToolsProtocol):
             if upgrade.args[0] < len(data):
                 self._drop(len(data) - upgrade.args[0])
         except httptools.HttpParserError:
-            if self._state is _State.ANSWER:
+            if self._state is _State.RESPONSE:
                 self._drop(1)
             else:
                 self._refuse(400, _NOT_HTTP)
@@ -224,7 +224,7 @@ class HttpConnection(HttpToolsProtocol):
         if self.cycle.response_complete:
             self._wait()
         else:
-            self._enter(_State.ANSWER, self.bounds.answer_timeout)
+            self._enter(_State.RESPONSE, self.bounds.response_timeout)
 
     # Called by the server and by the request's cycle, to which this object is the transport.
 
@@ -234,7 +234,7 @@ class HttpConnection(HttpToolsProtocol):
         if self.is_closing():
             return
         self.flow.resume_reading()
-        if self._state is _State.ANSWER:
+        if self._state is _State.RESPONSE:
             self._wait()
         elif self._max_body > self.bounds.max_discarded:
             self._deadline = self.loop.time() + self.bounds.body_timeout  # The rest of an upload is discarded.
@@ -257,7 +257,7 @@ class HttpConnection(HttpToolsProtocol):
                 self.transport.close()
         elif self._state is _State.BODY and self.cycle.response_complete:
             self.close()
-        elif self._state in (_State.BODY, _State.ANSWER):
+        elif self._state in (_State.BODY, _State.RESPONSE):
             self.shutdown()
 
     def write(self, data: bytes) -> None:
@@ -324,7 +324,7 @@ class HttpConnection(HttpToolsProtocol):
     def _drop(self, size: int) -> None:
         """Count discarded input."""
         self._received += size
-        if self._state is _State.ANSWER:
+        if self._state is _State.RESPONSE:
             self.cycle.keep_alive = False
         if self._received > self.bounds.max_discarded:
             self.transport.abort()

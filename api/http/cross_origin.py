@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from api.dialects.base.interface import Lookup
 
 _MAX_AGE = "600"
-"""Seconds for which browsers remember the answer to a preflight request."""
+"""Seconds for which browsers remember the response to a preflight request."""
 _NAMES = re.compile(r"[A-Za-z0-9_, -]{1,2000}")
 
 
@@ -28,7 +28,7 @@ class CrossOrigin:
         return is_preflight and self.allows(headers.get("origin"))
 
     def preflight_headers(self, headers: Lookup) -> Mapping[str, str]:
-        """Return the headers of the answer to a preflight request: all methods and the headers that it names."""
+        """Return the headers of the response to a preflight request: all methods and the headers that it names."""
         names = headers.get("access-control-request-headers") or ""
         return {
             "access-control-allow-methods": "GET, POST, DELETE",

@@ -80,3 +80,8 @@ def routes_of(handler: Any) -> Iterator[tuple[Route, View]]:
         view = getattr(handler, name)
         for one in getattr(view, _MARK, ()):
             yield one, view
+
+
+def json_response(body: bytes, status: int = 200) -> Response:
+    """Return a response with ``body``, which is JSON."""
+    return Response(body, status=status, content_type=JSON)

@@ -92,7 +92,7 @@ class Keyring:
             async with asyncio.timeout(patience):
                 await self.refresh()
         except (TimeoutError, RedisError, OSError) as error:
-            logger.warning("Redis does not answer, so it is not known whether there is an API key: %s", error)
+            logger.warning("Redis does not respond, so it is not known whether there is an API key: %s", error)
             return
         if self.empty:
             raise NoKeysError(

@@ -12,9 +12,8 @@ from typing import Any
 
 import httpcore2
 
-from api.media.addresses import is_public
 from api.media.data_url import MediaError
-from api.media.lookups import Lookups
+from api.media.lookups import Lookups, is_public
 
 _SHOWN = 100
 

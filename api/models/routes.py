@@ -6,8 +6,7 @@ from quart import Response, request
 
 from api.dialects.azure import Azure
 from api.http.exchange import current_exchange
-from api.http.json_response import json_response
-from api.http.routes import route
+from api.http.routes import json_response, route
 from api.models.directory import Directory
 from api.models.lookup import ModelLookup
 from shared.protocol.errors import ProblemKind, refuse

@@ -9,8 +9,7 @@ from redis.exceptions import RedisError
 
 from api.chat.draining import Draining
 from api.chat.relay import Relay
-from api.http.json_response import json_response
-from api.http.routes import route
+from api.http.routes import json_response, route
 from api.models.directory import Directory
 from api.operations.metrics import Metrics
 from shared.runtime.version import VERSION

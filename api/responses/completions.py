@@ -6,8 +6,7 @@ from api.dialects.base.lists import unknown_cursor
 from api.dialects.openai import stored as dialect
 from api.http.body_parser import BodyParser
 from api.http.exchange import key_owner
-from api.http.json_response import json_response
-from api.http.routes import STORE_ERRORS, route
+from api.http.routes import STORE_ERRORS, json_response, route
 from api.responses import documents
 from api.stored.record import StoredResponse, is_completion_id
 from api.stored.store import ResponseStore

@@ -21,8 +21,7 @@ from api.dialects.responses.schema import ResponsesRequest
 from api.http.bodies import read_json_body
 from api.http.body_parser import BodyParser
 from api.http.exchange import current_exchange, key_owner
-from api.http.json_response import json_response
-from api.http.routes import ERRORS, STORE_ERRORS, STREAMED, route
+from api.http.routes import ERRORS, STORE_ERRORS, STREAMED, json_response, route
 from api.limits.headers import openai_rate_headers
 from api.responses import background, documents
 from api.responses.history import history_of

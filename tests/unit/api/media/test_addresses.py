@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.media.addresses import is_public
+from api.media.lookups import is_public
 
 
 @pytest.mark.parametrize(

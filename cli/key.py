@@ -87,7 +87,7 @@ def key() -> None:
     type=click.Choice(["flex", "default", "priority"]),
     default="default",
     show_default=True,
-    help="Default and highest band of the key's requests.",
+    help="Default and highest priority class of the key's requests.",
 )
 @_limit_options
 @click.option("--expires", type=Duration(), help="Time until the key expires, such as 30d; default: never.")

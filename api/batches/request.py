@@ -1,4 +1,5 @@
-"""One line of a batch: served like a client's request, but in the lowest band, and retried while problems pass."""
+"""One batch request: served like a client's request, but in the lowest priority class, and retried while
+problems pass."""
 
 import asyncio
 import logging

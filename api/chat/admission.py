@@ -18,7 +18,7 @@ from api.chat.usage_recorder import UsageRecorder
 from api.dialects.base.interface import Lookup
 from api.keys import ApiKey
 from api.limits import Counts, Limiter, LimitName, Refusal, Reservation
-from shared.protocol.cost import LARGEST, answer_cost, prompt_cost
+from shared.protocol.cost import LARGEST, prompt_cost, response_cost
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest, Tier
 from shared.redis import outage
@@ -81,7 +81,7 @@ class Admission:
             asked = (alias or request.model)[:64]
             raise refuse(ProblemKind.FORBIDDEN, f"This API key does not have access to model '{asked}'.")
         tokens = _counted_tokens(request, key)
-        request = _limited(_banded(request, key), maximum)
+        request = _limited(_with_tier(request, key), maximum)
         if not key.limited:
             return Ticket(request, key.id, wait)
         reservation = Reservation(key, self._limiter.new_name(), tokens)
@@ -174,7 +174,7 @@ def _limit_problem(reservation: Reservation, refusal: Refusal) -> RequestRefused
     return refuse(_KINDS[refusal.limit], f"{reached} Please try again {advice}.", retry_after=wait)
 
 
-def _banded(request: ChatRequest, key: ApiKey) -> ChatRequest:
+def _with_tier(request: ChatRequest, key: ApiKey) -> ChatRequest:
     """Set the request's tier to its key's priority if it names none, or one above the key's priority."""
     if request.tier in (None, "auto"):
         tier: Tier | None = request.tier if key.priority == "default" else key.priority
@@ -199,7 +199,7 @@ def _counted_tokens(request: ChatRequest, key: ApiKey) -> int:
     makes a request too large.
     """
     answers = jobs_per_prompt(request) * max(1, len(request.prompts))
-    counted = prompt_cost(request) + answers * answer_cost(request)
+    counted = prompt_cost(request) + answers * response_cost(request)
     if request.sampling.max_tokens is None and key.tokens_per_minute is not None:
         return min(counted, max(prompt_cost(request), key.tokens_per_minute))
     return counted

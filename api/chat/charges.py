@@ -9,7 +9,7 @@ from api.chat.queues import JobQueues
 from api.chat.selection import jobs_per_prompt
 from api.chat.stream import ResponseStream
 from api.chat.usage_recorder import UsageRecorder
-from shared.protocol.cost import answer_cost, prompt_cost
+from shared.protocol.cost import prompt_cost, response_cost
 from shared.protocol.request import ChatRequest
 from shared.redis import outage
 from shared.runtime.tasks import BackgroundTasks
@@ -31,7 +31,7 @@ class TenantCharges:
     async def _charge(self, request: ChatRequest, tenant: str, recorder: UsageRecorder, stream: ResponseStream) -> None:
         used = await tokens_to_charge(request, recorder, stream)
         choices = jobs_per_prompt(request)
-        estimate = choices * (prompt_cost(request) + answer_cost(request) * max(1, len(request.prompts)))
+        estimate = choices * (prompt_cost(request) + response_cost(request) * max(1, len(request.prompts)))
         try:
             await self._queues.of(request.model).charge(tenant, request.tier, used - estimate, job=stream.jobs[0])
         except (RedisError, OSError) as error:

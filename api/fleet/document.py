@@ -8,7 +8,8 @@ import msgspec
 
 from api.base.histogram import WINDOW, Counts, percentile
 from api.batches.record import Batch
-from shared.protocol.queue.occupancy import TIERS, Move, Occupancy, ServedTier
+from shared.protocol.queue.occupancy import Move, Occupancy
+from shared.protocol.queue.texts import PRIORITY_CLASSES, ServedTier
 from shared.protocol.registry import ModelInfo, ReplicaInfo, WorkerInfo, unread_protocols
 
 
@@ -139,7 +140,7 @@ def model_entry(
         times.update(counts)
     tiers: list[TierState] = []
     ahead = 0
-    for tier in TIERS.values():
+    for tier in PRIORITY_CLASSES:
         ahead += occupancy.waiting[tier]
         wait = 0.0 if ahead == 0 and used < slots else round((ahead + 1) / rate, 3) if rate else None
         running = occupancy.running(tier)

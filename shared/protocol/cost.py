@@ -14,7 +14,7 @@ TOKENS_PER_MESSAGE = 4
 TOKENS_PER_IMAGE = 256
 """A picture of 450 by 450 pixels for Qwen2-VL, or one of any size for Gemma 3."""
 
-UNBOUNDED_ANSWER = 256
+UNBOUNDED_RESPONSE = 256
 """Tokens estimated for a choice without ``max_tokens``: a typical length in chats."""
 
 LARGEST = 2**20
@@ -32,10 +32,10 @@ def prompt_cost(request: ChatRequest) -> int:
     return max(1, min(LARGEST, size // BYTES_PER_TOKEN + ids + TOKENS_PER_MESSAGE * len(request.messages)))
 
 
-def answer_cost(request: ChatRequest) -> int:
+def response_cost(request: ChatRequest) -> int:
     """Estimate the tokens of one generation for ``request``."""
     wanted = request.sampling.max_tokens
-    return min(LARGEST, UNBOUNDED_ANSWER if wanted is None else wanted) * request.sampling.beams
+    return min(LARGEST, UNBOUNDED_RESPONSE if wanted is None else wanted) * request.sampling.beams
 
 
 def _size(text: str | None) -> int:

@@ -66,7 +66,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lost_rows: _Count = 0
     """Requests that failed because their logits could not be matched to them."""
     preemptions: _Count = 0
-    """How often a line of a batch was preempted."""
+    """How often a batch request was preempted."""
     tokens_per_second: _Amount = 0.0
     requests: _Count = 0
     engine_restarts: _Count = 0
@@ -174,11 +174,11 @@ async def announce_replica(redis: Redis, info: ReplicaInfo, *, lease: float) -> 
 
 async def withdraw_worker(redis: Redis, info: WorkerInfo) -> None:
     """Remove a worker from the registry and from the wake-up list."""
-    async with redis.pipeline(transaction=False) as pipe:
-        pipe.delete(keys.worker(info.id))
-        pipe.zrem(keys.WORKERS, info.id)
-        pipe.zrem(keys.load(info.model), info.id)
-        await pipe.execute()
+    await asyncio.gather(
+        redis.delete(keys.worker(info.id)),
+        redis.zrem(keys.WORKERS, info.id),
+        redis.zrem(keys.load(info.model), info.id),
+    )
 
 
 async def forget_model(redis: Redis, name: str) -> None:
@@ -191,10 +191,7 @@ async def forget_model(redis: Redis, name: str) -> None:
 
 async def withdraw_replica(redis: Redis, replica_id: str) -> None:
     """Remove an API replica from the registry."""
-    async with redis.pipeline(transaction=False) as pipe:
-        pipe.delete(keys.replica(replica_id))
-        pipe.zrem(keys.REPLICAS, replica_id)
-        await pipe.execute()
+    await asyncio.gather(redis.delete(keys.replica(replica_id)), redis.zrem(keys.REPLICAS, replica_id))
 
 
 class RegistrySnapshot(NamedTuple):

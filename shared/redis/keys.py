@@ -51,7 +51,7 @@ FILES_FOLDER = PREFIX + "files-folder"
 
 
 def queue(model: str) -> str:
-    """Sorted set of the ids of waiting jobs, scored by band and start tag (see ``enqueue.lua``): arq's queue."""
+    """Sorted set of the ids of waiting jobs, scored by priority class and start tag (``enqueue.lua``): arq's queue."""
     return f"{PREFIX}queue:{model}"
 
 
@@ -92,7 +92,7 @@ def moves(model: str) -> str:
 
 
 def fair_queue(model: str) -> str:
-    """Hash with the state of fair queueing: the virtual time of each band, and each tenant's finish tag in it."""
+    """Hash with the state of fair queueing by priority class: its virtual time, and each tenant's finish tag."""
     return f"{PREFIX}fair-queue:{model}"
 
 

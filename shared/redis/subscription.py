@@ -13,7 +13,7 @@ PING_AFTER = 5.0
 """Seconds without data after which a PING is sent. Keep-alive detects a dead host; PING detects a hanging store."""
 
 PING_TIMEOUT = 5.0
-"""Seconds within which a PING must be answered."""
+"""Seconds within which a PING must be replied to."""
 
 _RECONNECT_DELAY = 0.25
 """Seconds between attempts to subscribe while the store is unreachable."""

@@ -193,7 +193,7 @@ _REQUESTS = (
     Request(
         fields="service_tier",
         body={"service_tier": "standard_only"},
-        how="`auto` selects the band of the API key's priority, `standard_only` the band `default`.",
+        how="`auto` selects the priority class of the API key, `standard_only` the priority class `default`.",
         test=_FIELDS,
     ),
     Request(

@@ -181,7 +181,7 @@ DELIVERY = (
         fields="service_tier",
         when="auto, default, flex, priority, fast",
         body={"service_tier": "flex"},
-        how="Selects the band of the queue.",
+        how="Selects the priority class of the queue.",
         test=_ROUTES + "test_waiting_requests_are_served_by_their_tier",
     ),
     Request(fields="service_tier", when="scale", body={"service_tier": "scale"}, test=_SOME_VALUES),

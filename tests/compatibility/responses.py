@@ -252,7 +252,7 @@ REQUESTS = (
     Request(
         fields="service_tier",
         body={"service_tier": "flex"},
-        how="`auto`, `default`, `flex`, `priority` or `fast`: selects the band of the queue.",
+        how="`auto`, `default`, `flex`, `priority` or `fast`: selects the priority class of the queue.",
         test=_FIELDS,
     ),
     Request(fields="truncation", when="disabled", body={"truncation": "disabled"}, how="The default.", test=_FIELDS),

@@ -10,7 +10,7 @@ for at = 3, #ARGV do
   local job, state = ARGV[at], STATE .. ARGV[at]
   local claim = redis.call('HGET', CLAIMS, job)
   if redis.call('ZREM', QUEUE, job) == 1 then
-    end_cancelled(job, ARGV[2])
+    end_with(job, ARGV[2])
   elseif claim then
     local attempt, worker = parse_claim(claim)
     redis.call('HSET', CLAIMS, job, CANCELLED .. claim_of(attempt, worker))

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Corrects a tenant's finish tag once the usage of a request is known. A repeated call does nothing.
 -- KEYS: see the prelude, fair_queue, the mark that the request was corrected
--- ARGV: band, tenant, tokens used beyond the estimate (negative if fewer), TTL (ms) of the mark
+-- ARGV: priority class, tenant, tokens used beyond the estimate (negative if fewer), TTL (ms) of the mark
 if not redis.call('SET', KEYS[7], '', 'NX', 'PX', ARGV[4]) then
   return
 end

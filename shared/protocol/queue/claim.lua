@@ -2,17 +2,17 @@
 -- Claims waiting jobs for one worker: at most its free slots, and at most an equal share of the queue while other
 -- workers have free slots.
 -- Jobs reserved for other workers (see enqueue.lua) are skipped until the reservation ends; the worker must then claim
--- again. Lines of batches, whose scores are above 0, are claimed after all other jobs and leave some slots free.
+-- again. Batch requests are claimed after all other jobs and leave some slots free.
 -- When a worker is full, the jobs reserved for it are freed and other workers are woken.
 -- A repeated call is another claim: the jobs of a claim whose reply was lost are returned to the queue when their leases
 -- end, because the worker does not renew them.
 -- A job with tokens of another vocabulary or chat template waits while a worker that has it serves the model. When there
 -- is none, the job is claimed nevertheless, so that it ends: the worker cannot continue it.
 -- KEYS: see the prelude, fair_queue, reserved, moves
--- ARGV: worker, slots used, slots, lease (ms), duration (ms) of a reservation, slots to leave free of lines of batches,
+-- ARGV: worker, slots used, slots, lease (ms), duration (ms) of a reservation, slots to leave free of batch requests,
 --       digest of the worker's vocabulary and chat template
 -- A job whose payload has expired is deleted; its API replica notices that.
--- Returns the number of jobs still waiting, without lines of batches if no more of them may be claimed, then
+-- Returns the number of jobs still waiting, without batch requests if no more of them may be claimed, then
 -- {id, attempt, crashes, lost_workers, payload, journal, cause, foreign} for each claimed one; foreign is 1 when its
 -- tokens are of another vocabulary or chat template, else 0.
 
@@ -39,19 +39,24 @@ local function read_reserved()
   return reserved, ours, others
 end
 
--- Removes up to `take` jobs from the front of the queue, at most `most_lines` of them lines of batches, except those
+-- Returns the number of batch requests that wait. Their scores are the highest.
+local function batch_requests()
+  return redis.call('ZCOUNT', QUEUE, string.format('(%.0f', BATCH_CLASS * CLASS_WIDTH), '+inf')
+end
+
+-- Removes up to `take` jobs from the front of the queue, at most `most_batch` of them batch requests, except those
 -- reserved for others. Returns alternating ids and scores.
-local function pop(take, most_lines, reserved, for_others)
+local function pop(take, most_batch, reserved, for_others)
   if for_others == 0 then
     return redis.call('ZPOPMIN', QUEUE, take)
   end
-  local lines = 0
+  local batch = 0
   local front = redis.call('ZRANGE', QUEUE, 0, take + for_others - 1, 'WITHSCORES')
   local popped, ids = {}, {}
   for at = 1, #front, 2 do
-    local line = tonumber(front[at + 1]) > 0
-    if #ids < take and (reserved[front[at]] or WORKER) == WORKER and not (line and lines >= most_lines) then
-      lines = lines + (line and 1 or 0)
+    local is_batch = tonumber(front[at + 1]) > BATCH_CLASS * CLASS_WIDTH
+    if #ids < take and (reserved[front[at]] or WORKER) == WORKER and not (is_batch and batch >= most_batch) then
+      batch = batch + (is_batch and 1 or 0)
       ids[#ids + 1] = front[at]
       popped[#popped + 1], popped[#popped + 2] = front[at], front[at + 1]
     end
@@ -124,11 +129,11 @@ if waiting > 0 and used < SLOTS then
   local lease_end = string.format('%.0f', now_ms() + tonumber(ARGV[4]))
   local wanted, left = math.min(SLOTS - used, math.max(share, for_us)), {}
   while wanted > 0 do
-    local lines = redis.call('ZCOUNT', QUEUE, '(0', '+inf')
-    local others_first = math.min(wanted, redis.call('ZCARD', QUEUE) - lines)
-    local most_lines = math.max(0, SLOTS - BATCH_RESERVE - used - others_first)
-    local take = others_first + math.min(wanted - others_first, most_lines)
-    local popped, taken = pop(take, most_lines, reserved, for_others), {}
+    local batch = batch_requests()
+    local others_first = math.min(wanted, redis.call('ZCARD', QUEUE) - batch)
+    local most_batch = math.max(0, SLOTS - BATCH_RESERVE - used - others_first)
+    local take = others_first + math.min(wanted - others_first, most_batch)
+    local popped, taken = pop(take, most_batch, reserved, for_others), {}
     wanted = 0
     for at = 1, #popped, 2 do
       local job, score = popped[at], popped[at + 1]
@@ -160,7 +165,7 @@ if waiting > 0 and used < SLOTS then
   end
   reply[1] = redis.call('ZCARD', QUEUE)
   if used >= SLOTS - BATCH_RESERVE then
-    reply[1] = reply[1] - redis.call('ZCOUNT', QUEUE, '(0', '+inf')
+    reply[1] = reply[1] - batch_requests()
   end
 end
 redis.call('ZADD', LOAD, used / SLOTS, WORKER)

@@ -9,9 +9,7 @@ if not is_held(redis.call('HGET', CLAIMS, job), claim_of(ARGV[2], ARGV[3])) then
 end
 redis.call('LPUSH', KEYS[6], redis.call('GET', PAYLOAD .. job) or '')
 redis.call('LTRIM', KEYS[6], 0, ARGV[5] - 1)
-forget(job)
-redis.call('RPUSH', JOURNAL .. job, ARGV[4])
-redis.call('PEXPIRE', JOURNAL .. job, LINGER)
+end_with(job, ARGV[4])
 if ARGV[6] ~= '' then
   redis.call('PUBLISH', ARGV[6], ARGV[7])
 end

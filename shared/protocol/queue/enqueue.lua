@@ -1,6 +1,6 @@
 #!lua
 -- Enqueues all jobs or none, and wakes workers for them.
--- Order is start-time fair queueing within a band. A job's start tag is its tenant's previous tag plus the cost of the
+-- Order is start-time fair queueing within a priority class. A job's start tag is its tenant's previous tag plus the cost of the
 -- previous job, but at least the virtual time, which is the tag of the newest claimed job. Tenants with a backlog get
 -- equal numbers of tokens, a tenant with little demand is served at once, and idle tenants accumulate no credit.
 -- Prefix routing: a job with a long prompt goes to a worker that has its prefix cached, if that worker's load allows.
@@ -10,8 +10,8 @@
 -- A job with records is skipped: it was cancelled before it arrived, or the call is repeated because its reply was lost
 -- and the job waits, is claimed or has ended.
 -- KEYS: see the prelude, fair_queue, prefixes, reserved
--- ARGV: maximum of jobs ahead plus new jobs, maximum of bytes, band, tenant ('' without a share), duration (ms) of a
---       reservation, maximum of bytes of images, number of shared requests, number
+-- ARGV: maximum of jobs ahead plus new jobs, maximum of bytes, priority class, tenant ('' without a share),
+--       duration (ms) of a reservation, maximum of bytes of images, number of shared requests, number
 --       of images, (id, encoded request)... of the shared requests, (digest, file)... of the images, which belong to
 --       the only shared request, then (id, payload, cost in tokens, digests of the prompt's prefixes, longest first,
 --       or '')...
@@ -23,7 +23,7 @@
 -- of the load, to any worker because the prefix is new, and to no worker because none has a free slot}.
 
 local FAIR_QUEUE, PREFIXES, RESERVED = KEYS[6], KEYS[7], KEYS[8]
-local MAX_JOBS, MAX_BYTES, BAND, TENANT = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local MAX_JOBS, MAX_BYTES, CLASS, TENANT = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4]
 
 -- The first characters of a digest are its field in the hash of prefixes. A new prefix overwrites an old one in the
 -- same field, which bounds the hash. A value is the digest and the workers that have the prefix, most recent first.
@@ -111,10 +111,10 @@ local function route(job, digests)
   return outcome
 end
 
--- Lines of batches hold at most this part of the bytes, so that others never wait for them.
+-- Batch requests hold at most this part of the bytes, so that others never wait for them.
 local BATCH_PART = 1 / 4
 
-local KIND = tonumber(BAND) == 0 and 'batch' or 'other' -- 0 is the band of batches
+local KIND = tonumber(CLASS) == BATCH_CLASS and 'batch' or 'other'
 
 -- Returns about how many jobs must end before so many bytes more fit, 0 if they fit now; and whether that is because of
 -- the tenant's share. A tenant gets as much as it leaves free for others: half alone, a third beside another that uses
@@ -142,7 +142,7 @@ local function jobs_over(unit, size, limit)
   return math.max(1, math.ceil(over * jobs / math.max(1, all))), by_share
 end
 
-local base = tonumber(BAND) * BAND_WIDTH
+local base = tonumber(CLASS) * CLASS_WIDTH
 local images = 9 + 2 * tonumber(ARGV[7])
 local first = images + 2 * tonumber(ARGV[8])
 local new, bytes = {}, 0 -- where the new jobs are in ARGV, and their size
@@ -171,8 +171,8 @@ for at = 9, images - 1, 2 do
   bytes = bytes + #ARGV[at + 1]
 end
 
-local finish_field = 'finish:' .. BAND .. ':' .. TENANT
-local past = redis.call('HMGET', FAIR_QUEUE, 'time:' .. BAND, finish_field)
+local finish_field = 'finish:' .. CLASS .. ':' .. TENANT
+local past = redis.call('HMGET', FAIR_QUEUE, 'time:' .. CLASS, finish_field)
 local tag = math.max(tag_of(past[1]), tag_of(past[2]))
 local ahead = redis.call('ZCOUNT', QUEUE, '-inf', string.format('(%.0f', base + tag))
 if ahead + #new > MAX_JOBS then

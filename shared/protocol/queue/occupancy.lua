@@ -1,12 +1,12 @@
 #!lua flags=no-writes
--- Reads how many jobs of a model wait in each band, who holds its claimed jobs, and the last moves.
+-- Reads how many jobs of a model wait in each priority class, who holds its claimed jobs, and the last moves.
 -- KEYS: see the prelude, moves
 -- ARGV: maximum number of claimed jobs to read
--- Returns {the numbers of waiting jobs in the bands -3 to 0}, {id, worker, attempt and band of each claimed job}
+-- Returns {the numbers of waiting jobs in the priority classes, first to last}, {id, worker, attempt and priority class of each claimed job}
 -- and {the moves, newest first}.
 local waiting = {}
-for band = -3, 0 do
-  local first, last = string.format('%.0f', band * BAND_WIDTH), string.format('(%.0f', (band + 1) * BAND_WIDTH)
+for class = FIRST_CLASS, BATCH_CLASS do
+  local first, last = string.format('%.0f', class * CLASS_WIDTH), string.format('(%.0f', (class + 1) * CLASS_WIDTH)
   waiting[#waiting + 1] = redis.call('ZCOUNT', QUEUE, first, last)
 end
 local claimed = {}
@@ -15,7 +15,7 @@ for at, claim in ipairs(read_claims(jobs)) do
   local score = tonumber(redis.call('HGET', STATE .. jobs[at], 'score'))
   if claim and score then
     local attempt, worker = parse_claim(claim)
-    for _, value in ipairs({jobs[at], worker, tonumber(attempt), math.floor(score / BAND_WIDTH)}) do
+    for _, value in ipairs({jobs[at], worker, tonumber(attempt), math.floor(score / CLASS_WIDTH)}) do
       claimed[#claimed + 1] = value
     end
   end

@@ -2,21 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
 
 import msgspec
 from redis.asyncio import Redis
 
-from shared.protocol.queue.texts import queue_keys, script_text
+from shared.protocol.queue.texts import PRIORITY_CLASSES, ServedTier, queue_keys, script_text
 from shared.redis import keys
 from shared.redis.records import UNREADABLE, report_unreadable
 from shared.redis.scripts import Script
 
-ServedTier = Literal["priority", "default", "flex", "batch"]
-"""A service tier with its own band."""
-
-TIERS: dict[int, ServedTier] = {-3: "priority", -2: "default", -1: "flex", 0: "batch"}
-"""The tier of each band, in the order in which they are served."""
+_TIERS = {number: tier for tier, number in PRIORITY_CLASSES.items()}
 
 MAX_LISTED = 2048
 """Maximum number of claimed jobs that are listed per model."""
@@ -49,7 +44,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 class Occupancy:
     """The waiting and claimed jobs of a model at one time, and what has moved before."""
 
-    waiting: dict[ServedTier, int] = field(default_factory=lambda: dict.fromkeys(TIERS.values(), 0))
+    waiting: dict[ServedTier, int] = field(default_factory=lambda: dict.fromkeys(PRIORITY_CLASSES, 0))
     """Number of waiting jobs per tier."""
     claimed: dict[str, Holder] = field(default_factory=dict)
     """The claimed jobs, at most :data:`MAX_LISTED`."""
@@ -73,11 +68,11 @@ class OccupancyReader:
         waiting, claimed, moves = await self._script([*queue_keys(model), moves_key], (MAX_LISTED,))
         rows = zip(claimed[::4], claimed[1::4], claimed[2::4], claimed[3::4], strict=True)
         return Occupancy(
-            dict(zip(TIERS.values(), waiting, strict=True)),
+            dict(zip(PRIORITY_CLASSES, waiting, strict=True)),
             {
-                job.decode(): Holder(worker.decode(), attempt, TIERS[band])
-                for job, worker, attempt, band in rows
-                if band in TIERS
+                job.decode(): Holder(worker.decode(), attempt, _TIERS[number])
+                for job, worker, attempt, number in rows
+                if number in _TIERS
             },
             tuple(_last_moves(moves_key, moves)),
         )

@@ -5,8 +5,8 @@
 -- The first keys of each script.
 local QUEUE, INFLIGHT, CLAIMS, SIZES, LOAD = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 
--- Distance between the bands in the queue's scores; larger than any tag (tokens) within a band.
-local BAND_WIDTH = 2 ^ 50
+-- Distance between the priority classes in the queue's scores; larger than any tag (tokens) within a class.
+local CLASS_WIDTH = 2 ^ 50
 
 -- Lua's stack holds about 8,000 values, so long argument lists are split into parts of this size.
 local MAX_UNPACKED = 1000
@@ -93,9 +93,9 @@ local function wake()
 end
 
 -- The hash of sizes has a field for each job ('job:ID'), shared request ('request:ID') and its images ('images:ID') in
--- the store: "UNIT KIND BYTES OUTCOME TENANT". UNIT is 'text' or 'images', KIND is 'batch' for lines of batches and
+-- the store: "UNIT KIND BYTES OUTCOME TENANT". UNIT is 'text' or 'images', KIND is 'batch' for batch requests and
 -- otherwise 'other', OUTCOME is that of the job's routing (see enqueue.lua). Further fields are the sums of bytes of each
--- unit: of all, of a tenant in a kind, and of all lines of batches.
+-- unit: of all, of a tenant in a kind, and of all batch requests.
 local function sum_fields(unit, kind, tenant)
   local all = 'sum:' .. unit
   local fields = {all}
@@ -152,8 +152,8 @@ local function drop(job)
   end
 end
 
--- Ends a cancelled job, which no worker holds: appends its terminal event to its journal and deletes everything else.
-local function end_cancelled(job, event)
+-- Ends a job with its terminal event, which is appended to its journal, and deletes everything else.
+local function end_with(job, event)
   drop(job)
   redis.call('RPUSH', JOURNAL .. job, event)
   redis.call('PEXPIRE', JOURNAL .. job, LINGER)
@@ -184,7 +184,7 @@ end
 local function requeue(job, cause, moves_key)
   local state = redis.call('HMGET', STATE .. job, 'score', 'cancelled')
   if state[2] then
-    end_cancelled(job, state[2])
+    end_with(job, state[2])
     return false
   end
   if not state[1] then
@@ -200,13 +200,13 @@ local function requeue(job, cause, moves_key)
   return true
 end
 
--- Advances the virtual time of each band to the tag of its newest claimed job. Jobs that returned to the queue have
+-- Advances the virtual time of each priority class to the tag of its newest claimed job. Jobs that returned to the queue have
 -- older tags and do not move it back. claimed: alternating ids and scores, by ascending score.
 local function advance(fair_queue_key, claimed)
   local newest = {}
   for at = 2, #claimed, 2 do
-    local band = math.floor(tonumber(claimed[at]) / BAND_WIDTH)
-    newest[string.format('time:%.0f', band)] = tonumber(claimed[at]) - band * BAND_WIDTH
+    local class = math.floor(tonumber(claimed[at]) / CLASS_WIDTH)
+    newest[string.format('time:%.0f', class)] = tonumber(claimed[at]) - class * CLASS_WIDTH
   end
   for field, tag in pairs(newest) do
     if tag > tag_of(redis.call('HGET', fair_queue_key, field)) then

@@ -1,5 +1,6 @@
 """The queue of one model: the Python interface to the queue's scripts."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from typing import Any, Literal, cast
 
 from arq.connections import ArqRedis
 
-from shared.protocol.cost import answer_cost, prompt_cost
+from shared.protocol.cost import prompt_cost, response_cost
 from shared.protocol.events import (
     CANCELLED,
     Event,
@@ -19,7 +20,7 @@ from shared.protocol.events import (
 )
 from shared.protocol.prefix import prefix_digests
 from shared.protocol.queue.packing import MAX_BYTES, pack_jobs
-from shared.protocol.queue.texts import queue_keys, script_text
+from shared.protocol.queue.texts import PRIORITY_CLASSES, queue_keys, script_text
 from shared.protocol.request import ChatRequest, Job, Tier, decode_request
 from shared.redis import keys
 from shared.redis.raw_connection import Argument
@@ -46,11 +47,6 @@ _ROUTES: tuple[Route, ...] = ("followed", "diverted", "new", "waited")
 _REPEAT_TTL_MS = 60_000
 """How long cancellations and charges are remembered, in case a command comes late or again; longer than a hanging store
 buffers commands."""
-
-_BANDS: dict[Tier, int] = {"priority": -3, "default": -2, "auto": -2, "flex": -1, "batch": 0}
-"""The band of each tier; lower bands first. Scripts know the band of batches by its scores above 0.
-Scores stay far below the current time in ms, because arq defers jobs with a future score, and are never 0, which arq
-takes for a missing job."""
 
 _SCRIPTS = ("enqueue", "charge", "claim", "cancel", "renew", "release", "reap", "dead_letter")
 
@@ -141,8 +137,8 @@ class JobQueue:
     ) -> int:
         """Enqueue the ``jobs`` of one request and wake workers; return the number of jobs ahead of them.
 
-        ``images`` are the files of its images by digest, which are stored until the last job has ended. Bands have
-        strict priority; within a band, tenants share the workers equally by tokens.
+        ``images`` are the files of its images by digest, which are stored until the last job has ended. Priority
+        classes are served strictly in order; within one, tenants share the workers equally by tokens.
 
         Raises without enqueueing any job: :class:`QueueFull` when the jobs ahead and the new ones exceed ``limit``, or
         all queued and claimed jobs ``limit_bytes``, or their images ``max_media_bytes``, or those of the tenant its
@@ -156,17 +152,17 @@ class JobQueue:
         request, cost, digests = None, 0, ""
         for job, payload in zip(jobs, packed.payloads, strict=True):
             if job.request is not request:
-                request, cost = job.request, prompt_cost(job.request) + answer_cost(job.request)
+                request, cost = job.request, prompt_cost(job.request) + response_cost(job.request)
                 digests = prefix_digests(job.request) if self._prefix_routing else ""
             quadruples += (job.id, payload, cost, digests)
-        band, tenant = _band(jobs[0].request.tier), jobs[0].tenant
+        priority_class, tenant = _class_of(jobs[0].request.tier), jobs[0].tenant
         ahead, *routed = await self._run(
             "enqueue",
             [self._fair_queue, self._prefixes, self._reserved],
             [
                 limit,
                 limit_bytes,
-                band,
+                priority_class,
                 tenant,
                 self._reserved_ms,
                 max_media_bytes,
@@ -187,7 +183,7 @@ class JobQueue:
 
         ``job`` is the request's first job. A request is corrected once.
         """
-        arguments: list[str | int] = [_band(tier), tenant, tokens, _REPEAT_TTL_MS]
+        arguments: list[str | int] = [_class_of(tier), tenant, tokens, _REPEAT_TTL_MS]
         await self._run("charge", [self._fair_queue, keys.charged(job)], arguments)
 
     async def any_claimed(self, jobs: Iterable[str]) -> bool:
@@ -222,9 +218,9 @@ class JobQueue:
         workers that serve with it; without any, they are claimed as ``foreign``.
 
         Claims at most an equal share of the queue while other workers have free slots, and no job reserved for another
-        worker. Lines of batches leave ``batch_reserve`` slots free. A worker that gets nothing while jobs wait must
+        worker. Batch requests leave ``batch_reserve`` slots free. A worker that gets nothing while jobs wait must
         claim again after ``RESERVED_MS``. Returns the claims and the number of jobs that are still waiting, without
-        lines of batches if the worker may not claim more of them.
+        batch requests if the worker may not claim more of them.
         """
         remaining, *rows = await self._run(
             "claim",
@@ -300,15 +296,12 @@ class JobQueue:
 
     async def depth(self) -> tuple[int, int]:
         """Return the numbers of waiting and claimed jobs."""
-        async with self.redis.pipeline(transaction=False) as pipe:
-            pipe.zcard(self._queue)
-            pipe.zcard(self._inflight)
-            waiting, claimed = await pipe.execute()
+        waiting, claimed = await asyncio.gather(self.redis.zcard(self._queue), self.redis.zcard(self._inflight))
         return waiting, claimed
 
     async def _run(self, script: str, names: Sequence[str], arguments: Sequence[Argument]) -> Any:
         return await self._scripts[script]([*self._keys, *names], arguments)
 
 
-def _band(tier: Tier | None) -> int:
-    return _BANDS[tier or "default"]
+def _class_of(tier: Tier | None) -> int:
+    return PRIORITY_CLASSES["default" if tier is None or tier == "auto" else tier]

@@ -1,5 +1,7 @@
 """The texts of the queue's scripts, and the constants that they share with Python."""
 
+from typing import Literal
+
 from shared.redis import keys, scripts
 
 JOB_TTL_MS = 6 * 3_600_000
@@ -11,6 +13,13 @@ LINGER_MS = 60_000
 MOVES_TTL_MS = 300_000
 """TTL (ms) of the log of moves, and how long a move is shown."""
 
+ServedTier = Literal["priority", "default", "flex", "batch"]
+"""A service tier with its own priority class."""
+
+PRIORITY_CLASSES: dict[ServedTier, int] = {"priority": -3, "default": -2, "flex": -1, "batch": 0}
+"""The priority class of each tier, in the order in which they are served. Scores stay far below the current time in ms,
+because arq defers jobs with a future score, and are never 0, which arq takes for a missing job."""
+
 _CONSTANTS: dict[str, str | int] = {
     "PAYLOAD": keys.PAYLOAD_PREFIX,
     "STATE": keys.STATE_PREFIX,
@@ -19,6 +28,8 @@ _CONSTANTS: dict[str, str | int] = {
     "WORKER_RECORD": keys.worker(""),
     "WORKERS": keys.WORKERS,
     "QUEUE_OF": keys.queue(""),
+    "FIRST_CLASS": PRIORITY_CLASSES["priority"],
+    "BATCH_CLASS": PRIORITY_CLASSES["batch"],
     "JOB_TTL": JOB_TTL_MS,
     "LINGER": LINGER_MS,
     "MOVES_TTL": MOVES_TTL_MS,

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from cli.instances import running
+from shared.runtime.logs import escaped
 
 _TIMEOUT = 60.0
 """Seconds without any data after which the API counts as unreachable."""
@@ -71,7 +72,7 @@ class ApiClient:
             message = msgspec.json.decode(text)["error"]["message"]
         except (msgspec.DecodeError, KeyError, TypeError):
             message = f"the API answered {path} with {response.status}"
-        raise click.ClickException(str(message))
+        raise click.ClickException(escaped(str(message)))
 
     def unreachable(self, error: Exception) -> click.ClickException:
         """Return the exception that says that the API can't be reached."""

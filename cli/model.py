@@ -27,7 +27,7 @@ def list_() -> None:
     from worker.model.local import list_models
 
     for listed in list_models():
-        click.echo(f"{listed.source}  {listed.size / 2**20:.0f} MB  {listed.path}")
+        click.echo(escaped(f"{listed.source}  {listed.size / 2**20:.0f} MB  {listed.path}"))
 
 
 @model.command()
@@ -78,4 +78,4 @@ def _print_path(find: Callable[[str], Path], source: str) -> None:
     try:
         click.echo(find(source))
     except ModelError as error:
-        raise click.ClickException(str(error)) from None
+        raise click.ClickException(escaped(str(error))) from None

@@ -53,4 +53,8 @@ def _progress(text: str, *, notable: bool, last: bool = False) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1], sys.argv[2:]))
+    try:
+        raise SystemExit(main(sys.argv[1], sys.argv[2:]))
+    except KeyboardInterrupt:
+        print("\nStopped. Nothing is lost: 'make' goes on from here.", file=sys.stderr)
+        raise SystemExit(130) from None

@@ -7,10 +7,13 @@ of docs/metrics.md from :data:`CATALOGUE`; dashboard and alert rules are checked
 from dataclasses import dataclass
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from api.base.histogram import BUCKETS
+
+# The time at which each series began is of no use here, and doubles the number of series.
+disable_created_metrics()  # type: ignore[no-untyped-call] # the function has no annotations
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ _WORKER = ("worker", "model")
 _SOURCE = ("source",)
 _VLLM = "vllm_metric_names"
 
+BUILD = Description("vinoqueue_build_info", "gauge", "Always 1; `version` is that of this replica.", ("version",))
 REQUESTS = Description(
     "vinoqueue_requests",
     "counter",

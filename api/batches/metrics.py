@@ -12,6 +12,10 @@ class BatchMetrics:
         self._lines = catalogue.BATCH_LINES.counter(registry)
         self._ended = catalogue.ENDED_BATCHES.counter(registry)
         self._unfinished = catalogue.UNFINISHED_BATCHES.gauge(registry)
+        # Rates are right only if a series exists before its first event.
+        self.lines(completed=0, failed=0)
+        for status in ("completed", "failed", "expired", "cancelled"):
+            self._ended.labels(status)
 
     def lines(self, *, completed: int, failed: int) -> None:
         """Count lines that have got a result."""

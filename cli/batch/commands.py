@@ -3,6 +3,7 @@
 import hashlib
 import json
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,14 @@ import click
 from cli.api_client import ApiClient, api_options
 from cli.batch.client import Client
 from cli.progress import Stages, bar
+from shared.runtime.logs import escaped
 
 _POLL = 1.0
 """Polling interval of a batch in seconds."""
 
 _ENDED = ("completed", "failed", "expired", "cancelled")
+_REASONS = 3
+"""Maximum number of different errors to show."""
 _DIGEST = "sha256"
 """Metadata by which a batch is found again: the digest of its input file."""
 
@@ -44,7 +48,7 @@ def submit(file: Path, wait: bool, url: str, api_key: str) -> None:
     with bar("Uploading", file.stat().st_size, unit="bytes") as advance:
         file_id = client.upload(file, advance)
     made = client.create(file_id, endpoint, {_DIGEST: _digest(file), "file": file.name[:512]})
-    click.echo(made["id"])
+    click.echo(escaped(made["id"]))
     if wait:
         _end(_follow(client, made))
 
@@ -90,6 +94,9 @@ def results(file: str, output: Path | None, errors: Path | None, url: str, api_k
             with bar(str(target), client.size(file_id), unit="bytes") as advance:
                 client.download(file_id, target, advance)
             click.echo(str(target))
+            if field == "error_file_id":
+                for reason in _reasons(target):
+                    click.echo(f"  {reason}", err=True)
     _end(found)
 
 
@@ -114,9 +121,9 @@ def _follow(client: Client, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _end(found: dict[str, Any]) -> None:
-    """Print how a batch ended; exit with code 1 unless it is complete."""
+    """Print how a batch ended; exit with code 1 unless it is complete and any of its requests succeeded."""
     click.echo(_described(found), err=True)
-    if found["status"] != "completed":
+    if found["status"] != "completed" or not found["request_counts"]["completed"]:
         raise SystemExit(1)
 
 
@@ -129,7 +136,18 @@ def _described(found: dict[str, Any]) -> str:
     for error in (found["errors"] or {}).get("data", ()):
         place = f"line {error['line']}: " if error["line"] is not None else ""
         lines.append(f"  {place}{error['message']}")
-    return "\n".join(lines)
+    return "\n".join(map(escaped, lines))
+
+
+def _reasons(errors: Path) -> list[str]:
+    """Return the most frequent errors of an error file, each with the number of its requests."""
+    messages: Counter[str] = Counter()
+    with errors.open("rb") as content:
+        for line in content:
+            result = json.loads(line)
+            body = (result.get("response") or {}).get("body") or result
+            messages[str((body.get("error") or {}).get("message", "unknown error"))] += 1
+    return [escaped(f"{count} failed: {message}") for message, count in messages.most_common(_REASONS)]
 
 
 def _find(client: Client, file: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import click
 
 from cli.api_client import ApiClient, api_options
 from cli.chat.conversation import Conversation
+from shared.runtime.logs import escaped
 
 _QUOTES = '"""'
 _HELP = '''\
@@ -63,10 +64,14 @@ def chat(
     vinoqueue chat --image photo.jpg < question.txt
     """
     api = ApiClient(url, api_key)
+    served = _served_models(api)
+    if model and model not in served:
+        known = ", ".join(served)
+        raise click.ClickException(escaped(f"The model '{model}' is not served. Served models: {known}."))
     fields = {"temperature": temperature, "seed": seed}
     conversation = Conversation(
         api,
-        model or _first_model(api),
+        model or served[0],
         {name: value for name, value in fields.items() if value is not None},
         max_tokens=max_tokens,
         system=system,
@@ -77,11 +82,11 @@ def chat(
         _write(conversation, message if message is not None else sys.stdin.read(), images)
 
 
-def _first_model(api: ApiClient) -> str:
-    models = api.json("GET", "/v1/models")["data"]
+def _served_models(api: ApiClient) -> list[str]:
+    models = [str(one["id"]) for one in api.json("GET", "/v1/models")["data"]]
     if not models:
         raise click.ClickException("No model is served at the moment. Start a worker: vinoqueue worker")
-    return str(models[0]["id"])
+    return models
 
 
 def _converse(conversation: Conversation, images: Sequence[Path]) -> None:

@@ -10,6 +10,7 @@ import click
 from cli.instances import own_command
 from cli.progress import Stages
 from shared.protocol.registry import FINDING_FILES, WorkerInfo
+from shared.runtime.logs import escaped
 
 
 class Progress:
@@ -32,7 +33,7 @@ class Progress:
     def say(self, text: str) -> None:
         """Print one line."""
         self._stages.end()
-        click.echo(text)
+        click.echo(escaped(text))
 
     def starting(self, what: str) -> None:
         """Show that ``what`` starts, until the next message."""
@@ -44,7 +45,7 @@ class Progress:
         if stage == self._stage:
             return
         self._stage = stage
-        text = f"Loading {worker.model} on {worker.device}: {stage[1]}"
+        text = escaped(f"Loading {worker.model} on {worker.device}: {stage[1]}")
         if worker.status == "failing":
             self.say(text)
         else:
@@ -61,11 +62,12 @@ class Progress:
         self._stages.end()
         first = self._serving is None
         self._serving = worker.pid
+        model = escaped(worker.model)
         if not first:
-            click.echo(f"{worker.model} is served again.")
+            click.echo(f"{model} is served again.")
             return
         seconds = time.monotonic() - self._started
-        click.echo(f"\nVinoqueue serves {worker.model} at {address}/v1 (ready after {seconds:.1f} s; Ctrl-C ends it)")
+        click.echo(f"\nVinoqueue serves {model} at {address}/v1 (ready after {seconds:.1f} s; Ctrl-C ends it)")
         if web:
             click.echo(f"Chat and live view: {address}/")
         click.echo(f"\n  {example(address, worker.model)}\n")

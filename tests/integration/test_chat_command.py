@@ -45,7 +45,7 @@ def test_answers_have_a_maximum_that_is_shown(running: Fleet) -> None:
 def test_errors_are_those_of_the_api(running: Fleet) -> None:
     done = once(running, "--model", "nobody", "Hello")
     assert done.returncode == 1
-    assert "The model `nobody` does not exist" in done.stderr
+    assert done.stderr == "Error: The model 'nobody' is not served. Served models: sim.\n"
 
 
 def test_an_answer_is_stopped_and_the_chat_goes_on(running: Fleet) -> None:

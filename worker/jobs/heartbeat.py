@@ -59,8 +59,10 @@ class Heartbeat:
         """
         if leases := self._jobs.leases():
             lost = set(await self._queue.renew(self._worker, [(lease.job, lease.attempt) for lease in leases]))
+            # Jobs that have ended in the meantime are not lost.
+            held = set(self._jobs.leases())
             for lease in leases:
-                if lease.job in lost:
+                if lease.job in lost and lease in held:
                     logger.info("request %s: lease lost, stopping it here", lease.job)
                     self._jobs.abandon([lease])
         info = self._record.current()

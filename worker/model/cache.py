@@ -4,6 +4,7 @@ A worker loads the cached IR folder instead of the GGUF file. With int8 rows the
 times as many tokens per second, and loads in less than half the time (docs/decisions/0009).
 """
 
+import errno
 import logging
 import os
 import shutil
@@ -53,8 +54,17 @@ def cached_folder(name: str, make: Callable[[Path], Path]) -> Path:
     # If several workers start at once, one makes it and the others wait.
     with FileLock(folder.with_name(f"{name}.lock")):
         if not folder.is_dir():
+            for left in folder.parent.glob(f".{name}-*"):
+                # Of a worker that was killed while it made the entry.
+                shutil.rmtree(left, ignore_errors=True)
             with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as scratch:
-                make(Path(scratch)).rename(folder)
+                try:
+                    make(Path(scratch)).rename(folder)
+                except RuntimeError as error:
+                    if "iostream error" in str(error):  # all that OpenVINO says when it cannot write
+                        full = f"{os.strerror(errno.ENOSPC)}, or the disk fails"
+                        raise OSError(errno.ENOSPC, full, str(folder.parent)) from error
+                    raise
             _tidy(folder.parent)
     return folder
 

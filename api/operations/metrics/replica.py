@@ -1,6 +1,7 @@
 """Metrics that this replica counts itself."""
 
 from collections.abc import Iterator
+from typing import get_args
 
 from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -10,8 +11,10 @@ from api.base.histogram import LatencyHistogram
 from api.base.metrics import Description
 from api.chat.queues import JobQueues
 from api.chat.relay import Relay
-from api.media.loader import MediaLoader
+from api.media.loader import MediaLoader, Source
 from api.models.directory import Directory
+from shared.protocol.queue.protocol import Route
+from shared.runtime.version import VERSION
 
 
 class ReplicaCollector(Collector):
@@ -29,10 +32,13 @@ class ReplicaCollector(Collector):
         store_up.add_metric([], self._directory.reachable)
         is_open.add_metric([], len(self._relay.streams()))
         frames.add_metric([], self._relay.frames)
-        yield from (store_up, is_open, frames)
+        build = catalogue.BUILD.gauges()
+        build.add_metric([VERSION], 1)
+        yield from (build, store_up, is_open, frames)
         yield _histograms(catalogue.TOKEN_GAP, self._relay.token_gaps)
         routed = catalogue.ROUTED.counters()
-        for model, route, count in self._queues.routed():
+        known = {(model, route): 0 for model in self._directory.fleet.models for route in get_args(Route)}
+        for (model, route), count in (known | {(m, r): count for m, r, count in self._queues.routed()}).items():
             routed.add_metric([model, route], count)
         yield routed
         yield _histograms(catalogue.IMAGE_SECONDS, self._loader.times)
@@ -41,8 +47,8 @@ class ReplicaCollector(Collector):
             (catalogue.IMAGE_FAILURES, self._loader.failures),
         ):
             metric = description.counters()
-            for source, count in counts.items():
-                metric.add_metric([source], count)
+            for source in get_args(Source):
+                metric.add_metric([source], counts[source])
             yield metric
 
 

@@ -1,5 +1,7 @@
 """The metrics page: what it counts, and that it has what its catalogue declares, and no more."""
 
+import dataclasses
+
 import msgspec
 import pytest
 from arq.connections import ArqRedis
@@ -14,8 +16,9 @@ from api.chat.usage_recorder import UsageRecorder
 from cli.metrics_table import inserted
 from shared.protocol.errors import ProblemKind
 from shared.protocol.events import Delta, Started, encode_event, encode_frame, entry_head
-from shared.protocol.registry import announce_worker
+from shared.protocol.registry import ModelInfo, announce_worker
 from shared.runtime.settings import ApiSettings
+from shared.runtime.version import VERSION
 from tests.support.jobs import WORKER
 from tests.support.paths import ROOT
 
@@ -60,13 +63,24 @@ async def test_the_page_has_what_the_catalogue_declares_and_no_more(replica: Par
     replica.chat.metrics.refused(ProblemKind.QUEUE_FULL)
     described = {f"{one.name}": one for one in CATALOGUE}
     found = {family.name: family for family in text_string_to_metric_families(replica.metrics.page()[0].decode())}
-    created = {name for name in found if name.endswith("_created")}
-    assert found.keys() - created == described.keys()
+    assert found.keys() == described.keys()
     for name, family in found.items():
-        if name not in created:
-            assert family.type == described[name].kind
-            own = {label for sample in family.samples for label in sample.labels} - {"le"}
-            assert own <= set(described[name].labels)
+        assert family.type == described[name].kind
+        own = {label for sample in family.samples for label in sample.labels} - {"le"}
+        assert own <= set(described[name].labels)
+
+
+async def test_series_of_batches_images_and_prefixes_begin_at_zero(replica: Parts) -> None:
+    model = ModelInfo(name="tiny", created=0, context_length=1)
+    replica.directory.fleet = dataclasses.replace(replica.directory.fleet, models={"tiny": model})
+    lines = set(replica.metrics.page()[0].decode().splitlines())
+    assert {
+        'vinoqueue_batch_lines_total{outcome="failed"} 0.0',
+        'vinoqueue_ended_batches_total{status="expired"} 0.0',
+        'vinoqueue_image_failures_total{source="download"} 0.0',
+        'vinoqueue_prefix_routed_jobs_total{model="tiny",route="diverted"} 0.0',
+        f'vinoqueue_build_info{{version="{VERSION}"}} 1.0',
+    } <= lines
 
 
 async def test_clients_that_accept_openmetrics_get_it_with_the_jobs_of_recent_requests(replica: Parts) -> None:

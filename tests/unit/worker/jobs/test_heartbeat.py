@@ -1,5 +1,6 @@
 """The worker's heartbeat."""
 
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -34,3 +35,23 @@ async def test_leases_are_renewed_although_the_record_is_not(
         with pytest.raises(ConnectionError):
             await heartbeat.renew()
     assert await queue.redis.zscore(keys.inflight("tiny"), "a") == expiry + 30_000
+
+
+async def test_a_job_that_ends_during_a_renewal_is_not_reported_as_lost(
+    queue: JobQueue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    await queue.enqueue([job("a")], limit=1)
+    (claim,), _ = await queue.claim("w1", used=0, slots=1)
+    jobs = ActiveJobs()
+    heartbeat = Heartbeat(queue, "w1", jobs, cast(RegistryRecord, SimpleNamespace(current=lambda: WORKER)), lease=60)
+    with ExitStack() as running:
+        running.enter_context(jobs.registered(claim, read_payload(claim)))
+
+        async def ended(*_: Any) -> list[str]:
+            running.close()
+            return ["a"]
+
+        monkeypatch.setattr(queue, "renew", ended)
+        await heartbeat.renew()
+    assert "lease lost" not in caplog.text

@@ -16,15 +16,15 @@ class Call:
 
 
 @dataclass
-class Answer:
-    """A whole answer."""
+class Parsed:
+    """The parts of a whole text."""
 
     content: str = ""
     reasoning: str = ""
     calls: list[Call] = field(default_factory=list)
 
 
-def read(parser: Parser, pieces: Iterable[str], *, cut: bool = False) -> Answer:
+def read(parser: Parser, pieces: Iterable[str], *, cut: bool = False) -> Parsed:
     """Feed ``pieces`` and join the parts, which must come in an order that a client can follow."""
     return join(parts_of(parser, pieces, cut=cut))
 
@@ -35,30 +35,30 @@ def parts_of(parser: Parser, pieces: Iterable[str], *, cut: bool = False) -> lis
     return parts + parser.finish(cut=cut)
 
 
-def join(parts: Iterable[Part]) -> Answer:
-    """Join parts to an answer."""
-    answer = Answer()
+def join(parts: Iterable[Part]) -> Parsed:
+    """Join parts."""
+    parsed = Parsed()
     ids = set()
     for part in parts:
         match part:
             case Content(text):
                 assert text
-                answer.content += text
+                parsed.content += text
             case Reasoning(text):
                 assert text
-                answer.reasoning += text
+                parsed.reasoning += text
             case CallOpened(index, call_id, name):
-                assert index == len(answer.calls)
+                assert index == len(parsed.calls)
                 assert len(call_id) == len("call_") + 24
                 assert call_id not in ids
                 ids.add(call_id)
-                answer.calls.append(Call(name))
+                parsed.calls.append(Call(name))
             case CallArguments(index, text):
-                assert index == len(answer.calls) - 1
+                assert index == len(parsed.calls) - 1
                 assert text
-                assert not answer.calls[index].closed
-                answer.calls[index].arguments += text
+                assert not parsed.calls[index].closed
+                parsed.calls[index].arguments += text
             case CallClosed(index):
-                assert index == len(answer.calls) - 1
-                answer.calls[index].closed = True
-    return answer
+                assert index == len(parsed.calls) - 1
+                parsed.calls[index].closed = True
+    return parsed

@@ -102,7 +102,7 @@ def test_a_call_of_the_format_s_shape_is_read_as_that_call(name: ToolFormatName)
     for content in CONTENTS[shape.content]:
         parser = parser_for(OutputFormat(tools=name), [WEATHER])
         assert parser is not None
-        answer = read(parser, shape.begin_for("get_weather") + content + shape.end)
-        assert answer.content == ""
-        assert answer.calls == [Call("get_weather", answer.calls[0].arguments, closed=True)]
-        assert json.loads(answer.calls[0].arguments) == {"city": "Paris"}
+        parsed = read(parser, shape.begin_for("get_weather") + content + shape.end)
+        assert parsed.content == ""
+        assert parsed.calls == [Call("get_weather", parsed.calls[0].arguments, closed=True)]
+        assert json.loads(parsed.calls[0].arguments) == {"city": "Paris"}

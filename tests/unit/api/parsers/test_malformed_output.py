@@ -7,11 +7,11 @@ import pytest
 from api.parsers import parser_for
 from shared.protocol.formats import TOOL_FORMATS, OutputFormat, ToolFormatName
 from shared.protocol.request import Tool
-from tests.unit.api.parsers.reading import Answer, Call, read
+from tests.unit.api.parsers.reading import Call, Parsed, read
 from tests.unit.api.parsers.transcript import TOOLS
 
 
-def answer_to(tools: ToolFormatName, text: str) -> Answer:
+def parsed_by(tools: ToolFormatName, text: str) -> Parsed:
     parser = parser_for(OutputFormat(tools=tools), TOOLS)
     assert parser is not None
     return read(parser, text)
@@ -42,7 +42,7 @@ def answer_to(tools: ToolFormatName, text: str) -> Answer:
     ],
 )
 def test_what_is_no_call_is_content(tools: ToolFormatName, text: str) -> None:
-    assert answer_to(tools, text) == Answer(content=text)
+    assert parsed_by(tools, text) == Parsed(content=text)
 
 
 @pytest.mark.parametrize(
@@ -55,17 +55,17 @@ def test_what_is_no_call_is_content(tools: ToolFormatName, text: str) -> None:
     ],
 )
 def test_markup_that_the_text_ends_inside_is_not_content(tools: ToolFormatName, text: str, content: str) -> None:
-    assert answer_to(tools, text) == Answer(content=content)
+    assert parsed_by(tools, text) == Parsed(content=content)
 
 
 @pytest.mark.parametrize("text", ["<|channel|>anal", "<|channel|>commentary to=functions.get_time<|message|>"])
 def test_a_harmony_header_without_a_message_says_nothing(text: str) -> None:
-    assert answer_to("harmony", text) == Answer()
+    assert parsed_by("harmony", text) == Parsed()
 
 
 def test_a_sound_call_behind_a_faulty_one_is_found() -> None:
-    answer = answer_to("hermes", '<tool_call>{"name" <tool_call>{"name": "get_time"}</tool_call>')
-    assert answer == Answer(content='<tool_call>{"name"', calls=[Call("get_time", "{}", closed=True)])
+    parsed = parsed_by("hermes", '<tool_call>{"name" <tool_call>{"name": "get_time"}</tool_call>')
+    assert parsed == Parsed(content='<tool_call>{"name"', calls=[Call("get_time", "{}", closed=True)])
 
 
 def test_a_name_without_an_end_is_given_up_and_a_call_behind_it_is_found() -> None:
@@ -73,17 +73,17 @@ def test_a_name_without_an_end_is_given_up_and_a_call_behind_it_is_found() -> No
     call = "<tool_call><function=get_time></function></tool_call>"
     parser = parser_for(OutputFormat(tools="qwen3_coder"), TOOLS)
     assert parser is not None
-    assert read(parser, [endless + call]) == Answer(content=endless, calls=[Call("get_time", "{}", closed=True)])
+    assert read(parser, [endless + call]) == Parsed(content=endless, calls=[Call("get_time", "{}", closed=True)])
 
 
 def test_a_fault_inside_the_arguments_leaves_the_call_open_and_loses_nothing() -> None:
-    answer = answer_to("hermes", '<tool_call>{"name": "get_time", "arguments": {"a": 1, b}}</tool_call> So.')
-    assert answer == Answer(content="b}}</tool_call> So.", calls=[Call("get_time", '{"a": 1, ', closed=False)])
+    parsed = parsed_by("hermes", '<tool_call>{"name": "get_time", "arguments": {"a": 1, b}}</tool_call> So.')
+    assert parsed == Parsed(content="b}}</tool_call> So.", calls=[Call("get_time", '{"a": 1, ', closed=False)])
 
 
 def test_a_fault_inside_python_arguments_leaves_the_call_open_and_loses_nothing() -> None:
-    answer = answer_to("llama_pythonic", "[get_time(a=1, b=open('x'))]")
-    assert answer == Answer(content="open('x'))]", calls=[Call("get_time", '{"a": 1, "b": ', closed=False)])
+    parsed = parsed_by("llama_pythonic", "[get_time(a=1, b=open('x'))]")
+    assert parsed == Parsed(content="open('x'))]", calls=[Call("get_time", '{"a": 1, "b": ', closed=False)])
 
 
 @pytest.mark.parametrize(
@@ -104,18 +104,18 @@ def test_a_fault_inside_python_arguments_leaves_the_call_open_and_loses_nothing(
     ],
 )
 def test_python_that_is_no_plain_literal_is_never_a_complete_call(literal: str) -> None:
-    (call,) = answer_to("llama_pythonic", f"[get_time(a={literal})]").calls
+    (call,) = parsed_by("llama_pythonic", f"[get_time(a={literal})]").calls
     assert not call.closed
 
 
 def test_deep_nesting_does_no_harm() -> None:
     depth = 5_000
     nested = "[" * depth + "]" * depth
-    json_call = answer_to("hermes", f'<tool_call>{{"name": "get_time", "arguments": {{"a": {nested}}}}}</tool_call>')
+    json_call = parsed_by("hermes", f'<tool_call>{{"name": "get_time", "arguments": {{"a": {nested}}}}}</tool_call>')
     assert json_call.calls == [Call("get_time", f'{{"a": {nested}}}', closed=True)]
-    python_call = answer_to("llama_pythonic", f"[get_time(a={nested})]")
+    python_call = parsed_by("llama_pythonic", f"[get_time(a={nested})]")
     assert python_call.calls == [Call("get_time", '{"a": ', closed=False)]
-    (xml_call,) = answer_to("qwen3_coder", f"<function=get_time><parameter=a>{nested}</parameter></function>").calls
+    (xml_call,) = parsed_by("qwen3_coder", f"<function=get_time><parameter=a>{nested}</parameter></function>").calls
     # Whether it is read as JSON or as a string depends on Python's recursion limit.
     assert xml_call.arguments in (f'{{"a": {nested}}}', json.dumps({"a": nested}))
 
@@ -126,5 +126,5 @@ def test_a_schema_of_any_kind_does_no_harm(tools: ToolFormatName) -> None:
         tool = Tool(name="f", parameters=schema)
         parser = parser_for(OutputFormat(tools=tools), [tool])
         assert parser is not None
-        answer = read(parser, "<tool_call><function=f><parameter=a>1</parameter></function></tool_call>")
-        assert answer.calls or answer.content
+        parsed = read(parser, "<tool_call><function=f><parameter=a>1</parameter></function></tool_call>")
+        assert parsed.calls or parsed.content

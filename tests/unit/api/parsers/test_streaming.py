@@ -70,7 +70,7 @@ def test_xml_strings_stream_too() -> None:
     assert seen(xml.feed("</parameter>\n</function>")) == ['"', "}", "close"]
 
 
-def test_an_answer_that_turns_out_to_be_other_json_is_released_at_its_first_key() -> None:
+def test_a_text_that_turns_out_to_be_other_json_is_released_at_its_first_key() -> None:
     parser = Transcript(name="", text="", tools="llama3_json").parser()
     assert parser.feed('{"answer') == []
     assert parser.feed('": 4') == [Content('{"answer":'), Content(" 4")]

@@ -17,21 +17,17 @@ each = pytest.mark.parametrize(
 
 @each
 def test_the_whole_text(transcript: Transcript) -> None:
-    answer = read(transcript.parser(), [transcript.text])
-    assert answer.content == transcript.content
-    assert answer.reasoning == transcript.thoughts
-    assert [(call.name, json.loads(call.arguments)) for call in answer.calls] == list(transcript.calls)
-    assert all(call.closed for call in answer.calls)
+    parsed = read(transcript.parser(), [transcript.text])
+    assert parsed.content == transcript.content
+    assert parsed.reasoning == transcript.thoughts
+    assert [(call.name, json.loads(call.arguments)) for call in parsed.calls] == list(transcript.calls)
+    assert all(call.closed for call in parsed.calls)
 
 
 @each
-def test_one_character_at_a_time(transcript: Transcript) -> None:
-    assert read(transcript.parser(), transcript.text) == read(transcript.parser(), [transcript.text])
-
-
-@each
-def test_two_pieces_cut_anywhere(transcript: Transcript) -> None:
+def test_one_character_at_a_time_and_two_pieces_cut_anywhere(transcript: Transcript) -> None:
     whole = read(transcript.parser(), [transcript.text])
+    assert read(transcript.parser(), transcript.text) == whole
     for cut in range(len(transcript.text)):
         assert read(transcript.parser(), [transcript.text[:cut], transcript.text[cut:]]) == whole
 

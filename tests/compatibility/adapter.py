@@ -1,13 +1,11 @@
 """Shows interfaces whose responses are plain documents as dialects."""
 
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from api.dialects.base.interface import ResponseEncoder
-from api.dialects.base.problems import ErrorReply, error_reply
-from shared.protocol.errors import Problem
+from api.dialects.base.interface import Dialect, ResponseEncoder
 from shared.protocol.request import ChatRequest
 
 
@@ -26,7 +24,7 @@ class Document:
         return lambda *_, **__: b""
 
 
-class Adapter(ABC):
+class Adapter(Dialect):
     """Shows the parsers of an interface as those of a dialect."""
 
     def __init__(self, query: Mapping[str, str]) -> None:
@@ -38,9 +36,6 @@ class Adapter(ABC):
 
     def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ResponseEncoder:
         return Document(self.document())
-
-    def error(self, problem: Problem) -> ErrorReply:
-        return error_reply(problem)
 
     @abstractmethod
     def read(self, body: dict[str, Any], query: Mapping[str, str]) -> None:

@@ -3,9 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from api.dialects.base.interface import Dialect, ResponseEncoder
-from api.dialects.base.problems import ErrorReply, error_reply
 from api.dialects.openai.tokens import parse_detokenize, parse_tokenize, render_text, render_tokens
-from shared.protocol.errors import Problem
 from shared.protocol.events import Tokenized
 from shared.protocol.request import ChatRequest
 from tests.compatibility.adapter import Document
@@ -20,7 +18,7 @@ _TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": 
 _ABOUT = "As in vLLM; see [tokens](tokens.md). "
 
 
-class _Tokens:
+class _Tokens(Dialect):
     """A parser and a renderer as a dialect."""
 
     def __init__(
@@ -33,9 +31,6 @@ class _Tokens:
 
     def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ResponseEncoder:
         return Document(self._render(request, Tokenized((1, 2), ("H", "i"), "Hi", 2048)))
-
-    def error(self, problem: Problem) -> ErrorReply:
-        return error_reply(problem)
 
 
 def _tokenize(query: Mapping[str, str], headers: Mapping[str, str]) -> Dialect:

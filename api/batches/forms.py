@@ -11,7 +11,7 @@ from api.batches.record import COMPLETION_WINDOW, Batch, Counts, new_batch_id
 from api.dialects.base.body import decode_object
 from api.dialects.base.fields import NotNull, Strict
 from api.dialects.base.lists import render_list
-from api.dialects.base.query import query_values
+from api.dialects.base.query import validate_query
 from api.dialects.base.validation import listed, validate
 from api.dialects.openai.schema import Metadata
 from api.files.forms import ExpiresAfter
@@ -62,7 +62,7 @@ def parse_batch(body: bytes, *, owner: str, now: float) -> Batch:
 
 def parse_page(query: Mapping[str, str]) -> tuple[str | None, int]:
     """Return ``after`` and ``limit`` of a list. Raises :class:`RequestRefused` for invalid values."""
-    wanted = validate(BatchesQuery, query_values(query, ("after",), number="limit"))
+    wanted = validate_query(BatchesQuery, query)
     return wanted.after, wanted.limit
 
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from api.dialects.base.fields import Strict
 from api.dialects.base.lists import render_list
-from api.dialects.base.query import integer, query_values
+from api.dialects.base.query import validate_query
 from api.dialects.base.validation import missing, validate, wrong_value
 from api.files import FilePage, FileRecord, FileSelection
 from api.files.record import LONGEST_RETENTION
@@ -62,11 +62,10 @@ def parse_upload(upload: Upload) -> NewFile:
         if name == "purpose":
             value[name] = text
         elif found := re.fullmatch(r"expires_after\[(\w+)\]", name):
-            number = found[1] == "seconds"
-            value.setdefault("expires_after", {})[found[1]] = integer(text) if number else text
+            value.setdefault("expires_after", {})[found[1]] = text
         else:
             raise unknown_field(name)
-    form = validate(UploadForm, value)
+    form = validate(UploadForm, value, strict=False)
     if form.purpose != "batch":
         raise refuse(
             ProblemKind.INVALID,
@@ -83,7 +82,7 @@ def parse_upload(upload: Upload) -> NewFile:
 
 def parse_selection(query: Mapping[str, str]) -> FileSelection:
     """Parse the query of a list. Raises :class:`RequestRefused` for invalid values."""
-    wanted = validate(FilesQuery, query_values(query, ("after", "order", "purpose"), number="limit"))
+    wanted = validate_query(FilesQuery, query)
     if wanted.purpose is not None and wanted.purpose not in (*_PURPOSES, "batch_output"):
         raise wrong_value("purpose", wanted.purpose, (*_PURPOSES, "batch_output"))
     return FileSelection(

@@ -10,8 +10,7 @@ from werkzeug.datastructures import MultiDict
 
 from api.dialects.anthropic.parse import EFFORTS
 from api.dialects.base.fields import Items, Strict
-from api.dialects.base.query import list_values, query_values
-from api.dialects.base.validation import validate
+from api.dialects.base.query import validate_query
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.registry import IMAGE, ModelInfo
 
@@ -35,8 +34,7 @@ def render_models(models: Sequence[ModelInfo], query: MultiDict[str, str]) -> by
 
     Raises :class:`RequestRefused` for an invalid query, and if there is no model that it names as a cursor.
     """
-    values = query_values(query, ("after_id", "before_id"), number="limit")
-    wanted = validate(ModelsQuery, values | list_values(query, "lifecycle"))
+    wanted = validate_query(ModelsQuery, query)
     if wanted.lifecycle and "active" not in wanted.lifecycle:
         models = ()
     names = [model.name for model in models]

@@ -1,33 +1,31 @@
-"""Query parameters, as values that can be validated."""
+"""Validation of query parameters."""
 
-import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar, get_origin
 
+from pydantic import BaseModel
 from werkzeug.datastructures import MultiDict
 
-_INTEGER = re.compile(r"-?[0-9]{1,9}")
+from api.dialects.base.validation import validate
+
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
-def query_values(query: Mapping[str, str], names: Iterable[str], *, number: str) -> dict[str, Any]:
-    """Return the parameters called ``names``, and the one called ``number`` as a number; those that are sent only."""
-    value: dict[str, Any] = {name: query[name] for name in names if name in query}
-    if number in query:
-        value[number] = integer(query[number])
-    return value
+def validate_query(model: type[_Model], query: Mapping[str, str], extra: Mapping[str, Any] | None = None) -> _Model:
+    """Return the query's parameters as a ``model``, and ``extra`` values; parameters that it lacks are ignored.
+
+    Texts become numbers and booleans. SDKs append ``[]`` to the names of lists. Raises :class:`RequestRefused`.
+    """
+    texts = MultiDict(query)
+    value: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        if _is_list(field.annotation):
+            if items := [*texts.getlist(name), *texts.getlist(f"{name}[]")]:
+                value[name] = items
+        elif name in texts:
+            value[name] = texts[name]
+    return validate(model, value | dict(extra or {}), strict=False)
 
 
-def integer(text: str) -> int | str:
-    """Return ``text`` as a number. Anything else is left to validation, which reports its type."""
-    return int(text) if _INTEGER.fullmatch(text) else text
-
-
-def flag_values(query: Mapping[str, str], *names: str) -> dict[str, bool | str]:
-    """Return the booleans called ``names`` that are sent. Anything else is left to validation."""
-    return {name: {"true": True, "false": False}.get(query[name], query[name]) for name in names if name in query}
-
-
-def list_values(query: MultiDict[str, str], name: str) -> dict[str, list[str]]:
-    """Return the values of the list called ``name``, under that name, if there are any. SDKs append ``[]`` to it."""
-    values = [*query.getlist(name), *query.getlist(f"{name}[]")]
-    return {name: values} if values else {}
+def _is_list(kind: Any) -> bool:
+    return get_origin(kind) is list or any(map(_is_list, getattr(kind, "__args__", ())))

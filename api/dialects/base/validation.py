@@ -27,8 +27,12 @@ _SHOWN = 64
 _EXPECTED = {
     "string_type": "a string",
     "int_type": "an integer",
+    "int_parsing": "an integer",
+    "int_parsing_size": "an integer",
+    "int_from_float": "an integer",
     "float_type": "a decimal",
     "bool_type": "a boolean",
+    "bool_parsing": "a boolean",
     "dict_type": "an object",
     "model_type": "an object",
 }
@@ -53,14 +57,16 @@ def unrecognized(names: Sequence[str]) -> RequestRefused:
     return refuse(ProblemKind.INVALID, f"Unrecognized request argument{plural} supplied: {listing}")
 
 
-def validate(model: type[_Model], value: Mapping[str, Any], *, unknown: Unknown = unrecognized) -> _Model:
+def validate(
+    model: type[_Model], value: Mapping[str, Any], *, unknown: Unknown = unrecognized, strict: bool = True
+) -> _Model:
     """Return ``value`` as a ``model``. Raises :class:`RequestRefused` with the first error.
 
-    ``unknown`` returns the refusal of fields that ``model`` does not have.
+    ``unknown`` returns the refusal of fields that ``model`` does not have. If not ``strict``, texts become numbers.
     """
     check_names(model, value, unknown=unknown)
     try:
-        return model.model_validate(value)
+        return model.model_validate(value, strict=strict)
     except ValidationError as error:
         findings = error.errors(include_url=False)
     finding = next(filter(_is_wrong_type, findings), findings[0])

@@ -11,7 +11,7 @@ from pydantic import Field
 from api.dialects.base import lists
 from api.dialects.base.body import decode_object
 from api.dialects.base.fields import Strict
-from api.dialects.base.query import query_values
+from api.dialects.base.query import validate_query
 from api.dialects.base.validation import validate
 from api.dialects.openai.schema import Metadata
 from api.stored.record import Selection, StoredResponse
@@ -43,11 +43,8 @@ def sent_messages(body: bytes) -> bytes:
 
 def parse_selection(query: Mapping[str, str]) -> Selection:
     """Parse the query of a list. Raises :class:`RequestRefused` for invalid values."""
-    value = query_values(query, ("after", "model", "order"), number="limit")
-    value["metadata"] = {
-        match[1]: text for name, text in query.items() if (match := _METADATA.fullmatch(name)) is not None
-    }
-    wanted = validate(StoredQuery, value)
+    metadata = {match[1]: text for name, text in query.items() if (match := _METADATA.fullmatch(name)) is not None}
+    wanted = validate_query(StoredQuery, query, {"metadata": metadata})
     return Selection(
         after=wanted.after,
         limit=wanted.limit,

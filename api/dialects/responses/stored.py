@@ -10,9 +10,8 @@ from werkzeug.datastructures import MultiDict
 
 from api.dialects.base import lists
 from api.dialects.base.fields import Items, Strict
-from api.dialects.base.query import flag_values, list_values, query_values
+from api.dialects.base.query import validate_query
 from api.dialects.base.unsupported import unsupported
-from api.dialects.base.validation import validate
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.schema import Includable
 from api.stored.record import StoredResponse
@@ -86,8 +85,7 @@ def render_input_items(record: StoredResponse, query: MultiDict[str, str]) -> by
 
     Raises :class:`RequestRefused` for an invalid query, and if there is no item with the id ``after``.
     """
-    values = query_values(query, ("after", "order"), number="limit")
-    wanted = validate(ItemsQuery, values | list_values(query, "include"))
+    wanted = validate_query(ItemsQuery, query)
     items = input_items(record)
     if wanted.order == "desc":
         items.reverse()
@@ -109,8 +107,7 @@ def parse_stream_query(query: MultiDict[str, str]) -> tuple[bool, int]:
 
     Raises :class:`RequestRefused` for an invalid query.
     """
-    values = query_values(query, (), number="starting_after") | flag_values(query, "include_obfuscation", "stream")
-    wanted = validate(RetrieveQuery, values | list_values(query, "include"))
+    wanted = validate_query(RetrieveQuery, query)
     if wanted.include_obfuscation:
         raise unsupported("include_obfuscation", "It is supported for chat completions only.")
     if wanted.starting_after is not None and not wanted.stream:

@@ -398,7 +398,7 @@ def test_queries_may_name_what_to_include() -> None:
         ("include", "all", "include[0]"),
         ("include_obfuscation", "true", "include_obfuscation"),
         ("include_obfuscation", "1", "include_obfuscation"),
-        ("stream", "yes", "stream"),
+        ("stream", "maybe", "stream"),
         ("starting_after", "-1", "starting_after"),
         ("starting_after", "1", "starting_after"),
     ],

@@ -22,7 +22,6 @@ from api.http.bodies import read_json_body
 from api.http.body_parser import BodyParser
 from api.http.exchange import current_exchange, key_owner
 from api.http.routes import ERRORS, STORE_ERRORS, STREAMED, json_response, route
-from api.limits.headers import openai_rate_headers
 from api.responses import background, documents
 from api.responses.history import history_of
 from api.responses.replay import follow
@@ -71,7 +70,7 @@ class ResponsesHandler:
             response = self._stream(record, after=-1)
         else:
             response = json_response(dialect.render_response(record))
-        response.headers.update(openai_rate_headers(chat.counts))
+        response.headers.update(exchange.dialect.rate_headers(chat.counts))
         # The request outlives this exchange.
         exchange.details = None
         return response

@@ -219,6 +219,19 @@ async def test_prompts_and_grammars_count_for_the_tenant_which_may_be_told_to_wa
     assert rig.published.record["a"] == [Rejected(rig.refusal.problem)]
 
 
+@pytest.mark.parametrize(("beams", "penalty"), [(1, 1.1), (2, None)])
+async def test_the_engine_gets_complete_sampling_and_no_penalties_of_the_model_in_a_beam_search(
+    rig: Rig, beams: int, penalty: float | None
+) -> None:
+    rig.load()
+    rig.runner._sampling = Sampling(temperature=0.3, repetition_penalty=1.1)
+    dialect = Sampling(temperature=1.0, top_p=1.0)
+    rig.start("a", request=msgspec.structs.replace(HELLO, sampling=Sampling(beams=beams), defaults=dialect))
+    await settle()
+    (given,) = (sequence.sampling for sequence in rig.engine.added)
+    assert (given.temperature, given.top_p, given.repetition_penalty) == (0.3, 1.0, penalty)
+
+
 async def test_a_refusal_of_the_engine_rejects_a_job_that_has_not_started_and_fails_one_that_has(rig: Rig) -> None:
     rig.load()
     problem = Problem(kind=ProblemKind.INVALID, message="no")

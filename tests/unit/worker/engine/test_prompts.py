@@ -3,16 +3,18 @@
 import random
 import shutil
 from pathlib import Path
+from typing import cast
 
 import numpy
 import openvino
 import openvino_genai
 import pytest
 from openvino import opset13 as opset
+from openvino_genai.py_openvino_genai import GenerationHandle
 
 from tests.support.paths import MODELS
-from worker.engine.prompts import accept_spelled, empty_added_segments, spell
-from worker.engine.protocol import EngineLoadError
+from worker.engine.prompts import PromptCounts, accept_spelled, empty_added_segments, spell
+from worker.engine.protocol import Ending, EngineLoadError, Output
 from worker.engine.vocabulary import tokenizer_core
 
 BPE = ("qwen2-byte-level-bpe", "llama-byte-fallback-bpe", "phi3-byte-fallback-bpe", "gemma2-byte-fallback-bpe")
@@ -78,3 +80,33 @@ def test_other_tokenizers_are_refused(name: str) -> None:
     model = tokenizer_core().read_model(MODELS / name / FILE)
     with pytest.raises(EngineLoadError, match="only with a BPE tokenizer"):
         accept_spelled(model, SIZE)
+
+
+class CountingHandle:
+    """A pipeline's handle that knows the number of its input tokens, or does not."""
+
+    def __init__(self, tokens: int | None) -> None:
+        self._tokens = tokens
+
+    def get_perf_metrics(self) -> "CountingHandle":
+        if self._tokens is None:
+            raise RuntimeError("Perf metrics are not available until generation has completed.")
+        return self
+
+    def get_num_input_tokens(self) -> int:
+        return self._tokens or 0
+
+
+def test_last_outputs_get_the_number_of_prompt_tokens() -> None:
+    counts = PromptCounts()
+    counts.add(cast(GenerationHandle, CountingHandle(82)), 0, Output(1, 5, None, "stop"))
+    counts.add(cast(GenerationHandle, CountingHandle(None)), 0, Output(2, 0, None, "exhausted"))
+    counts.add(cast(GenerationHandle, CountingHandle(82)), 30, Output(3, 35, None, "stop"))
+    assert counts.waiting
+    assert counts.counted() == [
+        Output(1, 5, None, "stop", Ending(prompt_tokens=82)),
+        Output(2, 0, None, "exhausted"),
+        Output(3, 35, None, "stop", Ending(prompt_tokens=52)),
+    ]
+    assert not counts.waiting
+    assert counts.counted() == []

@@ -33,7 +33,7 @@ from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.attempt_recorder import AttemptRecorder
 from worker.jobs.consumer import JobConsumer
 from worker.jobs.control_channel import ControlChannel
-from worker.jobs.draining import Draining
+from worker.jobs.draining import Draining, JobReleaser
 from worker.jobs.gates.batches import BatchGate
 from worker.jobs.gates.prefix import PrefixGate
 from worker.jobs.gates.quarantine import Quarantine
@@ -42,7 +42,6 @@ from worker.jobs.joining import join_fleet
 from worker.jobs.output_processor import OutputProcessor
 from worker.jobs.publisher import Publisher
 from worker.jobs.registry_record import RegistryRecord
-from worker.jobs.releaser import JobReleaser
 from worker.jobs.request_cache import RequestCache
 from worker.jobs.runner import JobRunner
 from worker.model.source import ModelError

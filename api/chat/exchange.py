@@ -28,8 +28,7 @@ from api.models.directory import Directory
 from api.models.lookup import ModelLookup
 from api.stored.record import StoredResponse, record_of
 from api.stored.store import ResponseStore
-from shared.protocol.defaults import fill_in
-from shared.protocol.request import ChatRequest
+from shared.protocol.request import ChatRequest, fill_in
 from shared.tracing import NO_SPAN, Span, Tracing
 
 logger = logging.getLogger(__name__)

@@ -9,8 +9,7 @@ from api.chat.stream import ResponseStream, StartedAttempt
 from api.chat.usage_recorder import UsageRecorder
 from shared.protocol.errors import ProblemKind
 from shared.protocol.events import Started
-from shared.protocol.request import ChatRequest
-from shared.protocol.trace import TraceContext
+from shared.protocol.request import ChatRequest, TraceContext
 from shared.tracing import NO_SPAN, Span, Tracing
 from shared.tracing.attempt import Attempt, record_attempt
 

@@ -17,8 +17,7 @@ from api.models.directory import Directory
 from api.models.lookup import ModelLookup
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.queue import JobsTooLarge, QueueFull
-from shared.protocol.request import ChatRequest, Job
-from shared.protocol.trace import TraceContext
+from shared.protocol.request import ChatRequest, Job, TraceContext
 
 _RETRY_SOON = 1.0
 """``Retry-After`` in seconds when the service rate is unknown, and while this replica is draining."""

@@ -14,8 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
-from shared.runtime.user_data import user_data
-
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 _PARTIAL = ".partial"
 """Suffix of files that are not complete. Names that end so are never handed out."""
@@ -224,5 +222,8 @@ def check_free(folder: str | Path, size: int, floor: int) -> None:
 
 
 def default_folder() -> Path:
-    """Return the folder for files when no other is set. Raises :class:`RuntimeError` without a home directory."""
-    return user_data() / "files"
+    """Return the folder for files when no other is set, by the XDG Base Directory Specification.
+
+    Raises :class:`RuntimeError` when the user has no home directory.
+    """
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "vinoqueue" / "files"

@@ -7,7 +7,7 @@ from quart import Request
 from api.http.exchange import HttpExchange
 from api.http.log import is_logged, outcome_of
 from shared.protocol.errors import ProblemKind
-from shared.protocol.trace import TraceContext
+from shared.protocol.request import TraceContext
 from shared.tracing import NO_SPAN, Span, Tracing
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})

@@ -8,7 +8,6 @@ from typing import Literal
 
 import msgspec
 
-from shared.protocol.trace import TraceContext
 from shared.protocol.version import PROTOCOL
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
@@ -140,6 +139,16 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return next((field for field in fields if getattr(self, field)), None)
 
 
+def fill_in(sampling: Sampling, defaults: Sampling) -> Sampling:
+    """Return ``sampling`` with unset fields filled from ``defaults``."""
+    fields = {
+        field: value
+        for field in Sampling.__struct_fields__
+        if getattr(sampling, field) is None and (value := getattr(defaults, field)) is not None
+    }
+    return msgspec.structs.replace(sampling, **fields)
+
+
 class Tokenization(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Requests the tokens of the prompt, or the text of a prompt of token ids, instead of an answer."""
 
@@ -223,6 +232,13 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     def prompt(self) -> Prompt | None:
         """The first prompt, the only one in a job's request."""
         return self.prompts[0] if self.prompts else None
+
+
+class TraceContext(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """A span as the parent of another process's spans: the two headers of W3C Trace Context."""
+
+    traceparent: str
+    tracestate: str = ""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

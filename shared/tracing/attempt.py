@@ -8,7 +8,7 @@ from the job and the attempt, so that the next attempt, in another process, can 
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from shared.protocol.trace import TraceContext
+from shared.protocol.request import TraceContext
 from shared.tracing.interface import Tracing
 
 _SPAN_ID = 36, 52

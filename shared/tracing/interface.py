@@ -6,7 +6,7 @@ All times are :func:`time.monotonic` seconds.
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from shared.protocol.trace import TraceContext
+from shared.protocol.request import TraceContext
 
 Attributes = Mapping[str, str | bool | int | float | Sequence[str]]
 

@@ -27,7 +27,7 @@ from opentelemetry.trace import (
 from opentelemetry.trace import Span as OpenTelemetrySpan
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from shared.protocol.trace import TraceContext
+from shared.protocol.request import TraceContext
 from shared.runtime.version import VERSION
 from shared.tracing.interface import Attributes, Span
 

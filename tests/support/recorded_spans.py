@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from shared.protocol.trace import TraceContext
+from shared.protocol.request import TraceContext
 from shared.tracing import NO_SPAN, Attributes, Span
 
 TRACE = TraceContext("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")

@@ -1,4 +1,7 @@
-"""Draining: the worker stops claiming, finishes its jobs, and hands over those that take too long."""
+"""Returning claimed jobs to the queue after a crash of the engine, and at the end of a drain.
+
+A worker that drains stops claiming, finishes its jobs, and hands over those that take too long.
+"""
 
 import asyncio
 import logging
@@ -6,18 +9,52 @@ from contextlib import suppress
 
 from redis.exceptions import RedisError
 
+from shared.protocol.events import MoveCause
 from shared.protocol.queue import JobQueue
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.consumer import JobConsumer
 from worker.jobs.heartbeat import Heartbeat
 from worker.jobs.publisher import Publisher
 from worker.jobs.registry_record import RegistryRecord
-from worker.jobs.releaser import JobReleaser
 
 logger = logging.getLogger(__name__)
 
 _CALL_TIMEOUT = 2.0
 """Seconds that each of the Redis calls of a drain may take."""
+
+
+class JobReleaser:
+    """Stops all active jobs and releases their leases."""
+
+    def __init__(self, queue: JobQueue, worker: str, jobs: ActiveJobs) -> None:
+        """``worker`` is this worker's id."""
+        self._queue = queue
+        self._worker = worker
+        self._jobs = jobs
+
+    async def release(self) -> None:
+        """Release all jobs at the end of a drain. Raises :class:`RedisError` or :class:`OSError` if the store fails."""
+        if len(self._jobs):
+            released = await self._release("worker_draining", frozenset())
+            logger.info("%d requests released to other workers", released)
+
+    async def release_after_crash(self) -> None:
+        """Release all jobs of an engine that has ended, and charge its suspects. Failures are logged."""
+        count = len(self._jobs)
+        if not count:
+            return
+        try:
+            released = await self._release("engine_lost", self._jobs.suspects())
+            logger.warning("%d requests released to the queue", released)
+        except (RedisError, OSError) as error:
+            logger.warning("%d requests return to the queue when their leases expire: %s", count, error)
+
+    async def _release(self, cause: MoveCause, suspects: frozenset[str]) -> int:
+        leases = self._jobs.leases()
+        self._jobs.abandon(leases, cause)
+        return await self._queue.release(
+            self._worker, [(lease.job, lease.attempt) for lease in leases], cause=cause, suspects=suspects
+        )
 
 
 class Draining:

@@ -8,11 +8,10 @@ from contextlib import ExitStack
 
 import msgspec
 
-from shared.protocol.defaults import fill_in
 from shared.protocol.errors import ContextExcess, Problem, ProblemKind, RequestRefused, context_exceeded, refuse
 from shared.protocol.events import CANCELLED, Finished, Started, Tokenized, encode_event
 from shared.protocol.queue import Claim, JobQueue
-from shared.protocol.request import Job, QueuedJob, Sampling
+from shared.protocol.request import Job, QueuedJob, Sampling, fill_in
 from worker.engine.handle import CurrentEngine
 from worker.engine.protocol import EngineInfo, Sequence
 from worker.grammar.service import GrammarProcess

@@ -11,10 +11,9 @@ from api.dialects.base.problems import FORMS, error_object
 from api.dialects.openai.logprobs import logprob_objects
 from api.dialects.responses.offered_tools import unqualified_name
 from api.dialects.responses.output import Kind, OutputItem
-from shared.protocol.defaults import fill_in
 from shared.protocol.errors import Problem
 from shared.protocol.events import FinishReason
-from shared.protocol.request import ChatRequest
+from shared.protocol.request import ChatRequest, fill_in
 
 ENCODED = "reasoning.encrypted_content"
 """The value of ``include`` that asks for reasoning that clients can send back without showing it."""

@@ -15,8 +15,7 @@ from api.chat.stream import ResponseStream
 from api.chat.usage_recorder import UsageRecorder
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import Delta, Failed, Finished, Started
-from shared.protocol.request import ChatRequest, Job, QueuedJob, decode_job, encode_job
-from shared.protocol.trace import TraceContext
+from shared.protocol.request import ChatRequest, Job, QueuedJob, TraceContext, decode_job, encode_job
 from shared.runtime.settings import Settings
 from shared.tracing import NO_TRACING, Tracing, TracingUnavailable, start_tracing
 from shared.tracing.attempt import Attempt, record_attempt

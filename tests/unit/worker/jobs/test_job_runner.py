@@ -19,8 +19,7 @@ from shared.protocol.events import (
     Started,
 )
 from shared.protocol.queue import Lease
-from shared.protocol.request import ChatRequest, Constraint, Job, Message, PromptScoring, Sampling
-from shared.protocol.trace import TraceContext
+from shared.protocol.request import ChatRequest, Constraint, Job, Message, PromptScoring, Sampling, TraceContext
 from shared.runtime.tasks import cancel_all
 from tests.support.eventually import PATIENCE
 from tests.support.job_rig import INFO, JobRig, claim_of

@@ -26,9 +26,9 @@ from tests.support.redis_types import awaitable
 from tests.support.wall_clock import WallClock
 from worker.images.messages import DecodedImage
 from worker.jobs.active_jobs import ActiveJobs
+from worker.jobs.draining import JobReleaser
 from worker.jobs.heartbeat import Heartbeat
 from worker.jobs.registry_record import RegistryRecord
-from worker.jobs.releaser import JobReleaser
 from worker.jobs.request_cache import RequestGone
 from worker.prompt.messages import Prepared
 

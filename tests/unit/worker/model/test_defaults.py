@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.protocol.defaults import fill_in
-from shared.protocol.request import Sampling
+from shared.protocol.request import Sampling, fill_in
 from tests.support.gguf_files import gguf_bytes
 from worker.model import local
 from worker.model.files import default_sampling

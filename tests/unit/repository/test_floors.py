@@ -58,8 +58,13 @@ def modules() -> dict[str, Path]:
     return {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file for file in files}
 
 
-def imported(module: str) -> Iterator[str]:
-    """Yield the modules of the product that ``module`` imports, also inside functions and for types only."""
+@cache
+def imported(module: str) -> frozenset[str]:
+    """Return the modules of the product that ``module`` imports, also inside functions and for types only."""
+    return frozenset(_imported(module))
+
+
+def _imported(module: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(modules()[module].read_text(encoding="utf-8"))):
         match node:
             case ast.ImportFrom(module=str(source), names=names):

@@ -212,7 +212,7 @@ async def test_every_job_is_claimed_once_whatever_is_kept_for_whom(queue: JobQue
 
 
 async def test_what_is_remembered_is_bounded_and_goes_by_itself(redis: ArqRedis, queue: JobQueue) -> None:
-    for number in range(300):
+    for number in range(30):
         await put(queue, f"j{number}", chr(0x4E00 + number))
         await idle(queue)
     assert await awaitable(redis.hlen(keys.prefixes("tiny"))) <= 65_536

@@ -110,7 +110,7 @@ async def test_models_are_forgotten_after_an_hour(redis: ArqRedis) -> None:
 async def test_the_number_of_models_is_bounded(redis: ArqRedis) -> None:
     """Anyone with a worker's password can write them, and each costs every reader of the fleet a script call."""
     record = '{"name": "x", "created": 1, "context_length": 1}'
-    await awaitable(redis.hset(keys.MODELS, mapping={f"evil-{number}": record for number in range(10_000)}))
+    await awaitable(redis.hset(keys.MODELS, mapping={f"evil-{number}": record for number in range(2 * MAX_MODELS)}))
     assert len((await read_registry(redis)).models) == MAX_MODELS
     await announce_worker(redis, WORKER, lease=2)
     assert await awaitable(redis.hlen(keys.MODELS)) == await awaitable(redis.zcard(keys.MODELS_SEEN)) == MAX_MODELS

@@ -24,7 +24,7 @@ checked:
 - On the channels of the API replicas, no attempt publishes after a later one has started, and none after the terminal
   event.
 - At rest, every slot and every engine is free, and the store holds only the registry and keys that expire.
-- Each line of a batch has exactly one result, with the text that the other lines with its prompt have.
+- Each batch request has exactly one result, with the text that the other lines with its prompt have.
 - No process is left over, and none has grown by more than its connection pool and 100 MB.
 
 The simulated engine generates unless a scenario says otherwise. *Requests* are accepted requests, *left* those whose

@@ -75,7 +75,7 @@ class Scenario:
     stuck: int = 0
     """Number of additional clients that open a stream and never read."""
     batch: int = 0
-    """Number of lines of a batch that is submitted before anything fails, and must be complete in the end."""
+    """Number of batch requests that is submitted before anything fails, and must be complete in the end."""
     ballast: int = 0
     """Keys in another database of the store, so that it takes a while to load after a restart."""
     locked: float = 0.0

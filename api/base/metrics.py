@@ -172,7 +172,7 @@ IMAGE_FAILURES = Description(
 BATCH_LINES = Description(
     "vinoqueue_batch_lines",
     "counter",
-    "Lines of batches with a result, by `outcome`: `completed` or `failed`. Lines also count in the metrics of "
+    "Batch requests with a result, by `outcome`: `completed` or `failed`. They also count in the metrics of "
     "requests and tokens, but not in histograms.",
     ("outcome",),
     "a batch is slow",
@@ -257,7 +257,7 @@ LOST_LOGITS = Description(
 PREEMPTIONS = Description(
     "vinoqueue_worker_preemptions",
     "counter",
-    "Preemptions of lines of batches for the first tokens of other requests.",
+    "Preemptions of batch requests for the first tokens of other requests.",
     _WORKER,
     "batches are slow",
 )

@@ -9,7 +9,7 @@ import msgspec
 from api.batches.record import LineError
 
 MAX_LINES = 50_000
-"""Maximum number of lines of a batch: OpenAI's."""
+"""Maximum number of batch requests: OpenAI's."""
 
 MAX_ERRORS = 100
 """Maximum number of errors that are reported."""

@@ -13,7 +13,7 @@ Outcome = Literal["completed", "expired", "cancelled", "failed"]
 """Final status of a batch whose file was valid."""
 
 COMPLETION_WINDOW = 86_400
-"""Seconds in which the lines of a batch must be served: OpenAI's only value of ``completion_window``, 24h."""
+"""Seconds in which the batch requests must be served: OpenAI's only value of ``completion_window``, 24h."""
 
 UNFINISHED: frozenset[BatchStatus] = frozenset({"validating", "in_progress", "finalizing"})
 

@@ -359,13 +359,13 @@ class WorkerSettings(EngineSettings):
     )
     batch_reserve: Literal["auto"] | NonNegativeInt = Field(
         "auto",
-        description="Number of slots that lines of batches leave free for other requests; 'auto' is an eighth of the "
+        description="Number of slots that batch requests leave free for other requests; 'auto' is an eighth of the "
         "slots and at least one.",
     )
     batch_pause: NonNegativeFloat = Field(
         0.0,
-        description="Number of seconds without other requests after which lines of batches are claimed; above 0, "
-        "running lines are preempted until other requests have ended.",
+        description="Number of seconds without other requests after which batch requests are claimed; above 0, "
+        "running batch requests are preempted until other requests have ended.",
     )
     poll: PositiveFloat = Field(
         1.0, description="Polling interval of the queue in seconds, used when no wake-up arrives."

@@ -240,7 +240,7 @@ BATCHES = Interface(
 )
 
 LINES = Interface(
-    title="OpenAI: lines of batches",
+    title="OpenAI: batch requests",
     route="Input, output and error files",
     about="One JSON object per line. A refusal is an entry in the batch's `errors`.",
     dialect=lambda query, _: _Lines(query),

@@ -2,17 +2,7 @@
 
 from api.dialects.anthropic import Anthropic
 from tests.compatibility.common import CACHED_TOKENS, USER
-from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
-
-_UNIT = "tests/unit/api/dialects/test_anthropic.py::"
-_RENDER = "tests/unit/api/dialects/test_anthropic_render.py::"
-_FIELDS = _UNIT + "test_fields_of_a_request"
-_TALK = _UNIT + "test_a_conversation_with_tool_use_and_images"
-_DOCUMENTS = _UNIT + "test_documents_and_search_results_are_text"
-_CHOICE = _UNIT + "test_tool_choice"
-_REFUSED = PAGE_TESTS + "test_what_is_refused_names_its_field"
-_STREAM = _RENDER + "test_a_stream_of_blocks"
-_CURRENT = PAGE_TESTS + "test_the_page_is_current"
+from tests.compatibility.rows import Answer, Interface, Request
 
 _TOOL = {"name": "f", "description": "Does it.", "input_schema": {"type": "object"}}
 _CACHED: dict[str, object] = {"cache_control": {"type": "ephemeral", "ttl": "1h", "scope": "global"}}
@@ -27,32 +17,27 @@ _REQUESTS = (
         fields="anthropic-version:",
         headers={"anthropic-version": "2023-06-01"},
         how="`2023-06-01` if missing; another form than YYYY-MM-DD gets 400. All versions are equivalent.",
-        test=_UNIT + "test_the_anthropic_version_is_optional",
     ),
     Request(
         fields="anthropic-beta:",
         headers={"anthropic-beta": "context-1m-2025-08-07"},
         how="Accepted without effect: the fields of a feature determine whether it is served or refused.",
-        test="tests/integration/test_messages.py::test_beta_clients_are_served",
     ),
-    Request(fields="model", how="A name that a worker serves, else 404.", test=_FIELDS),
+    Request(fields="model", how="A name that a worker serves, else 404."),
     Request(
         fields="max_tokens",
         how="Required. Lowered to the room in the context; the output then ends with `model_context_window_exceeded`.",
-        test="tests/integration/test_messages.py::test_an_output_may_fill_the_context",
     ),
     Request(
         fields="max_tokens",
         when="0",
         body={"max_tokens": 0},
         how="Fills the prefix cache, and returns no content.",
-        test=_RENDER + "test_no_tokens_fill_the_prefix_cache_only",
     ),
     Request(
         fields="messages messages[].role messages[].content messages[].content[].type messages[].content[].text",
         body=_content({"type": "text", "text": "Hello"}),
         how="Roles `user`, `assistant` and `system`. The last message must be the user's: prefill is refused.",
-        test=_TALK,
     ),
     Request(
         fields="messages[].content[].source messages[].content[].source.type messages[].content[].source.media_type "
@@ -63,13 +48,11 @@ _REQUESTS = (
             {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
         ),
         how="By vision-language models; URLs with `--media-domains`. Images of a tool result follow it.",
-        test=_UNIT + "test_a_conversation_with_tool_use_and_images",
     ),
     Request(
         fields="messages[].content[].source messages[].content[].source.type messages[].content[].source.file_id",
         when="file",
         body=_content({"type": "image", "source": {"type": "file", "file_id": "f"}}),
-        test=_REFUSED,
     ),
     Request(
         fields="messages[].content[].id messages[].content[].name messages[].content[].input "
@@ -85,7 +68,6 @@ _REQUESTS = (
             ]
         },
         how="The text `Error:` precedes the result of a failed call.",
-        test=_UNIT + "test_results_of_tool_use_come_before_what_the_user_says",
     ),
     Request(
         fields="messages[].content[].thinking messages[].content[].signature messages[].content[].data",
@@ -104,7 +86,6 @@ _REQUESTS = (
         },
         how="The chat template gets the reasoning. Redacted reasoning, which only Anthropic's models can read, is "
         "ignored. Signatures are not checked.",
-        test=_TALK,
     ),
     Request(
         fields="messages[].content[].source messages[].content[].source.type messages[].content[].source.media_type "
@@ -121,7 +102,6 @@ _REQUESTS = (
             {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "Hello"}]}},
         ),
         how="As text in `<document>`, after title and context. Also in tool results.",
-        test=_DOCUMENTS,
     ),
     Request(
         fields="messages[].content[].source messages[].content[].source.type messages[].content[].source.media_type "
@@ -130,7 +110,6 @@ _REQUESTS = (
         body=_content(
             {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "AA=="}}
         ),
-        test=_REFUSED,
     ),
     Request(
         fields="messages[].content[].source messages[].content[].title messages[].content[].content",
@@ -144,7 +123,6 @@ _REQUESTS = (
             }
         ),
         how="As text in `<search_result>`, after source and title. Also in tool results.",
-        test=_DOCUMENTS,
     ),
     Request(
         fields="messages[].content[].citations messages[].content[].citations.enabled",
@@ -157,25 +135,21 @@ _REQUESTS = (
                 "citations": {"enabled": True},
             }
         ),
-        test=_REFUSED,
     ),
     Request(
         fields="messages[].content[].type",
         when="container_upload and others",
         body=_content({"type": "container_upload", "file_id": "f"}),
-        test=_REFUSED,
     ),
     Request(
         fields="messages[].content[].cache_control cache_control",
         body=_content({"type": "text", "text": "Hello"} | _CACHED) | _CACHED,
         how="Accepted without effect: prompt prefixes are always cached. Also with the `scope` that Claude Code sends.",
-        test=_FIELDS,
     ),
     Request(
         fields="system",
         body={"system": "Be kind."},
         how="Text or text blocks. Claude Code's billing header is dropped, because it changes with every request.",
-        test=_UNIT + "test_the_system_prompt",
     ),
     Request(
         fields="temperature top_k top_p stop_sequences stream metadata metadata.user_id",
@@ -188,38 +162,32 @@ _REQUESTS = (
             "metadata": {"user_id": "u"},
         },
         how="Up to 16 stop sequences.",
-        test=_FIELDS,
     ),
     Request(
         fields="service_tier",
         body={"service_tier": "standard_only"},
         how="`auto` selects the priority class of the API key, `standard_only` the priority class `default`.",
-        test=_FIELDS,
     ),
     Request(
         fields="thinking thinking.type thinking.budget_tokens",
         body={"thinking": {"type": "enabled", "budget_tokens": 2000}},
         how="Turns the reasoning of models on or off whose chat template has a switch. The budget has no effect: "
         "`max_tokens` limits reasoning and text together.",
-        test=_FIELDS,
     ),
     Request(
         fields="thinking.display",
         body={"thinking": {"type": "adaptive", "display": "omitted"}},
         how="`omitted`: the reasoning is only in the signature, for the next turn.",
-        test=_RENDER + "test_reasoning_that_is_omitted_is_in_its_signature",
     ),
     Request(
         fields="output_config output_config.effort output_config.format output_config.format.schema",
         body={"output_config": {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object"}}}},
         how="The chat template gets the effort. A grammar enforces the format.",
-        test=_UNIT + "test_output_config_format_is_a_constraint",
     ),
     Request(
         fields="output_format output_format.type output_format.schema",
         body={"output_format": {"type": "json_schema", "schema": {"type": "object"}}},
         how="The name of `output_config.format` in SDKs of 2025.",
-        test=_UNIT + "test_output_config_format_is_a_constraint",
     ),
     Request(
         fields="tools tools[].name tools[].description tools[].input_schema tools[].strict tool_choice "
@@ -229,13 +197,11 @@ _REQUESTS = (
             "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
         },
         how="As `tools` under `/v1/chat/completions`.",
-        test=_CHOICE,
     ),
     Request(
         fields="tools[].type",
         when="Anthropic's own",
         body={"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
-        test=_REFUSED,
     ),
     Request(
         fields="tools[].defer_loading messages[].content[].content[].tool_name",
@@ -258,16 +224,14 @@ _REQUESTS = (
         },
         how="For tool search by the client: the prompt contains a deferred tool if a `tool_reference` in a tool result "
         "names it, after the other tools. The result has the text `<tool_reference>`.",
-        test=_UNIT + "test_deferred_tools_are_loaded_by_references",
     ),
-    Request(fields="tools[].input_examples", body={"tools": [_TOOL | {"input_examples": [{}]}]}, test=_REFUSED),
+    Request(fields="tools[].input_examples", body={"tools": [_TOOL | {"input_examples": [{}]}]}),
     Request(
         fields="context_management",
         body={"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
-        test=_REFUSED,
     ),
     *(
-        Request(fields=field, body={field: value}, test=_REFUSED)
+        Request(fields=field, body={field: value})
         for field, value in (
             ("billing_policy", {"type": "billing_policy", "bill_to": "user_profile"}),
             ("compaction", {}),
@@ -291,27 +255,23 @@ _ANSWERS = (
         "message.model message.content index content_block content_block.type content_block.text delta delta.type "
         "delta.text",
         how="A message, or the events of a stream, with their names in `event:` lines.",
-        test=_STREAM,
     ),
     Answer(
         fields="content[].thinking content[].signature content_block.thinking content_block.signature delta.thinking "
         "delta.signature",
         how="The text between the model's reasoning markers. Signatures have a value because clients expect one; "
         "they are not cryptographic.",
-        test=_RENDER + "test_a_stream_of_blocks",
     ),
     Answer(
         fields="content[].id content[].name content[].input content[].input.a content_block.id content_block.name "
         "content_block.input delta.partial_json content[].caller content[].caller.type content_block.caller "
         "content_block.caller.type",
         how="Tool calls. If the length limit cuts off a call, its input is empty.",
-        test=_RENDER + "test_a_whole_message",
     ),
     Answer(
         fields="stop_reason stop_sequence message.stop_reason message.stop_sequence delta.stop_reason "
         "delta.stop_sequence",
         how="`end_turn`, `max_tokens`, `stop_sequence`, `tool_use` or `model_context_window_exceeded`.",
-        test=_RENDER + "test_stop_reason_and_stop_sequence",
     ),
     Answer(
         fields="usage usage.input_tokens usage.output_tokens usage.cache_read_input_tokens "
@@ -319,7 +279,6 @@ _ANSWERS = (
         "message.usage.input_tokens message.usage.output_tokens message.usage.cache_read_input_tokens "
         "message.usage.output_tokens_details message.usage.output_tokens_details.thinking_tokens",
         how=f"At the start of a stream, only of the prompt. {CACHED_TOKENS}",
-        test=_STREAM,
     ),
     Answer(
         fields=" ".join(
@@ -335,12 +294,10 @@ _ANSWERS = (
             )
         ),
         how="Caching is free. There is one tier and one speed.",
-        test=_STREAM,
     ),
     Answer(
         fields="content[].citations content_block.citations",
         how="Citations are not available.",
-        test=_RENDER + "test_a_whole_message",
     ),
     Answer(
         fields="content[].toolset_name content_block.toolset_name container stop_details diagnostics "
@@ -348,18 +305,15 @@ _ANSWERS = (
         "usage.server_tool_use usage.inference_geo message.usage.server_tool_use "
         "message.usage.inference_geo",
         how="They belong to features that are not served.",
-        test=_STREAM,
     ),
     Answer(
         fields="error error.type error.message request_id",
         how="The message starts with the path of the field. A prompt that is too long is reported in the reference's "
         "words, which clients recognise.",
-        test=_UNIT + "test_every_kind_of_problem_has_a_form",
     ),
     Answer(
         fields="error.details error.details.error_code",
         how="`thread_unsupported_request` for a `thread`; the SDK's tool runner then continues without one.",
-        test=_UNIT + "test_a_refused_thread_has_the_references_code",
     ),
 )
 

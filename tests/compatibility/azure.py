@@ -22,15 +22,7 @@ from tests.compatibility.common import (
     USAGE,
     USER,
 )
-from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
-
-_UNIT = "tests/unit/api/dialects/test_azure.py::"
-_EVERY = _UNIT + "test_every_field_of_the_reference"
-_PASSED = _UNIT + "test_extra_parameters_can_be_passed_through"
-_MODALITY = _UNIT + "test_other_modalities_are_not_found"
-_CURRENT = PAGE_TESTS + "test_the_page_is_current"
-_ROUTES = "tests/integration/test_azure_routes.py::"
-_SDK = "tests/acceptance/test_azure_sdk.py::"
+from tests.compatibility.rows import Answer, Interface, Request
 
 _PASS = {"extra-parameters": "pass-through"}
 
@@ -38,18 +30,15 @@ _ADDRESS = (
     Request(
         fields="?api-version",
         how="Required, as YYYY-MM-DD or YYYY-MM-DD-preview. All versions are equivalent.",
-        test=_UNIT + "test_the_api_version_must_have_the_references_form",
     ),
     Request(
         fields="azureml-model-deployment:",
         headers={"azureml-model-deployment": "m"},
         how="Selects the model; 404 if no worker serves it.",
-        test=_ROUTES + "test_a_deployment_routes_to_its_model",
     ),
     MODEL(
         body={"model": "m"},
         how="Ignored if only one model is served, as in the reference; required otherwise.",
-        test=_UNIT + "test_the_model_is_chosen",
     ),
     Request(
         fields="extra-parameters:",
@@ -57,21 +46,18 @@ _ADDRESS = (
         body={"surprise": 1},
         headers={"extra-parameters": "ignore"},
         how="Fields that are not in the reference are ignored.",
-        test=_UNIT + "test_extra_parameters_can_be_dropped",
     ),
     Request(
         fields="extra-parameters: surprise",
         when="error, which is the default",
         body={"surprise": 1},
         headers={"extra-parameters": "error"},
-        test=_UNIT + "test_extra_parameters_are_an_error_unless_allowed",
     ),
     Request(
         fields="extra-parameters: surprise",
         when="pass-through, unknown to the model",
         body={"surprise": 1},
         headers=_PASS,
-        test=_UNIT + "test_what_the_model_does_not_know_is_not_passed_through",
     ),
 )
 
@@ -90,7 +76,6 @@ _REFERENCE = (
             ]
         },
         how="The reference's roles, and `developer`, which the SDK has.",
-        test=_ROUTES + "test_a_history_with_calls_is_understood",
     ),
     Request(
         fields="messages[].content[].type messages[].content[].image_url messages[].content[].image_url.url "
@@ -105,61 +90,52 @@ _REFERENCE = (
             ]
         },
         how=IMAGES,
-        test=_UNIT + "test_both_forms_of_image_url",
     ),
     Request(
         fields="messages[].content[].type messages[].content[].content messages[].content[].detail",
         when="image",
         body={"messages": [{"role": "user", "content": [{"type": "image", "content": "AA==", "detail": "low"}]}]},
         how="As `image_url`; `content` is a URL or base64.",
-        test=_UNIT + "test_both_forms_of_image_url",
     ),
     Request(
         fields="messages[].content[].type messages[].content[].input_audio",
         when="input_audio, audio_url",
         body={"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}]},
-        test=_MODALITY,
     ),
     Request(
         fields="frequency_penalty presence_penalty temperature top_p",
         body={"frequency_penalty": 1, "presence_penalty": 1, "temperature": 0.5, "top_p": 0.5},
         how="Applied by the engine.",
-        test=_EVERY,
     ),
     Request(
         fields="temperature",
         when="out of range, as with every field",
         body={"temperature": 9},
-        test=_UNIT + "test_values_that_the_model_can_not_take_are_unprocessable",
     ),
     Request(
         fields="max_tokens",
         body={"max_tokens": None},
         how="Default, or `null`: as many as the context allows.",
-        test=_UNIT + "test_null_for_max_tokens_leaves_the_limit_to_the_context",
     ),
-    SEED(how="As under `/v1/chat/completions`.", test=_SDK + "test_a_seed_makes_a_text_repeatable"),
-    Request(fields="stop", body={"stop": ["a"]}, how="Up to 4.", test=_EVERY),
+    SEED(how="As under `/v1/chat/completions`."),
+    Request(fields="stop", body={"stop": ["a"]}, how="Up to 4."),
     Request(
         fields="stream",
         body={"stream": True},
         how="The last event has the usage.",
-        test=_SDK + "test_it_streams_what_it_completes",
     ),
-    JSON_OBJECT(when="text, json_object", test=_SDK + "test_json_of_a_schema_and_of_none"),
+    JSON_OBJECT(when="text, json_object"),
     JSON_SCHEMA(
         how="Not in the reference, but in the SDK. Enforced by a grammar.",
-        test=_SDK + "test_json_of_a_schema_and_of_none",
     ),
     Request(
         fields="tools tools[].type tools[].function tools[].function.name tools[].function.description "
         "tools[].function.parameters",
         body={"tools": [TOOL]},
         how="As under `/v1`.",
-        test=_ROUTES + "test_the_sdk_sees_the_calls_that_the_model_makes",
     ),
-    TOOL_CHOICE(test=_SDK + "test_a_required_tool_is_called"),
-    TOOL_CHOICE_BY_NAME(test=_EVERY),
+    TOOL_CHOICE(),
+    TOOL_CHOICE_BY_NAME(),
 )
 
 _EXTRAS = (
@@ -169,7 +145,6 @@ _EXTRAS = (
         body={"allowed_token_ids": [1], "bad_words": ["a"], "prompt_logprobs": 1, "return_token_ids": True},
         headers=_PASS,
         how="vLLM's, as under `/v1`.",
-        test="tests/acceptance/test_scoring.py::test_prompt_logprobs_in_the_form_of_vllm",
     ),
     Request(
         fields="extra-parameters: assistant_confidence_threshold best_of chat_template_kwargs ignore_eos "
@@ -204,7 +179,6 @@ _EXTRAS = (
         },
         headers=_PASS,
         how="As under `/v1` and `/v3`.",
-        test=_PASSED,
     ),
     *(
         Request(
@@ -213,7 +187,6 @@ _EXTRAS = (
             body={field: value},
             headers=_PASS,
             how="As under `/v1`.",
-            test="tests/unit/api/dialects/test_vllm_fields.py::test_azure_passes_them_through_where_asked_to",
         )
         for field, value in (
             ("structured_outputs", {"regex": "a"}),
@@ -229,7 +202,6 @@ _EXTRAS = (
         body={"max_completion_tokens": 5, "num_assistant_tokens": 5},
         headers=_PASS,
         how="Other fields replace them: `max_tokens`, `assistant_confidence_threshold`.",
-        test=_PASSED,
     ),
 )
 
@@ -237,28 +209,25 @@ _ANSWERS = (
     Answer(
         fields="id object created model system_fingerprint choices choices[].index choices[].finish_reason",
         how="`stop`, `length` or `tool_calls`; nothing is filtered.",
-        test=_UNIT + "test_a_whole_answer_has_the_references_form",
     ),
-    TEXT(test=_SDK + "test_it_streams_what_it_completes"),
-    TOOL_CALLS(test=_ROUTES + "test_the_sdk_sees_the_calls_that_the_model_makes"),
-    USAGE(how="Also in streams.", test=_SDK + "test_it_completes"),
+    TEXT(),
+    TOOL_CALLS(),
+    USAGE(how="Also in streams."),
     REASONING(how="Not in the reference: the text between the model's reasoning markers."),
-    TOKEN_LOGPROBS(how="Not in the reference: with `logprobs` as an extra parameter.", test=_CURRENT),
-    REFUSAL(how="Not in the reference.", test=_CURRENT),
+    TOKEN_LOGPROBS(how="Not in the reference: with `logprobs` as an extra parameter."),
+    REFUSAL(how="Not in the reference."),
     TOP_LOGPROBS(how="Not in the reference: with `top_logprobs` as an extra parameter."),
     PROMPT_LOGPROBS(fields="prompt_logprobs"),
     TOKEN_IDS(fields="choices[].token_ids prompt_token_ids"),
     Answer(
         fields="error message status",
         how="In every error; a 401, 404 or 429 has no other fields. The header `x-ms-error-code` has the code too.",
-        test=_UNIT + "test_every_kind_of_problem_has_a_form_and_a_code",
     ),
     Answer(
         fields="code detail detail.loc detail.value",
         how="In a 422: the place in the body, and the value.",
-        test=_UNIT + "test_values_that_the_model_can_not_take_are_unprocessable",
     ),
-    Answer(fields="param", how="In a 400 and others.", test=_ROUTES + "test_every_error_names_its_code"),
+    Answer(fields="param", how="In a 400 and others."),
 )
 
 AZURE = Interface(

@@ -17,13 +17,8 @@ from api.files.upload import Upload
 from shared.protocol.errors import ProblemKind, refuse
 from tests.compatibility.adapter import Adapter
 from tests.compatibility.common import CACHED_TOKENS
-from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
+from tests.compatibility.rows import Answer, Interface, Request
 
-_REFUSED = PAGE_TESTS + "test_what_is_refused_names_its_field"
-_UPLOAD = "tests/unit/api/files/test_upload.py::"
-_FILES = "tests/integration/test_files.py::"
-_BATCHES = "tests/integration/test_batches.py::"
-_WHOLE = _BATCHES + "test_a_batch_from_beginning_to_end"
 _CHAT = "/v1/chat/completions"
 
 
@@ -89,7 +84,6 @@ class _Lines(Adapter):
 ERROR = Answer(
     fields="error error.message error.type error.param error.code",
     how="As under `/v1/chat/completions`.",
-    test=_BATCHES + "test_what_cannot_be_created",
 )
 
 FILES = Interface(
@@ -102,40 +96,32 @@ FILES = Interface(
         Request(
             fields="file",
             how="Streamed to disk; at most `--max-file-bytes`.",
-            test=_FILES + "test_memory_does_not_grow_with_the_file",
         ),
-        Request(
-            fields="purpose", when="batch", how="The only supported purpose.", test=_FILES + "test_the_life_of_a_file"
-        ),
+        Request(fields="purpose", when="batch", how="The only supported purpose."),
         Request(
             fields="purpose",
             when="assistants, fine-tune, vision, user_data, evals",
             body={"purpose": "assistants"},
-            test=_FILES + "test_other_purposes_are_refused_by_name",
         ),
         Request(
             fields="expires_after expires_after.anchor expires_after.seconds",
             body={"expires_after": {"anchor": "created_at", "seconds": 3600}},
             how="1 hour to 30 days. Default: 30 days.",
-            test=_UPLOAD + "test_the_fields_of_an_upload",
         ),
         Request(
             fields="?after ?limit ?order ?purpose",
             query={"after": "file-0", "limit": "10", "order": "asc", "purpose": "batch"},
             how="Default: newest first, 10,000 per page.",
-            test=_FILES + "test_lists_and_pages",
         ),
     ),
     answers=(
         Answer(
             fields="id object bytes created_at expires_at filename purpose",
             how="`purpose` is `batch_output` for results.",
-            test=_FILES + "test_the_life_of_a_file",
         ),
         Answer(
             fields="status status_details",
             how="Deprecated by OpenAI.",
-            test=PAGE_TESTS + "test_the_page_is_current",
         ),
         ERROR,
     ),
@@ -151,7 +137,6 @@ BATCHES = Interface(
         Request(
             fields="input_file_id",
             how="A file of the same API key, else 404.",
-            test=_BATCHES + "test_what_cannot_be_created",
         ),
         *(
             Request(
@@ -159,7 +144,6 @@ BATCHES = Interface(
                 when=endpoint,
                 body={"endpoint": endpoint},
                 how="Served.",
-                test=_BATCHES + test,
             )
             for endpoint, test in (
                 (_CHAT, "test_a_batch_from_beginning_to_end"),
@@ -168,7 +152,7 @@ BATCHES = Interface(
             )
         ),
         *(
-            Request(fields="endpoint", when=endpoint, body={"endpoint": endpoint}, test=_REFUSED)
+            Request(fields="endpoint", when=endpoint, body={"endpoint": endpoint})
             for endpoint in (
                 "/v1/embeddings",
                 "/v1/moderations",
@@ -177,21 +161,17 @@ BATCHES = Interface(
                 "/v1/videos",
             )
         ),
-        Request(
-            fields="completion_window", how="`24h`, as with OpenAI.", test=_BATCHES + "test_what_cannot_be_created"
-        ),
-        Request(fields="metadata", body={"metadata": {"k": "v"}}, how="Returned with the batch.", test=_WHOLE),
+        Request(fields="completion_window", how="`24h`, as with OpenAI."),
+        Request(fields="metadata", body={"metadata": {"k": "v"}}, how="Returned with the batch."),
         Request(
             fields="output_expires_after output_expires_after.anchor output_expires_after.seconds",
             body={"output_expires_after": {"anchor": "created_at", "seconds": 3600}},
             how="1 hour to 30 days after the result files are complete. Default: 30 days.",
-            test=_WHOLE,
         ),
         Request(
             fields="?after ?limit",
             query={"after": "batch_0", "limit": "10"},
             how="Newest first. Default: 20 per page.",
-            test=_BATCHES + "test_lists_and_limits",
         ),
     ),
     answers=(
@@ -199,41 +179,34 @@ BATCHES = Interface(
             fields="id object endpoint input_file_id completion_window status created_at expires_at in_progress_at "
             "finalizing_at completed_at metadata metadata.k",
             how="Each status has a time.",
-            test=_WHOLE,
         ),
         Answer(
             fields="failed_at errors errors.object errors.data errors.data[].code errors.data[].message "
             "errors.data[].param errors.data[].line",
             how="At most 100 errors of the input file.",
-            test=_BATCHES + "test_a_file_with_errors_fails_with_their_lines",
         ),
         Answer(
             fields="cancelling_at cancelled_at",
             how="From the request to cancel.",
-            test=_BATCHES + "test_a_cancelled_batch_has_a_result_for_each_line",
         ),
         Answer(
             fields="expired_at",
             how="After the completion window.",
-            test="tests/unit/api/batches/test_run.py::test_a_batch_expires",
         ),
         Answer(
             fields="request_counts request_counts.total request_counts.completed request_counts.failed "
             "output_file_id error_file_id",
             how="The files have ids when the batch has ended. A file that would be empty does not exist.",
-            test=_WHOLE,
         ),
         Answer(
             fields="model",
             how="If all lines name the same model.",
-            test=_BATCHES + "test_plain_completions_and_a_blank_last_line",
         ),
         Answer(
             fields="usage usage.input_tokens usage.input_tokens_details usage.input_tokens_details.cached_tokens "
             "usage.output_tokens usage.output_tokens_details usage.output_tokens_details.reasoning_tokens "
             "usage.total_tokens",
             how=f"Of the results so far. {CACHED_TOKENS}",
-            test=_WHOLE,
         ),
         ERROR,
     ),
@@ -249,27 +222,23 @@ LINES = Interface(
         Request(
             fields="custom_id method url body",
             how="Required: a unique `custom_id`, the method `POST`, and the batch's endpoint as `url`.",
-            test=_BATCHES + "test_a_file_with_errors_fails_with_their_lines",
         ),
-        Request(fields="method", when="GET", body={"method": "GET"}, test=_REFUSED),
-        Request(fields="url", when="another one", body={"url": "/v1/completions"}, test=_REFUSED),
+        Request(fields="method", when="GET", body={"method": "GET"}),
+        Request(fields="url", when="another one", body={"url": "/v1/completions"}),
         Request(
             fields="body.stream",
             body={"body": {"stream": True}},
             how="The batch is accepted; the line gets a 400 in the error file.",
-            test=_WHOLE,
         ),
     ),
     answers=(
         Answer(
             fields="id custom_id response response.status_code response.request_id response.body response.body.id",
             how="In the order of the input.",
-            test=_WHOLE,
         ),
         Answer(
             fields="error error.code error.message error.type error.param",
             how="`batch_cancelled`, `batch_expired` or `request_timeout` where there is no response.",
-            test=_BATCHES + "test_a_cancelled_batch_has_a_result_for_each_line",
         ),
     ),
 )

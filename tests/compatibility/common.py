@@ -1,4 +1,4 @@
-"""What several interfaces have in common: samples, and rows that each of them completes with its own words and test."""
+"""What several interfaces have in common: samples, and rows that each of them completes with its own words."""
 
 from functools import partial
 from typing import Any
@@ -36,20 +36,17 @@ LOGIT_BIAS = partial(
     fields="logit_bias",
     body={"logit_bias": {"1": 1}},
     how="Added to the logits before penalties and temperature. Needs `--logits`.",
-    test="tests/acceptance/test_logits.py::test_a_bias_bans_and_forces",
 )
 TOP_LOGPROBS_REQUEST = partial(
     Request,
     fields="top_logprobs",
     body={"logprobs": True, "top_logprobs": 3},
     how="Of the model's unmodified distribution. Needs `--logits`.",
-    test="tests/acceptance/test_logits.py::test_a_busy_batch_gets_the_log_probabilities_of_the_reference",
 )
 ECHO = partial(
     Request,
     fields="echo",
     body={"echo": True},
-    test="tests/acceptance/test_sampling.py::test_a_prompt_is_repeated_before_its_text",
 )
 STREAM = partial(
     Request,
@@ -88,13 +85,11 @@ SPECULATION = partial(
     Request,
     fields="num_assistant_tokens max_ngram_size",
     body={"num_assistant_tokens": 5, "max_ngram_size": 3},
-    test="tests/acceptance/test_engine.py::test_prompt_lookup_makes_the_same_text",
 )
 CONFIDENCE = partial(
     Request,
     fields="assistant_confidence_threshold",
     body={"assistant_confidence_threshold": 0.4},
-    test="tests/unit/api/dialects/test_ovms.py::test_sampling_fields",
 )
 
 TEXT = partial(
@@ -107,7 +102,6 @@ REASONING = partial(
     Answer,
     fields="choices[].message.reasoning_content choices[].delta.reasoning_content",
     how="The text between the model's reasoning markers.",
-    test="tests/integration/test_reasoning.py::test_the_model_server_and_azure_tell_it_too",
 )
 TOOL_CALLS = partial(
     Answer,
@@ -130,7 +124,6 @@ TOP_LOGPROBS = partial(
     fields="choices[].logprobs.content[].top_logprobs choices[].logprobs.content[].top_logprobs[].token "
     "choices[].logprobs.content[].top_logprobs[].logprob choices[].logprobs.content[].top_logprobs[].bytes",
     how="Before biases, grammars, penalties and temperature.",
-    test="tests/acceptance/test_logits.py::test_a_busy_batch_gets_the_log_probabilities_of_the_reference",
 )
 PLAIN_LOGPROBS = partial(
     Answer,
@@ -144,12 +137,10 @@ PLAIN_TOP_LOGPROBS = partial(
 PROMPT_LOGPROBS = partial(
     Answer,
     how="vLLM's: null for the first token, for each of the others `logprob`, `rank` and `decoded_token` by token id.",
-    test="tests/acceptance/test_scoring.py::test_prompt_logprobs_in_the_form_of_vllm",
 )
 TOKEN_IDS = partial(
     Answer,
     how="vLLM's, if the request has `return_token_ids`.",
-    test="tests/acceptance/test_scoring.py::test_token_ids_are_returned_whole_and_streamed",
 )
 USAGE = partial(Answer, fields="usage usage.prompt_tokens usage.completion_tokens usage.total_tokens")
 CACHED_TOKENS = (
@@ -166,7 +157,6 @@ USAGE_OF_OTHER_KINDS = partial(
     fields="usage.prompt_tokens_details.audio_tokens usage.completion_tokens_details.audio_tokens "
     "usage.completion_tokens_details.accepted_prediction_tokens "
     "usage.completion_tokens_details.rejected_prediction_tokens",
-    test="tests/unit/api/dialects/test_openai_render.py::test_a_stream_with_usage",
 )
 OPTIONAL_USAGE = partial(
     Answer,

@@ -5,10 +5,6 @@ from typing import Any
 from tests.compatibility.common import CALL, IMAGES, USER
 from tests.compatibility.rows import Request
 
-_PARSE = "tests/unit/api/dialects/test_openai_parse.py::"
-_INSIDE = _PARSE + "test_what_is_not_served_inside_a_field_is_refused_by_path"
-_MODALITY = _PARSE + "test_a_modality_that_the_model_lacks_is_named"
-
 BREAKPOINT = {"mode": "explicit", "ttl": "30m"}
 _COPIED: dict[str, object] = {
     "type": "text",
@@ -32,14 +28,12 @@ MESSAGES = (
         how="All roles. `developer` becomes `system` if the chat template does not know it. "
         "System messages within a conversation become text of a turn if the chat template accepts none there. "
         "Special tokens in a text are tokenized as plain text.",
-        test="tests/unit/worker/prompt/test_prompt_maker.py::test_special_texts_stay_text_in_every_field",
     ),
     Request(
         fields="messages[].content[].type messages[].content[].text",
         when="text",
         body=_parts({"type": "text", "text": "Hello"}),
         how="The parts are joined into one text.",
-        test=_PARSE + "test_fields",
     ),
     Request(
         fields="messages[].content[].type messages[].content[].refusal messages[].refusal",
@@ -53,7 +47,6 @@ MESSAGES = (
             ]
         },
         how="Rendered as the assistant's text.",
-        test=_PARSE + "test_a_refusal_is_what_the_assistant_said",
     ),
     Request(
         fields="messages[].content[].type messages[].content[].image_url messages[].content[].image_url.url "
@@ -61,27 +54,23 @@ MESSAGES = (
         when="image_url",
         body=_parts({"type": "image_url", "image_url": {"url": "https://example.com/a.png", "detail": "low"}}),
         how=IMAGES + " `low` limits the longest side to 512 pixels.",
-        test=_PARSE + "test_image_urls_keep_their_places_in_the_text",
     ),
     Request(
         fields="messages[].content[].type messages[].content[].input_audio messages[].content[].input_audio.data "
         "messages[].content[].input_audio.format",
         when="input_audio",
         body=_parts({"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}),
-        test=_MODALITY,
     ),
     Request(
         fields="messages[].content[].type messages[].content[].file messages[].content[].file.file_data "
         "messages[].content[].file.file_id messages[].content[].file.filename",
         when="file",
         body=_parts({"type": "file", "file": {"file_data": "", "file_id": "f", "filename": "a.pdf"}}),
-        test=_MODALITY,
     ),
     Request(
         fields="messages[].content[].prompt_cache_breakpoint messages[].content[].prompt_cache_breakpoint.mode "
         "messages[].content[].prompt_cache_breakpoint.ttl",
         body=_parts({"type": "text", "text": "Hello", "prompt_cache_breakpoint": BREAKPOINT}),
-        test=_INSIDE,
     ),
     Request(
         fields="messages[].tool_calls messages[].tool_calls[].id messages[].tool_calls[].type "
@@ -95,7 +84,6 @@ MESSAGES = (
             ]
         },
         how="Rendered by the chat template, or as text if it does not support tools.",
-        test="tests/acceptance/test_openai_sdk.py::test_a_tool_that_must_be_called",
     ),
     Request(
         fields="messages[].tool_calls messages[].tool_calls[].type messages[].tool_calls[].custom "
@@ -108,7 +96,6 @@ MESSAGES = (
                 {"role": "tool", "tool_call_id": "c", "content": "1"},
             ]
         },
-        test=_INSIDE,
     ),
     Request(
         fields="messages[].function_call messages[].function_call.name messages[].function_call.arguments",
@@ -120,18 +107,15 @@ MESSAGES = (
             ]
         },
         how="Converted to a tool call and its result.",
-        test=_PARSE + "test_calls_and_their_results",
     ),
     Request(
         fields="messages[].audio messages[].audio.id",
         body={"messages": [USER, {"role": "assistant", "audio": {"id": "a"}}, USER]},
-        test=_INSIDE,
     ),
     Request(
         fields="messages[].annotations",
         body={"messages": [USER, {"role": "assistant", "content": "Hi.", "annotations": []}, USER]},
         how="Accepted and ignored: part of the reference's responses, which clients send back.",
-        test=_PARSE + "test_the_annotations_of_an_answer_come_back_with_the_history",
     ),
     Request(
         fields="messages[].parsed messages[].tool_calls[].function.parsed_arguments messages[].tool_calls[].index",
@@ -149,7 +133,6 @@ MESSAGES = (
             ]
         },
         how="Not in the reference's schema. Accepted and ignored: its SDKs add them to answers that clients send back.",
-        test=_PARSE + "test_an_answer_as_sdks_have_parsed_it_comes_back_with_the_history",
     ),
     Request(
         fields="messages[].provider_specific_fields messages[].thinking_blocks",
@@ -161,7 +144,6 @@ MESSAGES = (
             ]
         },
         how="Not OpenAI's. Accepted and ignored: LiteLLM adds them to answers, and other fields say the same.",
-        test=_PARSE + "test_an_answer_with_the_fields_of_litellm_comes_back_with_the_history",
     ),
     Request(
         fields="messages[].content[].annotations messages[].content[].refusal messages[].content[].role "
@@ -169,7 +151,6 @@ MESSAGES = (
         when="text of the assistant",
         body={"messages": [USER, {"role": "assistant", "content": [_COPIED]}, USER]},
         how="Ignored: clients copy these fields of a response's message into its text.",
-        test=_PARSE + "test_the_fields_of_an_answer_come_back_in_its_text",
     ),
     Request(
         fields="messages[].name",
@@ -182,12 +163,10 @@ MESSAGES = (
             ]
         },
         how="Not in the reference's schema. Accepted, and passed to the chat template.",
-        test=_PARSE + "test_a_result_has_the_name_that_the_client_gives_or_that_of_the_call",
     ),
     Request(
         fields="messages[].reasoning_content",
         body={"messages": [USER, {"role": "assistant", "content": "Hi.", "reasoning_content": "Hm."}, USER]},
         how="Not OpenAI's. Earlier reasoning is passed to the chat template.",
-        test=_PARSE + "test_calls_and_their_results",
     ),
 )

@@ -11,19 +11,10 @@ from tests.compatibility.common import (
     STREAM,
 )
 from tests.compatibility.ovms import MODEL_SERVER_ERROR, MODEL_SERVER_USAGE
-from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
-
-_UNIT = "tests/unit/api/dialects/test_ovms.py::"
-_SAMPLING = _UNIT + "test_sampling_fields"
-_PLAIN_SAMPLING = _UNIT + "test_sampling_fields_of_plain_completions"
-_PLAIN_REFUSED = _UNIT + "test_broken_rules_of_plain_completions_are_refused_by_name"
-_CURRENT = PAGE_TESTS + "test_the_page_is_current"
-_ROUTES = "tests/integration/test_ovms_routes.py::"
-_MODEL = "tests/acceptance/test_ovms.py::"
-_ENGINE = "tests/acceptance/test_engine.py::"
+from tests.compatibility.rows import Answer, Interface, Request
 
 _PLAIN_REQUESTS = (
-    Request(fields="model prompt", how="As under `/v1`.", test=_MODEL + "test_a_plain_completion_writes_on"),
+    Request(fields="model prompt", how="As under `/v1`."),
     Request(
         fields="max_tokens ignore_eos stop include_stop_str_in_output skip_special_tokens",
         body={
@@ -34,24 +25,21 @@ _PLAIN_REQUESTS = (
             "skip_special_tokens": False,
         },
         how="As under `/v1/chat/completions`.",
-        test=_PLAIN_SAMPLING,
     ),
-    STREAM(how="As under `/v1/chat/completions`.", test=_ROUTES + "test_plain_completions_are_served_too"),
+    STREAM(how="As under `/v1/chat/completions`."),
     Request(
         fields="logprobs",
         when="0 or 1",
         body={"logprobs": 1},
         how="1: those of the sampled tokens.",
-        test=_MODEL + "test_a_plain_completion_writes_on",
     ),
-    Request(fields="logprobs", when="2 or more", body={"logprobs": 2}, test=_PLAIN_REFUSED),
+    Request(fields="logprobs", when="2 or more", body={"logprobs": 2}),
     LOGIT_BIAS(),
     ECHO(how="The prompt precedes the text."),
     Request(
         fields="n best_of length_penalty",
         body={"n": 2, "best_of": 3, "length_penalty": 0.5},
         how="Beam search, as under `/v3/chat/completions`.",
-        test=_PLAIN_SAMPLING,
     ),
     Request(
         fields="temperature top_p min_p top_k repetition_penalty frequency_penalty presence_penalty seed",
@@ -66,16 +54,14 @@ _PLAIN_REQUESTS = (
             "seed": 7,
         },
         how="As under `/v1/chat/completions`.",
-        test=_PLAIN_SAMPLING,
     ),
     SPECULATION(how="As under `/v1/chat/completions`."),
     CONFIDENCE(how="As under `/v1/chat/completions`."),
-    Request(fields="suffix", body={"suffix": "x"}, test=_PLAIN_REFUSED),
-    Request(fields="user", body={"user": "me"}, test=_PLAIN_REFUSED),
-    Request(fields="stop_token_ids", body={"stop_token_ids": [1]}, test=_PLAIN_REFUSED),
+    Request(fields="suffix", body={"suffix": "x"}),
+    Request(fields="user", body={"user": "me"}),
+    Request(fields="stop_token_ids", body={"stop_token_ids": [1]}),
 )
 
-_PLAIN_FORM = _UNIT + "test_a_plain_answer_has_the_references_form"
 
 MODEL_SERVER_COMPLETIONS = Interface(
     title="OpenVINO Model Server completions",
@@ -88,13 +74,12 @@ MODEL_SERVER_COMPLETIONS = Interface(
         Answer(
             fields="choices choices[].index choices[].text choices[].finish_reason created model object",
             how="`stop` or `length`; null in chunks before the last.",
-            test=_PLAIN_FORM,
         ),
-        PLAIN_LOGPROBS(test=_MODEL + "test_a_plain_completion_writes_on"),
-        PLAIN_TOP_LOGPROBS(how="Null: `logprobs` is 0 or 1 here.", test=_CURRENT),
+        PLAIN_LOGPROBS(),
+        PLAIN_TOP_LOGPROBS(how="Null: `logprobs` is 0 or 1 here."),
         MODEL_SERVER_USAGE,
-        Answer(fields="id", how="Not in the reference; OpenAI's SDK expects it.", test=_PLAIN_FORM),
-        Answer(fields="system_fingerprint", how="The reference does not have it.", test=_PLAIN_FORM),
+        Answer(fields="id", how="Not in the reference; OpenAI's SDK expects it."),
+        Answer(fields="system_fingerprint", how="The reference does not have it."),
         MODEL_SERVER_ERROR,
     ),
 )

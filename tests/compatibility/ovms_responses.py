@@ -5,11 +5,7 @@ from dataclasses import replace
 from api.dialects.ovms.responses import STORED_FIELDS, ModelServerResponses
 from tests.compatibility.common import FUNCTION, NAMED_TOOL, USER
 from tests.compatibility.responses import ANSWERS, REQUESTS
-from tests.compatibility.rows import PAGE_TESTS, Interface, Request
-
-_UNIT = "tests/unit/api/dialects/test_ovms_responses.py::"
-_FIELDS = _UNIT + "test_the_model_servers_own_fields"
-_REFUSED = PAGE_TESTS + "test_what_is_refused_names_its_field"
+from tests.compatibility.rows import Interface, Request
 
 _OWN = (
     Request(
@@ -23,52 +19,44 @@ _OWN = (
             "n": 1,
         },
         how="As under `/v3/chat/completions`. There is one choice.",
-        test=_FIELDS,
     ),
     Request(
         fields="min_p top_k repetition_penalty seed best_of length_penalty",
         body={"min_p": 0.1, "top_k": 5, "repetition_penalty": 1.1, "seed": 7, "best_of": 2, "length_penalty": 0.5},
         how="Applied by the engine. `top_k`: default 40. `best_of` is the beam width.",
-        test=_FIELDS,
     ),
     Request(
         fields="num_assistant_tokens max_ngram_size",
         body={"num_assistant_tokens": 5, "max_ngram_size": 3},
         how="Speculative decoding and prompt lookup.",
-        test=_FIELDS,
     ),
     Request(
         fields="assistant_confidence_threshold",
         body={"assistant_confidence_threshold": 0.4},
         how="Speculative decoding.",
-        test=_FIELDS,
     ),
     Request(
         fields="chat_template_kwargs reasoning",
         body={"chat_template_kwargs": {"a": 1}, "reasoning": {"effort": "low"}},
         how="Variables of the chat template. `reasoning` sets `enable_thinking` too.",
-        test=_UNIT + "test_reasoning_enables_thinking",
     ),
     Request(
         fields="response_format response_format.type",
         body={"response_format": {"type": "json_object"}},
         how="As `text.format`, also in the form of chat completions, and XGrammar's structural tags.",
-        test=_UNIT + "test_response_format_and_tools_in_the_form_of_chats",
     ),
     Request(
         fields="tools[].function tool_choice.function",
         body={"tools": [{"type": "function", "function": FUNCTION}], "tool_choice": NAMED_TOOL},
         how="The form of chat completions is accepted too.",
-        test=_UNIT + "test_response_format_and_tools_in_the_form_of_chats",
     ),
     Request(
         fields="input[].id",
         when="item_reference",
         body={"input": [{"type": "item_reference", "id": "m"}]},
-        test=_REFUSED,
     ),
     *(
-        Request(fields=field, body={field: value}, test=_REFUSED)
+        Request(fields=field, body={field: value})
         for field, value in (("background", True), ("previous_response_id", "r"), ("store", True))
     ),
 )

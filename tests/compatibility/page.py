@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 from tests.compatibility.anthropic import ANTHROPIC
 from tests.compatibility.azure import AZURE
 from tests.compatibility.batches import BATCHES, FILES, LINES
-from tests.compatibility.named_tests import ROOT
 from tests.compatibility.openai_chat import CHAT
 from tests.compatibility.openai_completions import COMPLETIONS
 from tests.compatibility.ovms import MODEL_SERVER
@@ -16,6 +15,7 @@ from tests.compatibility.responses import RESPONSES
 from tests.compatibility.rows import Answer, Interface, Request
 from tests.compatibility.samples import sent
 from tests.compatibility.tokens import DETOKENIZE, TOKENIZE
+from tests.support.paths import ROOT
 
 PAGE = ROOT / "docs" / "compatibility.md"
 INTERFACES = (
@@ -46,8 +46,8 @@ not edit.
 - A worker may refuse a served field by name if its engine or model does not support it. The notes say so.
 - `[]` stands for each item of an array. Names that begin with `?` are query parameters, names that end with `:` are
   headers.
-- **Test** names a test of at least one field of the row. `unit/repository/test_compatibility.py` tests the support of
-  every field, and fails if this page differs from the code.
+- `tests/unit/repository/test_compatibility.py` tests the support of every field, and fails if this page differs from
+  the code.
 """
 
 
@@ -64,7 +64,7 @@ def _section(interface: Interface) -> Iterator[str]:
 
 
 def _table(first: str, rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    yield f"| {first} | Support | Notes | Test |\n|---|---|---|---|"
+    yield f"| {first} | Support | Notes |\n|---|---|---|"
     for row in rows:
         yield "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |"
     yield ""
@@ -74,12 +74,12 @@ def _request(interface: Interface, row: Request) -> tuple[str, ...]:
     refused = refusal(interface, row)
     fields = _fields(row.paths) + (f" ({row.when})" if row.when else "")
     if refused is None:
-        return fields, "served", row.how, _test(row.test)
-    return fields, f"refused: {refused.status}", refused.message, _test(row.test)
+        return fields, "served", row.how
+    return fields, f"refused: {refused.status}", refused.message
 
 
 def _answer(found: dict[str, list[object]], row: Answer) -> tuple[str, ...]:
-    return _fields(row.paths), " or ".join(sorted({_sent(found, path) for path in row.paths})), row.how, _test(row.test)
+    return _fields(row.paths), " or ".join(sorted({_sent(found, path) for path in row.paths})), row.how
 
 
 def _sent(found: dict[str, list[object]], path: str) -> str:
@@ -97,7 +97,3 @@ def _sent(found: dict[str, list[object]], path: str) -> str:
 
 def _fields(paths: Iterable[str]) -> str:
     return "<br>".join(f"`{path}`" for path in paths)
-
-
-def _test(node: str) -> str:
-    return f"`{node.removeprefix('tests/')}`"

@@ -48,11 +48,6 @@ def of_param(param: str) -> str:
     return re.sub(r"\.?\[\d+\]", "[]", param)
 
 
-def name_of(path: str) -> str:
-    """The field's own name: ``text`` of ``messages[].content[].text``, and without the marks of headers and queries."""
-    return path.rpartition(".")[2].removesuffix("[]").strip("?:")
-
-
 def _fields(kind: Any) -> dict[str, Any] | None:
     if is_typeddict(kind):
         return get_type_hints(kind)

@@ -5,16 +5,7 @@ from typing import Any
 from api.dialects.responses import History, Responses
 from shared.protocol.request import ChatRequest
 from tests.compatibility.common import CACHED_TOKENS, MODEL, SCHEMA, USER
-from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
-
-_UNIT = "tests/unit/api/dialects/test_responses.py::"
-_RENDER = "tests/unit/api/dialects/test_responses_render.py::"
-_ROUTES = "tests/integration/test_responses.py::"
-_FIELDS = _UNIT + "test_fields_of_a_request"
-_TURN = _UNIT + "test_the_items_of_a_turn_become_one_message"
-_REFUSED = PAGE_TESTS + "test_what_is_refused_names_its_field"
-_STREAM = _RENDER + "test_a_stream_of_items"
-_REPEATED = _RENDER + "test_a_response_repeats_its_request"
+from tests.compatibility.rows import Answer, Interface, Request
 
 _TOOL: dict[str, Any] = {"type": "function", "name": "f", "description": "Does it.", "parameters": SCHEMA}
 _FORMAT = {"type": "json_schema", "name": "s", "description": "It.", "schema": SCHEMA, "strict": True}
@@ -29,42 +20,36 @@ def _content(*parts: dict[str, Any]) -> dict[str, object]:
 
 
 REQUESTS = (
-    MODEL(test=_UNIT + "test_a_plain_request_has_the_references_defaults"),
+    MODEL(),
     Request(
         fields="input input[].type input[].role input[].content input[].content[].type input[].content[].text",
         when="messages",
         body=_input({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello"}]}),
         how="A text or items. `system` and `developer` messages become part of one leading system message.",
-        test=_UNIT + "test_instructions_and_developer_items_become_one_leading_system_message",
     ),
     Request(
         fields="instructions",
         body={"instructions": "Be brief."},
         how="Become the start of the system message.",
-        test=_UNIT + "test_instructions_and_developer_items_become_one_leading_system_message",
     ),
     Request(
         fields="input[].content[].image_url input[].content[].detail",
         body=_content({"type": "input_image", "image_url": "https://example.com/a.png", "detail": "low"}),
         how="By vision-language models; URLs with `--media-domains`.",
-        test=_UNIT + "test_images_of_a_message",
     ),
     Request(
         fields="input[].content[].file_id",
         when="input_image",
         body=_content({"type": "input_image", "file_id": "f"}),
-        test=_REFUSED,
     ),
     Request(
         fields="input[].content[].type",
         when="input_file, input_audio",
         body=_content({"type": "input_file", "file_id": "f"}),
-        test=_REFUSED,
     ),
     Request(
         fields="input[].content[].prompt_cache_breakpoint",
         body=_content({"type": "input_text", "text": "Hello", "prompt_cache_breakpoint": {"mode": "explicit"}}),
-        test=_REFUSED,
     ),
     Request(
         fields="input[].call_id input[].name input[].arguments input[].output input[].id input[].status",
@@ -82,7 +67,6 @@ REQUESTS = (
             {"type": "function_call_output", "call_id": "c", "output": "1"},
         ),
         how="Each call needs a result. Calls and results of custom tools are accepted.",
-        test=_TURN,
     ),
     Request(
         fields="input[].summary input[].summary[].type input[].summary[].text input[].content "
@@ -99,46 +83,39 @@ REQUESTS = (
         ),
         how="The chat template gets the content, else the encrypted content, else the summary. Encrypted content of "
         "other services is ignored.",
-        test=_UNIT + "test_reasoning_by_its_summary_and_calls_of_custom_tools",
     ),
     Request(
         fields="input[].tools",
         when="additional_tools",
         body=_input({"type": "additional_tools", "role": "developer", "tools": [_TOOL]}, USER),
         how="The same as `tools`.",
-        test=_UNIT + "test_unknown_tools_are_skipped_and_named",
     ),
     Request(
         fields="input[].id",
         when="item_reference",
         body=_input({"type": "item_reference", "id": "m"}),
         how="An item of a stored response.",
-        test=_ROUTES + "test_items_by_reference",
     ),
     Request(
         fields="store",
         body={"store": True},
         how="True by default, unless the body is larger than `--max-body`. Kept for `--store-ttl` seconds, the newest "
         "`--store-limit` of an API key.",
-        test=_ROUTES + "test_a_stored_response",
     ),
     Request(
         fields="previous_response_id",
         body={"previous_response_id": "r"},
         how="A stored response of the same API key; the whole conversation before it is part of the prompt.",
-        test=_ROUTES + "test_a_conversation_by_previous_response_id",
     ),
     Request(
         fields="background",
         body={"background": True},
         how="The response does not depend on its client's connection, and survives the loss of workers and replicas.",
-        test=_ROUTES + "test_a_background_response_is_polled",
     ),
     Request(
         fields="input[].type",
         when="items of hosted tools",
         body=_input({"type": "web_search_call", "id": "w"}),
-        test=_REFUSED,
     ),
     Request(
         fields="max_output_tokens temperature top_p presence_penalty frequency_penalty stream stream_options "
@@ -153,34 +130,29 @@ REQUESTS = (
             "stream_options": {"include_obfuscation": False},
         },
         how="Applied by the engine. `max_output_tokens` limits reasoning and text together.",
-        test=_FIELDS,
     ),
     Request(
         fields="stream_options stream_options.include_obfuscation",
         when="true",
         body={"stream_options": {"include_obfuscation": True}},
-        test=_REFUSED,
     ),
     Request(
         fields="top_logprobs include",
         when="message.output_text.logprobs",
         body={"top_logprobs": 3, "include": ["message.output_text.logprobs"]},
         how="`top_logprobs` needs `--logits`.",
-        test=_FIELDS,
     ),
     Request(
         fields="include",
         when="reasoning.encrypted_content",
         body={"include": ["reasoning.encrypted_content"]},
         how="Reasoning in an opaque form that clients send back. It is encoded, not encrypted.",
-        test=_RENDER + "test_encrypted_content_continues_reasoning_that_is_not_sent_back",
     ),
     Request(
         fields="include",
         when="others",
         body={"include": ["web_search_call.action.sources"]},
         how="Accepted without effect: there is no output of hosted tools.",
-        test=_FIELDS,
     ),
     Request(
         fields="tools tools[].type tools[].name tools[].description tools[].parameters tools[].strict "
@@ -192,14 +164,12 @@ REQUESTS = (
             "tool_choice": {"type": "function", "name": "f"},
         },
         how="As `tools` under `/v1/chat/completions`.",
-        test=_UNIT + "test_tool_choice",
     ),
     Request(
         fields="tool_choice tool_choice.type tool_choice.mode tool_choice.tools",
         when="allowed_tools",
         body={"tools": [_TOOL], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [_TOOL]}},
         how="The model sees only these.",
-        test=_UNIT + "test_tool_choice",
     ),
     Request(
         fields="tools[].tools tools[].tools[].type tools[].tools[].name tools[].tools[].description "
@@ -213,55 +183,47 @@ REQUESTS = (
             ),
         },
         how="The model sees the functions as `n__f`; calls have `name` and `namespace`.",
-        test=_UNIT + "test_functions_of_a_namespace_have_its_name_for_the_model_only",
     ),
     Request(
         fields="tools[].type",
         when="all others",
         body={"tools": [{"type": "web_search"}]},
         how="Skipped: the model does not see them. The header `x-skipped-tools` of the response has their types.",
-        test=_UNIT + "test_unknown_tools_are_skipped_and_named",
     ),
     Request(
         fields="tool_choice.type",
         when="hosted tools",
         body={"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}},
-        test=_REFUSED,
     ),
-    Request(fields="tools[].defer_loading", body={"tools": [_TOOL | {"defer_loading": True}]}, test=_REFUSED),
+    Request(fields="tools[].defer_loading", body={"tools": [_TOOL | {"defer_loading": True}]}),
     Request(
         fields="tools[].allowed_callers",
         body={"tools": [_TOOL | {"allowed_callers": ["programmatic"]}]},
-        test=_REFUSED,
     ),
     Request(
         fields="text text.format text.format.type text.format.name text.format.description text.format.schema "
         "text.format.strict text.verbosity",
         body={"text": {"format": _FORMAT, "verbosity": "low"}},
         how="A grammar enforces `json_schema` and `json_object`. The chat template gets `verbosity`.",
-        test=_UNIT + "test_text_format_is_a_constraint",
     ),
     Request(
         fields="reasoning reasoning.effort reasoning.summary reasoning.generate_summary",
         body={"reasoning": {"effort": "low", "summary": "auto", "generate_summary": "auto"}},
         how="The chat template gets `effort`. With `summary`, the summary is the complete reasoning.",
-        test=_RENDER + "test_reasoning_is_the_summary_if_one_is_wanted",
     ),
-    Request(fields="reasoning.context", body={"reasoning": {"context": "all_turns"}}, test=_REFUSED),
-    Request(fields="reasoning.mode", body={"reasoning": {"mode": "pro"}}, test=_REFUSED),
+    Request(fields="reasoning.context", body={"reasoning": {"context": "all_turns"}}),
+    Request(fields="reasoning.mode", body={"reasoning": {"mode": "pro"}}),
     Request(
         fields="service_tier",
         body={"service_tier": "flex"},
         how="`auto`, `default`, `flex`, `priority` or `fast`: selects the priority class of the queue.",
-        test=_FIELDS,
     ),
-    Request(fields="truncation", when="disabled", body={"truncation": "disabled"}, how="The default.", test=_FIELDS),
+    Request(fields="truncation", when="disabled", body={"truncation": "disabled"}, how="The default."),
     Request(
         fields="truncation",
         when="auto",
         body={"truncation": "auto"},
         how="A conversation that is too long loses its oldest turns. The instructions and the last turn are kept.",
-        test=_ROUTES + "test_a_truncated_conversation",
     ),
     Request(
         fields="metadata user safety_identifier prompt_cache_key prompt_cache_retention client_metadata",
@@ -274,18 +236,16 @@ REQUESTS = (
             "client_metadata": {"a": "b"},
         },
         how="Accepted without effect, and repeated in the response except `client_metadata`, which Codex sends.",
-        test=_FIELDS,
     ),
     Request(
         fields="max_tool_calls",
         body={"tools": [_TOOL], "max_tool_calls": 2},
         how="Maximum number of function calls, because there are no hosted tools. One more ends the output and is left "
         "out.",
-        test="tests/unit/api/chat/test_choices.py::test_a_call_beyond_the_maximum_ends_the_choice",
     ),
-    Request(fields="prompt_cache_options", body={"prompt_cache_options": {"mode": "explicit"}}, test=_REFUSED),
+    Request(fields="prompt_cache_options", body={"prompt_cache_options": {"mode": "explicit"}}),
     *(
-        Request(fields=field, body={field: value}, test=_REFUSED)
+        Request(fields=field, body={field: value})
         for field, value in (
             ("access_programs", {"cyber": "standard"}),
             ("background_options", {"completion_window": "2h"}),
@@ -321,7 +281,6 @@ ANSWERS = (
         )
         + " type sequence_number response",
         how="A response, or the events of a stream, with their names in `event:` lines.",
-        test=_STREAM,
     ),
     Answer(
         fields=_item(
@@ -330,22 +289,18 @@ ANSWERS = (
         + " item item_id output_index content_index part part.type part.text part.annotations part.logprobs delta text "
         "logprobs",
         how="Messages, in streams with all events of the reference.",
-        test=_STREAM,
     ),
     Answer(
         fields=_item("summary summary[].type summary[].text") + " summary_index",
         how="Reasoning is in `content`, or in `summary` if the request asks for one.",
-        test=_RENDER + "test_reasoning_is_the_summary_if_one_is_wanted",
     ),
     Answer(
         fields=_item("encrypted_content"),
         how="In reasoning items, if the request includes it.",
-        test=_RENDER + "test_encrypted_content_continues_reasoning_that_is_not_sent_back",
     ),
     Answer(
         fields=_item("call_id name arguments") + " arguments",
         how="Function calls.",
-        test=_STREAM,
     ),
     Answer(
         fields=" ".join(
@@ -355,7 +310,6 @@ ANSWERS = (
             )
         ),
         how="If requested.",
-        test=_RENDER + "test_log_probabilities_of_the_text",
     ),
     Answer(
         fields=_response(
@@ -364,7 +318,6 @@ ANSWERS = (
             "usage.output_tokens_details.reasoning_tokens usage.total_tokens"
         ),
         how=f"At the end. {CACHED_TOKENS}",
-        test=_STREAM,
     ),
     Answer(
         fields=_response(
@@ -383,18 +336,15 @@ ANSWERS = (
             "tools[].parameters.additionalProperties tools[].strict top_logprobs top_p truncation user"
         ),
         how="As in the request, or the default.",
-        test=_REPEATED,
     ),
     Answer(
         fields="access_programs conversation image input_transformations moderation prompt prompt_cache_diagnostics "
         "prompt_cache_options prompt_cache_retention tool_usage",
         how="They describe features that are refused or have no effect.",
-        test=_REPEATED,
     ),
     Answer(
         fields="error error.message error.type error.param error.code",
         how="OpenAI's errors. A response that fails later has `code` and `message`.",
-        test=_UNIT + "test_what_is_refused_names_its_field",
     ),
 )
 

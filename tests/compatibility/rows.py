@@ -6,9 +6,6 @@ from typing import Any
 
 from api.dialects.base.interface import Dialect
 
-PAGE_TESTS = "tests/unit/repository/test_compatibility.py::"
-"""The tests of the page itself, which show each row; named where no other test is about its fields."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
@@ -17,11 +14,10 @@ class Request:
     ``fields`` are space-separated paths: ``messages[].role`` is in the body, ``?name`` in the query, ``name:`` in the
     headers. ``body`` is merged into the interface's plain one. ``how`` describes the effect of the fields; it is empty
     if they are refused, because the refusal has its own message. ``when`` names the values that the row is about, if
-    not all. ``test`` is the pytest node of a test.
+    not all.
     """
 
     fields: str
-    test: str
     how: str = ""
     when: str = ""
     body: Mapping[str, Any] = field(default_factory=dict)
@@ -39,7 +35,6 @@ class Answer:
     """Fields of an answer, as paths; ``how`` describes their contents, or why they are never sent."""
 
     fields: str
-    test: str
     how: str
 
     @property

@@ -10,9 +10,6 @@ from tests.compatibility.adapter import Document
 from tests.compatibility.common import ERROR
 from tests.compatibility.rows import Answer, Interface, Request
 
-_UNIT = "tests/unit/api/dialects/test_tokens.py::"
-_ACCEPTANCE = "tests/acceptance/test_scoring.py::test_tokens_of_texts_and_messages"
-_REFUSED = "tests/integration/test_tokens.py::test_what_is_refused_is_named"
 _MESSAGES = [{"role": "user", "content": "Hi"}]
 _TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 _ABOUT = "As in vLLM; see [tokens](tokens.md). "
@@ -52,57 +49,48 @@ TOKENIZE = Interface(
             fields="model prompt",
             body={"prompt": "Hi"},
             how="One text. The spelling of a special token in it becomes that token.",
-            test=_ACCEPTANCE,
         ),
         Request(
             fields="messages tools chat_template_kwargs",
             body={"messages": _MESSAGES, "tools": _TOOLS, "chat_template_kwargs": {}},
             how="Rendered as under `/v1/chat/completions`.",
-            test=_UNIT + "test_messages_are_those_of_chats",
         ),
         Request(
             fields="prompt messages",
             when="both",
             body={"prompt": "Hi", "messages": _MESSAGES},
-            test=_UNIT + "test_fields_of_messages_are_refused_with_a_prompt",
         ),
         Request(
             fields="add_special_tokens",
             body={"prompt": "Hi", "add_special_tokens": False},
             how="Default: true for `prompt`, false for `messages`.",
-            test=_UNIT + "test_special_tokens_are_added_to_prompts_unless_asked_otherwise",
         ),
         Request(
             fields="add_generation_prompt",
             body={"messages": _MESSAGES, "add_generation_prompt": False},
             how="Default: true.",
-            test=_ACCEPTANCE,
         ),
         Request(
             fields="add_generation_prompt",
             when="with prompt",
             body={"prompt": "Hi", "add_generation_prompt": True},
-            test=_UNIT + "test_fields_of_messages_are_refused_with_a_prompt",
         ),
         Request(
             fields="return_token_strs",
             body={"prompt": "Hi", "return_token_strs": True},
             how="`token_strs` has the text of each token; otherwise it is null.",
-            test=_ACCEPTANCE,
         ),
     ),
     answers=(
         Answer(
             fields="tokens count token_strs",
             how="Token ids, their number, and their texts if requested.",
-            test=_ACCEPTANCE,
         ),
         Answer(
             fields="max_model_len",
             how="The context length.",
-            test="tests/integration/test_tokens.py::test_a_prompt_may_be_longer_than_the_context",
         ),
-        ERROR(how="As under `/v1/chat/completions`.", test=_REFUSED),
+        ERROR(how="As under `/v1/chat/completions`."),
     ),
 )
 
@@ -112,11 +100,9 @@ DETOKENIZE = Interface(
     about=_ABOUT.strip(),
     dialect=_detokenize,
     plain={"model": "m", "tokens": [1, 2]},
-    requests=(
-        Request(fields="model tokens", how="Ids of the model's vocabulary; others get a 400.", test=_ACCEPTANCE),
-    ),
+    requests=(Request(fields="model tokens", how="Ids of the model's vocabulary; others get a 400."),),
     answers=(
-        Answer(fields="prompt", how="The text, with special tokens.", test=_ACCEPTANCE),
-        ERROR(how="As under `/v1/chat/completions`.", test=_REFUSED),
+        Answer(fields="prompt", how="The text, with special tokens."),
+        ERROR(how="As under `/v1/chat/completions`."),
     ),
 )

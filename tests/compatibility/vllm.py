@@ -3,8 +3,6 @@
 from tests.compatibility.common import SCHEMA
 from tests.compatibility.rows import Request
 
-_UNIT = "tests/unit/api/dialects/test_vllm_fields.py::"
-_SDK = "tests/acceptance/test_vllm_fields.py::"
 _NOTE = "vLLM's, in `extra_body`. "
 
 VLLM_FIELDS = (
@@ -12,43 +10,36 @@ VLLM_FIELDS = (
         fields="prompt_logprobs",
         body={"prompt_logprobs": 1},
         how=_NOTE + "0 to 20, in vLLM's form, not in streams. Needs `--logits`.",
-        test="tests/acceptance/test_scoring.py::test_prompt_logprobs_in_the_form_of_vllm",
     ),
     Request(
         fields="top_k min_p repetition_penalty",
         body={"top_k": 5, "min_p": 0.1, "repetition_penalty": 1.1},
         how=_NOTE + "Applied by the engine. `top_k` 0 or -1 disables it.",
-        test=_SDK + "test_sampling",
     ),
     Request(
         fields="allowed_token_ids bad_words",
         body={"allowed_token_ids": [1, 2], "bad_words": ["a word"]},
         how=_NOTE + "Other tokens are masked before sampling; a grammar takes precedence. Needs `--logits`.",
-        test="tests/acceptance/test_scoring.py::test_tokens_that_may_and_may_not_be_generated",
     ),
     Request(
         fields="return_token_ids",
         body={"return_token_ids": True},
         how=_NOTE + "`token_ids` and `prompt_token_ids`; in streams, in separate chunks.",
-        test="tests/acceptance/test_scoring.py::test_token_ids_are_returned_whole_and_streamed",
     ),
     Request(
         fields="min_tokens ignore_eos stop_token_ids",
         body={"min_tokens": 1, "ignore_eos": True, "stop_token_ids": [1]},
         how=_NOTE + "They determine when a response ends.",
-        test=_SDK + "test_when_an_answer_ends",
     ),
     Request(
         fields="include_stop_str_in_output",
         body={"include_stop_str_in_output": True},
         how=_NOTE + "`true`: the text includes the stop string or token.",
-        test=_SDK + "test_a_stop_string_is_shown_where_asked_for",
     ),
     Request(
         fields="skip_special_tokens",
         body={"skip_special_tokens": False},
         how=_NOTE + "`false`: the text includes them, and tool calls and reasoning are not parsed.",
-        test=_SDK + "test_special_tokens_are_shown_where_asked_for",
     ),
     Request(
         fields="structured_outputs structured_outputs.json structured_outputs.disable_any_whitespace "
@@ -56,45 +47,39 @@ VLLM_FIELDS = (
         body={"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": False, "disable_fallback": True}},
         how=_NOTE + "One form of `json`, `regex`, `choice`, `grammar`, `json_object` and `structural_tag`. "
         "`disable_any_whitespace: true` is refused.",
-        test=_SDK + "test_structured_outputs",
     ),
     Request(
         fields="structured_outputs structured_outputs.regex",
         when="regex",
         body={"structured_outputs": {"regex": "a+"}},
         how=_NOTE,
-        test=_SDK + "test_structured_outputs",
     ),
     Request(
         fields="structured_outputs structured_outputs.choice",
         when="choice",
         body={"structured_outputs": {"choice": ["a", "b"]}},
         how=_NOTE,
-        test=_SDK + "test_structured_outputs",
     ),
     Request(
         fields="structured_outputs structured_outputs.grammar",
         when="grammar",
         body={"structured_outputs": {"grammar": 'root ::= "a"'}},
         how=_NOTE + "EBNF.",
-        test=_SDK + "test_structured_outputs",
     ),
     Request(
         fields="structured_outputs structured_outputs.json_object",
         when="json_object",
         body={"structured_outputs": {"json_object": True}},
         how=_NOTE,
-        test=_SDK + "test_structured_outputs",
     ),
     Request(
         fields="structured_outputs structured_outputs.structural_tag",
         when="structural_tag",
         body={"structured_outputs": {"structural_tag": '{"type":"structural_tag","format":{"type":"any_text"}}'}},
         how=_NOTE + "JSON text with a `format`, as XGrammar documents it.",
-        test=_SDK + "test_structured_outputs",
     ),
     *(
-        Request(fields=field, body={field: value}, how=_NOTE + "An older name.", test=_SDK + "test_guided_fields")
+        Request(fields=field, body={field: value}, how=_NOTE + "An older name.")
         for field, value in (
             ("guided_json", SCHEMA),
             ("guided_regex", "a+"),

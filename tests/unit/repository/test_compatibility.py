@@ -1,4 +1,4 @@
-"""docs/compatibility.md matches the code, is complete, and names existing tests."""
+"""docs/compatibility.md matches the code, is complete."""
 
 import pytest
 from openai.types import (
@@ -21,16 +21,15 @@ from api.dialects.ovms.fields import COMPLETION as MODEL_SERVER_COMPLETION
 from api.dialects.ovms.fields import UNSUPPORTED
 from tests.compatibility.azure import AZURE
 from tests.compatibility.batches import BATCHES, FILES
-from tests.compatibility.named_tests import source
 from tests.compatibility.openai_chat import CHAT
 from tests.compatibility.openai_completions import COMPLETIONS
 from tests.compatibility.ovms import MODEL_SERVER
 from tests.compatibility.ovms_completions import MODEL_SERVER_COMPLETIONS
 from tests.compatibility.page import INTERFACES, PAGE, page
-from tests.compatibility.paths import name_of, of_type
+from tests.compatibility.paths import of_type
 from tests.compatibility.proof import missing_fields, refusal
 from tests.compatibility.responses import RESPONSES
-from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
+from tests.compatibility.rows import Interface, Request
 from tests.compatibility.samples import sent
 
 ROWS = [
@@ -72,20 +71,6 @@ def test_what_is_refused_names_its_field(interface: Interface, row: Request) -> 
 @each_interface
 def test_every_field_of_an_answer_is_in_the_table(interface: Interface) -> None:
     assert sent(interface).keys() <= answered(interface)
-
-
-@each_interface
-def test_every_test_that_is_named_is_there(interface: Interface) -> None:
-    rows: tuple[Request | Answer, ...] = (*interface.requests, *interface.answers)
-    assert [row.test for row in rows if source(row.test) is None] == []
-
-
-@each_interface
-def test_a_test_that_is_named_is_about_a_field_of_its_row(interface: Interface) -> None:
-    found = sent(interface).keys()
-    rows: list[Request | Answer] = [*interface.requests, *(row for row in interface.answers if found & set(row.paths))]
-    others = [row for row in rows if not row.test.startswith(PAGE_TESTS)]
-    assert [row for row in others if not any(name_of(path) in (source(row.test) or "") for path in row.paths)] == []
 
 
 def test_every_field_that_openais_sdk_sends_is_in_the_table() -> None:

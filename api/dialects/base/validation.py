@@ -44,6 +44,52 @@ _ITEMS: Mapping[str | int, str] = {
     "guided_choice": "strings",
 }
 """Item types of array fields, where they are not objects."""
+_BOUNDS = {
+    "greater_than_equal": (
+        "{noun} below minimum value. Expected a value >= {bound}, but got {value} instead",
+        "{noun}_below_min_value",
+    ),
+    "less_than_equal": (
+        "{noun} above maximum value. Expected a value <= {bound}, but got {value} instead",
+        "{noun}_above_max_value",
+    ),
+    "greater_than": (
+        "{noun} too small. Expected a value > {bound}, but got {value} instead",
+        "{noun}_below_min_value",
+    ),
+    "less_than": (
+        "{noun} too large. Expected a value < {bound}, but got {value} instead",
+        "{noun}_above_max_value",
+    ),
+    "string_too_short": (
+        "empty string. Expected a string with minimum length 1, but got an empty string instead",
+        "empty_string",
+    ),
+    "string_too_long": (
+        "string too long. Expected a string with maximum length {max_length}, but got a string with length {length} "
+        "instead",
+        "string_above_max_length",
+    ),
+    "string_pattern_mismatch": (
+        "string does not match pattern. Expected a string that matches the pattern '{pattern}'",
+        "invalid_value",
+    ),
+    "too_short": (
+        "empty array. Expected an array with minimum length 1, but got an empty array instead",
+        "empty_array",
+    ),
+    "too_long": (
+        "array too long. Expected an array with maximum length {max_length}, but got an array with length {length} "
+        "instead",
+        "array_above_max_length",
+    ),
+    "too_many_properties": (
+        "too many properties. Expected an object with at most {max_length} properties, but got an object with {length} "
+        "properties instead",
+        "object_above_max_properties",
+    ),
+}
+"""The reason and the error code of each bound and pattern that schemas use, by pydantic's type of the error."""
 _SHOWN_KEY = 512
 """Maximum number of characters of an object's key that ``param`` quotes."""
 _KEY = "[key]"
@@ -202,57 +248,18 @@ def _out_of_bounds(finding: ErrorDetails) -> RequestRefused:
 
 def _broken_bound(kind: str, value: Any, context: Mapping[str, Any]) -> tuple[str, str]:
     """Return the reason and the error code."""
-    limit = context.get("max_length")
-    match kind:
-        case "greater_than_equal":
-            bound, noun = context["ge"], _number_noun(context["ge"])
-            reason = (
-                f"{noun} below minimum value. Expected a value >= {_number(bound)}, but got {_number(value)} instead"
-            )
-            return reason, f"{noun}_below_min_value"
-        case "less_than_equal":
-            bound, noun = context["le"], _number_noun(context["le"])
-            reason = (
-                f"{noun} above maximum value. Expected a value <= {_number(bound)}, but got {_number(value)} instead"
-            )
-            return reason, f"{noun}_above_max_value"
-        case "greater_than":
-            bound, noun = context["gt"], _number_noun(context["gt"])
-            reason = f"{noun} too small. Expected a value > {_number(bound)}, but got {_number(value)} instead"
-            return reason, f"{noun}_below_min_value"
-        case "less_than":
-            bound, noun = context["lt"], _number_noun(context["lt"])
-            reason = f"{noun} too large. Expected a value < {_number(bound)}, but got {_number(value)} instead"
-            return reason, f"{noun}_above_max_value"
-        case "string_too_short":
-            reason = "empty string. Expected a string with minimum length 1, but got an empty string instead"
-            return reason, "empty_string"
-        case "string_too_long":
-            expected = f"Expected a string with maximum length {limit}"
-            return f"string too long. {expected}, but got a string with length {len(value)} instead", (
-                "string_above_max_length"
-            )
-        case "string_pattern_mismatch":
-            expected = f"Expected a string that matches the pattern '{context['pattern']}'"
-            return f"string does not match pattern. {expected}", "invalid_value"
-        case "too_short":
-            return "empty array. Expected an array with minimum length 1, but got an empty array instead", "empty_array"
-        case "too_long" if isinstance(value, dict):
-            expected = f"Expected an object with at most {limit} properties"
-            return f"too many properties. {expected}, but got an object with {len(value)} properties instead", (
-                "object_above_max_properties"
-            )
-        case "too_long":
-            expected = f"Expected an array with maximum length {limit}"
-            return f"array too long. {expected}, but got an array with length {len(value)} instead", (
-                "array_above_max_length"
-            )
-    raise AssertionError(f"the schema has a constraint without words: {kind}")
-
-
-def _number_noun(bound: float) -> str:
-    """Return the noun for a field's type, derived from the type of its bound: a temperature of ``3`` is a decimal."""
-    return "decimal" if isinstance(bound, float) else "integer"
+    if kind == "too_long" and isinstance(value, dict):
+        kind = "too_many_properties"
+    reason, code = _BOUNDS[kind]
+    bound = next((context[name] for name in ("ge", "le", "gt", "lt") if name in context), None)
+    # A field's type is that of its bound: a temperature of 3 is a decimal.
+    noun = "decimal" if isinstance(bound, float) else "integer"
+    words = {**context, "noun": noun}
+    if bound is not None:
+        words |= {"bound": _number(bound), "value": _number(value)}
+    elif isinstance(value, str | list | dict):
+        words["length"] = len(value)
+    return reason.format(**words), code.format(noun=noun)
 
 
 def _number(value: float) -> str:

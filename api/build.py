@@ -15,13 +15,8 @@ from api.batches.request import BatchServices
 from api.batches.routes import BatchesHandler
 from api.batches.store import BatchStore
 from api.chat.admission import Admission
-from api.chat.cancellation import JobCancellation
-from api.chat.charges import TenantCharges
-from api.chat.deadlines import Deadlines
-from api.chat.draining import Draining
 from api.chat.exchange import ChatServices
 from api.chat.handler import ChatHandler
-from api.chat.key_watch import KeyWatch
 from api.chat.metrics import RequestMetrics
 from api.chat.queue_events import QueueEvents
 from api.chat.queues import JobQueues
@@ -30,10 +25,10 @@ from api.chat.relay import Relay
 from api.chat.request_body import RequestBodies
 from api.chat.responder import Responder
 from api.chat.response_size import answer_room
+from api.chat.settlement import Settlement
 from api.chat.streams import OpenStreams
 from api.chat.submission import Submission
 from api.chat.tokens import TokenHandler
-from api.chat.worker_watch import WorkerWatch
 from api.files import FileStore, storage_root
 from api.files.folder import FilesFolder
 from api.files.routes import FilesHandler
@@ -77,11 +72,7 @@ class Parts:
     models: ModelLookup
     relay: Relay
     keyring: Keyring
-    key_watch: KeyWatch
-    worker_watch: WorkerWatch
     reaper: Reaper
-    draining: Draining
-    admission: Admission
     job_tasks: BackgroundTasks
     """The tasks that cancel and charge jobs, and delete records of aborted requests."""
     background: BackgroundTasks
@@ -129,13 +120,11 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         redis, plain=settings.api_keys, file=settings.keys_file, required=settings.require_keys, address=settings.host
     )
     limiter = Limiter(redis, replica=replica_id, lease=settings.lease, longest=settings.request_timeout)
-    admission = Admission(limiter, settings)
     queues = JobQueues(redis, prefix_routing=settings.prefix_routing, lease=settings.lease)
     job_tasks = BackgroundTasks()
-    charges = TenantCharges(queues, job_tasks)
-    deadlines = Deadlines(
-        queues, job_tasks, queue_timeout=settings.queue_timeout, request_timeout=settings.request_timeout
-    )
+    settlement = Settlement(limiter, queues, job_tasks)
+    streams = OpenStreams(relay, queues, directory, job_tasks, settings)
+    admission = Admission(directory, models, limiter, settlement, settings)
     downloads = Downloads(
         domains=settings.media_domains.split(","),
         private_addresses=settings.media_private_addresses,
@@ -150,14 +139,9 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         max_images=settings.max_images,
         max_image_bytes=settings.max_image_bytes,
     )
-    draining = Draining(relay)
-    cancellation = JobCancellation(queues, job_tasks)
-    streams = OpenStreams(relay, deadlines, cancellation)
     submission = Submission(
         queues,
         directory,
-        models,
-        draining,
         streams,
         replica=replica_id,
         max_queue=settings.max_queue,
@@ -179,16 +163,16 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
     first_token_times = RecentTimes()
     registry = CollectorRegistry()
     request_metrics = RequestMetrics(registry, first_token_times)
-    metrics = Metrics(registry, request_metrics, directory, relay, queues, media, vllm_names=settings.vllm_metric_names)
+    metrics = Metrics(
+        registry, request_metrics, directory, relay, streams, queues, media, vllm_names=settings.vllm_metric_names
+    )
     chat = ChatServices(
-        directory=directory,
-        models=models,
         admission=admission,
         media=media,
         submission=submission,
         streams=streams,
         stored=stored,
-        charges=charges,
+        settlement=settlement,
         metrics=request_metrics,
         answer_room=answer_room(settings.max_answer_bytes),
         tracing=tracing,
@@ -209,7 +193,6 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         files=files,
         keyring=keyring,
         directory=directory,
-        draining=draining,
         metrics=BatchMetrics(registry),
         parser=parser,
         chat=chat,
@@ -228,11 +211,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         models=models,
         relay=relay,
         keyring=keyring,
-        key_watch=KeyWatch(relay, keyring),
-        worker_watch=WorkerWatch(relay, directory, grace=settings.worker_grace, lease=settings.lease),
         reaper=Reaper(queues, directory, lease=settings.lease),
-        draining=draining,
-        admission=admission,
         job_tasks=job_tasks,
         background=background,
         first_token_times=first_token_times,
@@ -255,13 +234,13 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         handlers=(
             ChatHandler(bodies, chat, responder),
             TokenHandler(chat, parser),
-            ResponsesHandler(bodies, parser, chat, responder, stored, cancellation, background, settings),
+            ResponsesHandler(bodies, parser, chat, responder, stored, background, settings),
             StoredCompletionHandler(stored, parser),
             FilesHandler(files, cross_origin, settings),
             BatchesHandler(batches.store, files, parser, settings),
             ModelsHandler(directory, models),
-            FleetHandler(fleet, draining, keyring, timeout=settings.request_timeout),
-            OperationsHandler(redis, directory, relay, draining, metrics, openapi_document, replica=replica_id),
+            FleetHandler(fleet, streams, keyring, timeout=settings.request_timeout),
+            OperationsHandler(redis, directory, relay, streams, metrics, openapi_document, replica=replica_id),
             PageHandler(page),
         ),
     )

@@ -86,7 +86,7 @@ async def running(replica: Parts, address: str) -> AsyncIterator[None]:
     # The first client must not see a fleet without models.
     await replica.directory.start(_REGISTRY_TIMEOUT)
     check_lease(replica.directory.fleet.workers, replica.settings.lease)
-    frames = raw_connection(replica.settings.redis_url)
+    frames, streams = raw_connection(replica.settings.redis_url), replica.chat.streams
     tasks = [
         asyncio.create_task(warn_of_rules(replica.redis), name="access rules"),
         *(
@@ -95,8 +95,8 @@ async def running(replica: Parts, address: str) -> AsyncIterator[None]:
                 ("relay", lambda: replica.relay.run(frames)),
                 ("sweep", replica.relay.sweep),
                 ("directory", replica.directory.run),
-                ("keys", lambda: replica.keyring.run(replica.key_watch.check)),
-                ("worker watch", replica.worker_watch.run),
+                ("keys", lambda: replica.keyring.run(lambda: streams.fail_without_key(replica.keyring.allows))),
+                ("worker watch", streams.watch_workers),
                 ("reaper", replica.reaper.run),
                 ("batches", BatchFeeder(replica.batches).run),
                 ("file cleanup", FileCleanup(replica.batches.files).run),
@@ -110,7 +110,6 @@ async def running(replica: Parts, address: str) -> AsyncIterator[None]:
         await replica.background.finish(_CLOSE_TIMEOUT)
         # Jobs that are not cancelled end when their worker finds that the replica has no subscription.
         await replica.job_tasks.finish(_JOBS_TIMEOUT)
-        await replica.admission.aclose()
         await cancel_all(tasks)
         await replica.relay.close_all()
         # If the store does not respond, the registry record expires on its own.
@@ -217,13 +216,13 @@ async def _serve(settings: ApiSettings, listener: socket.socket, limits: Connect
         stopped = asyncio.create_task(stopping.wait())
         await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)
         if stopping.is_set():
-            replica.draining.draining = limits.closing = True
+            replica.chat.streams.draining = limits.closing = True
             logger.info("shutting down in %.0f s; requests then have %.0f s to finish", delay, settings.drain)
             await asyncio.sleep(delay)
             await server.stop_listening(listener)
-            await replica.draining.drain(settings.drain, limits)
+            await replica.chat.streams.drain(settings.drain, limits)
         else:
-            await replica.draining.drain(0)
+            await replica.chat.streams.drain(0)
         stopped.cancel()
         server.end()
         await serving
@@ -238,7 +237,7 @@ async def _announce(replica: Parts, address: str) -> None:
             pid=os.getpid(),
             address=address,
             started=started,
-            streams=len(replica.relay.streams()),
+            streams=len(replica.chat.streams),
             version=VERSION,
             protocol=PROTOCOL,
             first_token_times=replica.first_token_times.counts(),

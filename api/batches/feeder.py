@@ -53,7 +53,7 @@ class BatchFeeder:
         """Claim and feed batches until cancelled."""
         try:
             while True:
-                if self._services.draining.draining:
+                if self._services.chat.streams.draining:
                     await cancel_all(set(self._runs))
                 else:
                     await self._claim()

@@ -21,7 +21,6 @@ from api.batches.record import Batch
 from api.batches.results import Result, failure_of, response_of
 from api.batches.store import BatchStore
 from api.chat import span as chat_span
-from api.chat.draining import Draining
 from api.chat.exchange import ChatExchange, ChatServices
 from api.chat.responder import Responder
 from api.chat.response_size import check_answer
@@ -69,7 +68,6 @@ class BatchServices:
     files: FileStore
     keyring: Keyring
     directory: Directory
-    draining: Draining
     metrics: BatchMetrics
     parser: BodyParser
     chat: ChatServices

@@ -1,7 +1,6 @@
-"""Admission: checks what an API key allows, and reserves and settles its rate limits."""
+"""Admission: checks that a request can be served and that its API key allows it, and reserves its rate limits."""
 
 import asyncio
-import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,28 +9,22 @@ import msgspec
 from redis.exceptions import RedisError
 
 from api.base.store_errors import store_unavailable
-from api.chat.charging import tokens_to_charge
 from api.chat.response_size import most_tokens
 from api.chat.selection import jobs_per_prompt
-from api.chat.stream import ResponseStream
-from api.chat.usage_recorder import UsageRecorder
+from api.chat.settlement import Settlement
 from api.dialects.base.interface import Lookup
 from api.keys import ApiKey
 from api.limits import Counts, Limiter, LimitName, Refusal, Reservation
+from api.models.directory import Directory
+from api.models.lookup import ModelLookup
 from shared.protocol.cost import LARGEST, prompt_cost, response_cost
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
-from shared.protocol.request import ChatRequest, Tier
-from shared.redis import outage
+from shared.protocol.request import ChatRequest, Tier, fill_in
 from shared.runtime.settings import ApiSettings
-from shared.runtime.tasks import BackgroundTasks
-
-logger = logging.getLogger(__name__)
 
 QUEUE_TIMEOUT_HEADER = "x-queue-timeout"
 
 _RETRY_SOON = 1.0
-_CLOSE_TIMEOUT = 2.0
-"""Seconds to wait for background settlements at shutdown."""
 _RANKS: dict[Tier | None, int] = {"batch": -1, "flex": 0, "default": 1, "auto": 1, None: 1, "priority": 2}
 _KINDS = {
     "requests": ProblemKind.RATE_LIMITED,
@@ -42,7 +35,7 @@ _LIMIT_WORDS = {"requests": "requests per minute", "tokens": "tokens per minute"
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
+class AdmittedRequest:
     """An admitted request.
 
     ``tenant`` is the id of the API key, or empty without one. ``counts`` is the state of the key's rate limits.
@@ -56,52 +49,50 @@ class Ticket:
 
 
 class Admission:
-    """Reserves and settles the rate limits of API keys."""
+    """Admits chat requests."""
 
-    def __init__(self, limiter: Limiter, settings: ApiSettings) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        models: ModelLookup,
+        limiter: Limiter,
+        settlement: Settlement,
+        settings: ApiSettings,
+    ) -> None:
+        self._directory = directory
+        self._models = models
         self._limiter = limiter
+        self._settlement = settlement
         self._settings = settings
-        self._background_tasks = BackgroundTasks()
 
-    async def admit(
-        self, key: ApiKey | None, request: ChatRequest, headers: Lookup, *, alias: str | None = None
-    ) -> Ticket:
-        """Check ``request`` against the model list, priority and limits of ``key``, and reserve its tokens.
+    async def admit(self, key: ApiKey | None, request: ChatRequest, headers: Lookup) -> AdmittedRequest:
+        """Check ``request`` against the models that are served, and the model list, priority and limits of ``key``;
+        reserve its tokens and a concurrency place.
 
-        The ticket's reservation must be settled when the request ends. ``alias`` is the model name the client sent,
-        if it is not the model's own; a key may allow either. Raises :class:`RequestRefused`, or its subclass
+        The reservation must be settled when the request ends. Raises :class:`RequestRefused`, or its subclass
         :class:`LimitReached` when a rate limit is exceeded.
         """
+        asked, own = request.model, await self._models.own_name(request.model)
+        defaults = fill_in(self._directory.fleet.sampling_defaults(own), request.defaults)
+        request = msgspec.structs.replace(request, model=own, defaults=defaults)
         wait = self._queue_timeout(key, headers)
+        # A key may allow a model by its own name or by an alias.
+        if key is not None and not (key.may_use(own) or key.may_use(asked)):
+            raise refuse(ProblemKind.FORBIDDEN, f"This API key does not have access to model '{asked[:64]}'.")
+        self._models.check_request(request)
         maximum = (key and key.default_max_tokens) or self._settings.default_max_tokens or LARGEST
         maximum = min(maximum, most_tokens(request, self._settings.max_answer_bytes))
         if key is None:
-            return Ticket(_limited(request, maximum), queue_timeout=wait)
-        if not any(key.may_use(name) for name in (request.model, alias) if name):
-            asked = (alias or request.model)[:64]
-            raise refuse(ProblemKind.FORBIDDEN, f"This API key does not have access to model '{asked}'.")
+            return AdmittedRequest(_limited(request, maximum), queue_timeout=wait)
         tokens = _counted_tokens(request, key)
         request = _limited(_with_tier(request, key), maximum)
         if not key.limited:
-            return Ticket(request, key.id, wait)
+            return AdmittedRequest(request, key.id, wait)
         reservation = Reservation(key, self._limiter.new_name(), tokens)
         counts, refusal = await self._reserve(reservation)
         if refusal is not None:
             raise LimitReached(reservation, refusal, counts)
-        return Ticket(request, key.id, wait, counts, reservation)
-
-    def settle(
-        self, reservation: Reservation, request: ChatRequest, recorder: UsageRecorder, stream: ResponseStream | None
-    ) -> None:
-        """Replace the reserved tokens by the request's usage and free its concurrency place, in the background.
-
-        ``stream`` is the request's closed response stream, or None if its jobs were not queued.
-        """
-        self._background_tasks.run(self._settle_charged(reservation, request, recorder, stream), "settle")
-
-    async def aclose(self) -> None:
-        """Wait for background settlements, at most :data:`_CLOSE_TIMEOUT` seconds. Unsettled reservations expire."""
-        await self._background_tasks.finish(_CLOSE_TIMEOUT)
+        return AdmittedRequest(request, key.id, wait, counts, reservation)
 
     def _queue_timeout(self, key: ApiKey | None, headers: Lookup) -> float | None:
         allowed = key.queue_timeout if key is not None else None
@@ -129,20 +120,9 @@ class Admission:
             raise store_unavailable(error) from error
         except asyncio.CancelledError:
             # The script may have run nevertheless.
-            self._background_tasks.run(self._settle(reservation, reservation.tokens), "settle")
+            self._settlement.cancel(reservation)
             raise
         return counts, refusal
-
-    async def _settle_charged(
-        self, reservation: Reservation, request: ChatRequest, recorder: UsageRecorder, stream: ResponseStream | None
-    ) -> None:
-        await self._settle(reservation, await tokens_to_charge(request, recorder, stream))
-
-    async def _settle(self, reservation: Reservation, used: int) -> None:
-        try:
-            await self._limiter.settle(reservation, used)
-        except (RedisError, OSError) as error:
-            logger.log(outage.store.level, "reservation of key %s not settled: %s", reservation.key.id, error)
 
 
 class LimitReached(RequestRefused):

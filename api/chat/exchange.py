@@ -1,6 +1,6 @@
 """One chat request, from admission to settlement."""
 
-import dataclasses
+import asyncio
 import logging
 import time
 import uuid
@@ -11,9 +11,9 @@ import msgspec
 
 from api.base.tenant_bytes import TenantBytes
 from api.chat import span as chat_span
-from api.chat.admission import Admission, LimitReached, Ticket
-from api.chat.charges import TenantCharges
+from api.chat.admission import Admission, AdmittedRequest, LimitReached
 from api.chat.metrics import RequestMetrics
+from api.chat.settlement import Settlement
 from api.chat.stream import ResponseStream
 from api.chat.streams import OpenStreams
 from api.chat.submission import Submission
@@ -24,11 +24,10 @@ from api.http.log import milliseconds
 from api.keys import ApiKey
 from api.limits import Counts, LimitName
 from api.media.loader import MediaLoader
-from api.models.directory import Directory
-from api.models.lookup import ModelLookup
 from api.stored.record import StoredResponse, record_of
 from api.stored.store import ResponseStore
-from shared.protocol.request import ChatRequest, fill_in
+from shared.protocol.errors import RequestRefused
+from shared.protocol.request import ChatRequest
 from shared.tracing import NO_SPAN, Span, Tracing
 
 logger = logging.getLogger(__name__)
@@ -38,14 +37,12 @@ logger = logging.getLogger(__name__)
 class ChatServices:
     """What the chat exchanges of a replica share."""
 
-    directory: Directory
-    models: ModelLookup
     admission: Admission
     media: MediaLoader
     submission: Submission
     streams: OpenStreams
     stored: ResponseStore
-    charges: TenantCharges
+    settlement: Settlement
     metrics: RequestMetrics
     answer_room: TenantBytes
     tracing: Tracing
@@ -62,6 +59,8 @@ class ChatExchange:
 
     # One instance per open stream.
     __slots__ = (
+        "_admitted",
+        "_cancellation",
         "_ended",
         "_headers",
         "_key",
@@ -69,7 +68,6 @@ class ChatExchange:
         "_record",
         "_services",
         "_stream",
-        "_ticket",
         "accepted",
         "counts",
         "id",
@@ -78,7 +76,7 @@ class ChatExchange:
         "span",
     )
 
-    _ticket: Ticket
+    _admitted: AdmittedRequest
 
     def __init__(
         self,
@@ -103,6 +101,7 @@ class ChatExchange:
         self._ended = False
         """Whether the response is complete, so that its record stays."""
         self._stream: ResponseStream | None = None
+        self._cancellation: asyncio.Task[frozenset[str]] | None = None
         self.id = uuid.uuid4().hex
         """The id of the response, without the dialect's prefix."""
         self.request = request
@@ -146,9 +145,10 @@ class ChatExchange:
         await self._admit()
         try:
             await self._submit()
-        except BaseException:
-            self._withdraw()
-            self._settle()
+        except BaseException as error:
+            if self._stream is not None and isinstance(error, RequestRefused):
+                self._stream.fail(error.problem)
+            self._run(self._withdraw, self._close, self._settle)
             raise
         return self
 
@@ -163,7 +163,7 @@ class ChatExchange:
         if self._record is None:
             return False
         self._ended = True
-        return await self._services.stored.save(self._ticket.tenant, self._record, document)
+        return await self._services.stored.save(self._admitted.tenant, self._record, document)
 
     @property
     def owner(self) -> str:
@@ -218,37 +218,26 @@ class ChatExchange:
         return fields
 
     async def _admit(self) -> None:
-        """Check the key's models, priority and limits, and reserve tokens and a concurrency place."""
-        asked, own = self.request.model, await self._services.models.own_name(self.request.model)
-        defaults = fill_in(self._services.directory.fleet.sampling_defaults(own), self.request.defaults)
+        """Check that the request may be served, and reserve tokens and a concurrency place."""
         try:
-            self._ticket = await self._services.admission.admit(
-                self._key,
-                msgspec.structs.replace(self.request, model=own, defaults=defaults),
-                self._headers,
-                alias=asked if asked != own else None,
-            )
+            self._admitted = await self._services.admission.admit(self._key, self.request, self._headers)
         except LimitReached as refusal:
             self.counts = refusal.counts
             raise
-        self.request = self._ticket.request
-        self.counts = self._ticket.counts
+        self.request = self._admitted.request
+        self.counts = self._admitted.counts
 
     async def _submit(self) -> None:
         """Read the images, if there are any, and queue the jobs with them."""
-        services = self._services
-        if self.request.images:
-            services.models.check_modalities(self.request)
-        async with services.media.loaded(self.request, tenant=self._ticket.tenant) as (self.request, images):
+        async with self._services.media.loaded(self.request, tenant=self._admitted.tenant) as (self.request, images):
             await self._enqueue(images)
 
     async def _enqueue(self, images: Mapping[str, bytes]) -> None:
         """Queue the jobs, with the files of the ``images`` by digest."""
-        ticket, services = self._ticket, self._services
-        if self.request.background and ticket.queue_timeout is None:
-            # Nobody waits for the start of the response.
-            ticket = self._ticket = dataclasses.replace(ticket, queue_timeout=services.request_timeout)
-        jobs = services.submission.split(self.request, tenant=ticket.tenant, trace=self.span.context)
+        services, tenant, wait = self._services, self._admitted.tenant, self._admitted.queue_timeout
+        if self.request.background and wait is None:
+            wait = services.request_timeout  # Nobody waits for the start of the response.
+        jobs = services.submission.split(self.request, tenant=tenant, trace=self.span.context)
         if self.request.store:
             await self._create_record(tuple(job.id for job in jobs))
         # Before the reply, because a worker may have claimed the jobs by then.
@@ -256,9 +245,9 @@ class ChatExchange:
         self._stream = services.streams.open(
             [job.id for job in jobs],
             self.request.model,
-            queue_timeout=ticket.queue_timeout,
+            queue_timeout=wait,
             stored=self._record is not None,
-            tenant=ticket.tenant,
+            tenant=tenant,
         )
         await services.submission.enqueue(self.request, jobs, self._stream, images)
         self.accepted = time.time() if self._record is None else self._record.created
@@ -269,27 +258,23 @@ class ChatExchange:
         self._record = msgspec.structs.replace(record, input=b"[]")
         # It may have megabytes, and is in the store now.
         self._messages = b""
-        await self._services.stored.create(self._ticket.tenant, record)
+        await self._services.stored.create(self._admitted.tenant, record)
 
     def _release(self) -> None:
         """Release everything, in this order.
 
         Nothing here waits, so that a cancellation cannot interrupt it: requests to the store run in the background.
-        Charging and settling come after closing, because they need the cancellation's list of claimed jobs.
+        Settling comes after closing, because it needs the cancellation's list of claimed jobs.
         """
         self.recorder.release()
         if self.stream.left:
             # As if this replica had died: the concurrency place expires.
-            steps: tuple[Callable[[], None], ...] = (self._close, self._count, self._trace)
+            self._run(self._close, self._count, self._trace)
         else:
-            steps = (
-                self._withdraw,
-                self._close,
-                self._count,
-                self._trace,
-                self._charge,
-                self._settle,
-            )
+            self._run(self._withdraw, self._close, self._count, self._trace, self._settle)
+
+    def _run(self, *steps: Callable[[], None]) -> None:
+        """Run all steps, whichever of them fail."""
         for step in steps:
             try:
                 step()
@@ -299,11 +284,12 @@ class ChatExchange:
     def _withdraw(self) -> None:
         """Delete the record of a response that is not complete."""
         if self._record is not None and not self._ended:
-            self._services.stored.withdraw(self._ticket.tenant, self._record.id)
+            self._services.stored.withdraw(self._admitted.tenant, self._record.id)
 
     def _close(self) -> None:
         """Close the response stream, which cancels unfinished jobs."""
-        self._services.streams.close(self.stream)
+        if self._stream is not None:
+            self._cancellation = self._services.streams.close(self._stream)
 
     def _count(self) -> None:
         """Count the request in the metrics."""
@@ -315,12 +301,9 @@ class ChatExchange:
             chat_span.describe_response(self.span, self.request, self.recorder, self.id)
             chat_span.record_jobs(self._services.tracing, self.span.context, self.stream, self.recorder)
 
-    def _charge(self) -> None:
-        """Correct the tenant's tokens in fair queueing."""
-        if self._ticket.tenant:
-            self._services.charges.charge(self.request, self._ticket.tenant, self.recorder, self.stream)
-
     def _settle(self) -> None:
-        """Correct the key's tokens in its rate limit, and free its concurrency place."""
-        if self._ticket.reservation is not None:
-            self._services.admission.settle(self._ticket.reservation, self.request, self.recorder, self._stream)
+        """Correct the tokens of the key's rate limit and of fair queueing, and free the concurrency place."""
+        admitted = self._admitted
+        self._services.settlement.settle(
+            self.request, admitted.tenant, admitted.reservation, self.recorder, self._stream, self._cancellation
+        )

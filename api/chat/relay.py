@@ -46,10 +46,6 @@ class Relay:
         """Whether the relay is subscribed to its channel."""
         return self._subscribed.is_set()
 
-    def streams(self) -> set[ResponseStream]:
-        """The open response streams."""
-        return {choice_stream.response for choice_stream in self._choices.values()}
-
     def open(self, stream: ResponseStream) -> None:
         """Start routing events to ``stream``."""
         for choice_stream in stream.choices:
@@ -155,10 +151,8 @@ class Relay:
                 choice_stream.resume()
             else:
                 self._fill(choice_stream, journal)
-                if (
-                    not (exists or choice_stream.ended or choice_stream.response.arriving)
-                    and choice_stream.job in self._choices
-                ):
+                is_lost = choice_stream.response.is_queued and not exists and not choice_stream.ended
+                if is_lost and choice_stream.job in self._choices:
                     choice_stream.fail(LOST)
 
     def _fill(self, choice_stream: ChoiceStream, journal: list[bytes]) -> None:
@@ -167,8 +161,7 @@ class Relay:
             choice_stream.fill(decode_journal(journal))
         except UNREADABLE as error:
             report_unreadable(keys.journal(choice_stream.job), error)
-            choice_stream.response.abandoned = True
-            choice_stream.fail(_DAMAGED)
+            choice_stream.abandon(_DAMAGED)
 
 
 _DAMAGED = Problem(

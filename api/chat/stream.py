@@ -3,9 +3,9 @@
 import asyncio
 import time
 from array import array
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -35,6 +35,9 @@ LOST = Problem(
 Batch = list[tuple[int, Event]]
 """Events, each with the index of its choice."""
 
+Cancel = Callable[[str, Sequence[str]], object]
+"""Called with a model and its jobs that are to be cancelled."""
+
 Bypass = Callable[[int, Event], bool]
 """Called with a choice and its event. Returns whether it has handled the event."""
 
@@ -57,15 +60,17 @@ class ResponseStream:
 
     def __init__(
         self,
-        jobs: list[str],
+        jobs: Sequence[str],
         model: str,
-        cancel: Callable[[str], object] | None = None,
         *,
+        cancel: Cancel | None = None,
+        queued: bool = True,
         stored: bool = False,
         tenant: str = "",
     ) -> None:
-        """``cancel`` is called with the job of a choice that :meth:`end` ends early; it must not block.
+        """``cancel`` is called with the model and the job of a choice that :meth:`end` ends early; it must not block.
 
+        ``queued`` is whether the jobs are in the queue; otherwise, call :meth:`set_queued` or :meth:`set_refused`.
         ``stored`` is whether the response has a record in the store. ``tenant`` is the id of the request's API key, if
         it has one.
         """
@@ -73,6 +78,10 @@ class ResponseStream:
         self.jobs = jobs
         self.model = model
         self.choices = [ChoiceStream(job, choice, self) for choice, job in enumerate(jobs)]
+        self.attempts: list[StartedAttempt] = []
+        """The attempts that have started, in this order."""
+        self.problem: Problem | None = None
+        """The problem of the first choice that failed."""
         self._events: Batch = []
         self._arrived = asyncio.Event()
         self._merge_at = _MERGE_FROM
@@ -81,18 +90,25 @@ class ResponseStream:
         """The consumer's bypass, while it waits."""
         self._cancel = cancel
         self._stored = stored
-        self.left = False
-        """Whether the jobs go on without this replica, because it shuts down: a reader makes the document."""
-        self.arriving = False
-        """Whether the jobs are still being enqueued. A missing payload does not mean a lost job until then."""
-        self.abandoned = False
+        self._queueing: Literal["pending", "queued", "refused"] = "queued" if queued else "pending"
+        self._left = False
+        self._abandoned = False
         """Whether the stream was ended by this replica, so that its jobs may still be running."""
-        self.attempts: list[StartedAttempt] = []
-        """The attempts that have started, in this order."""
-        self.problem: Problem | None = None
-        """The problem of the first choice that failed."""
-        self.cancellation: asyncio.Task[frozenset[str]] | None = None
-        """The task that cancels the jobs; returns those that workers had claimed."""
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether the jobs are known to have been queued. A missing payload means a lost job only then."""
+        return self._queueing == "queued"
+
+    @property
+    def left(self) -> bool:
+        """Whether the jobs go on without this replica, because it shuts down: a reader makes the document."""
+        return self._left
+
+    @property
+    def has_unfinished_jobs(self) -> bool:
+        """Whether jobs may be in the queue or running, and nobody needs them."""
+        return self._queueing != "refused" and not self._left and (self._abandoned or not self.finished)
 
     @property
     def move_causes(self) -> list[str]:
@@ -108,6 +124,14 @@ class ResponseStream:
     def finished(self) -> bool:
         """Whether every choice has ended."""
         return self._unfinished == 0
+
+    def set_queued(self) -> None:
+        """Note that the jobs are in the queue."""
+        self._queueing = "queued"
+
+    def set_refused(self) -> None:
+        """Note that the queue has refused the jobs."""
+        self._queueing = "refused"
 
     def put(self, choice: int, event: Event, *, last: bool) -> None:
         """Add an event; called by the choice's :class:`ChoiceStream`. Merges deltas when the consumer is slow."""
@@ -132,20 +156,24 @@ class ResponseStream:
         if not choice_stream.ended:
             choice_stream.finish()
             if self._cancel is not None:
-                self._cancel(choice_stream.job)
+                self._cancel(self.model, [choice_stream.job])
 
     def leave(self, problem: Problem) -> None:
         """Fail the stream with ``problem`` because this replica shuts down. Jobs of a stored response go on."""
-        self.left = self._stored and not self.finished
+        self._left = self._stored and not self.finished
         self.fail(problem)
 
     def fail(self, problem: Problem) -> None:
         """End every open choice with ``problem``."""
         if self.finished:
             return
-        self.abandoned = True
+        self.abandon()
         for choice_stream in self.choices:
             choice_stream.fail(problem)
+
+    def abandon(self) -> None:
+        """Note that the jobs of choices that have ended may still be running."""
+        self._abandoned = True
 
     async def first(self) -> Event:
         """Wait for the first event, and leave it in the stream."""
@@ -337,6 +365,11 @@ class ChoiceStream:
             self.ended = True
             self.response.put(self.choice, Failed(problem), last=True)
 
+    def abandon(self, problem: Problem) -> None:
+        """End this choice with ``problem`` although its job may still be running."""
+        self.response.abandon()
+        self.fail(problem)
+
     def _is_stale(self, attempt: int, event: Event) -> bool:
         """Return whether an event is from an attempt before the current one.
 
@@ -376,5 +409,4 @@ class ChoiceStream:
 
     def _lose(self) -> None:
         """End this choice, because its job generates another text than the client has."""
-        self.response.abandoned = True
-        self.fail(LOST)
+        self.abandon(LOST)

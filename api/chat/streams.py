@@ -1,20 +1,76 @@
-"""The open response streams: opening and closing them, with their relaying, deadlines and cancellation."""
+"""The table of open response streams: the only place that opens, fails and closes them.
 
-from collections.abc import Sequence
+A stream ends when its jobs have ended. Before that, it fails when its wait or duration exceeds a limit, when its model
+has lost its last worker, when its key ends, and when the replica shuts down. Whoever has opened a stream closes it,
+which cancels the jobs that are unfinished.
+"""
 
-from api.chat.cancellation import JobCancellation
-from api.chat.deadlines import Deadlines
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence, Sized
+
+from redis.exceptions import RedisError
+
+from api.chat.queues import JobQueues
 from api.chat.relay import Relay
 from api.chat.stream import ResponseStream
+from api.models.directory import Directory
+from api.models.lookup import RETRY_NO_WORKER
+from shared.protocol.errors import Problem, ProblemKind
+from shared.runtime.settings import ApiSettings
+from shared.runtime.tasks import BackgroundTasks
+from shared.runtime.ticks import next_tick
+
+logger = logging.getLogger(__name__)
+
+_RETRY = 1.0
+"""Seconds between two attempts while the store is unreachable."""
+
+_POLL = 0.05
+"""Interval in seconds at which the end of all requests is awaited."""
+
+_TIMED_OUT = Problem(kind=ProblemKind.TIMEOUT, message="The request exceeded the maximum duration of requests.")
+
+_QUEUE_TIMEOUT = Problem(
+    kind=ProblemKind.QUEUE_TIMEOUT,
+    message="No worker became free within the queue timeout. Please try again later.",
+    retry_after=RETRY_NO_WORKER,
+)
+
+_KEY_ENDED = Problem(
+    kind=ProblemKind.UNAUTHORIZED,
+    message="The API key of this request has expired or was revoked, so the request was ended.",
+)
+
+_SHUT_DOWN = Problem(
+    kind=ProblemKind.SHUTTING_DOWN, message="This server was shut down before the response was complete."
+)
 
 
 class OpenStreams:
-    """Opens and closes the response streams of this replica."""
+    """The open response streams of this replica."""
 
-    def __init__(self, relay: Relay, deadlines: Deadlines, cancellation: JobCancellation) -> None:
+    def __init__(
+        self, relay: Relay, queues: JobQueues, directory: Directory, tasks: BackgroundTasks, settings: ApiSettings
+    ) -> None:
+        """``tasks`` are those that cancel jobs."""
         self._relay = relay
-        self._deadlines = deadlines
-        self._cancellation = cancellation
+        self._queues = queues
+        self._directory = directory
+        self._tasks = tasks
+        self._settings = settings
+        # One timer per stream at a time, because there are thousands of streams.
+        self._timers: dict[ResponseStream, asyncio.TimerHandle] = {}
+        self.draining = False
+        """Whether the replica ends: it is not ready, and begins nothing on its own. It still serves what it gets."""
+        self.drained = False
+        """Whether new requests are refused."""
+
+    def __len__(self) -> int:
+        return len(self._timers)
+
+    def __iter__(self) -> Iterator[ResponseStream]:
+        return iter(tuple(self._timers))
 
     def open(
         self,
@@ -25,27 +81,110 @@ class OpenStreams:
         stored: bool = False,
         tenant: str = "",
     ) -> ResponseStream:
-        """Return the response stream of ``jobs``, which are about to be queued.
+        """Return the response stream of ``jobs``, which are about to be queued. The caller must :meth:`close` it.
 
-        The caller must :meth:`close` it, or :meth:`discard` it if the jobs were not queued. ``queue_timeout`` is the
-        maximum wait in seconds; by default it is the setting's. ``stored`` is whether the response has a record,
-        ``tenant`` the id of the API key.
+        ``queue_timeout`` is the maximum wait in seconds; by default it is the setting's. ``stored`` is whether the
+        response has a record, ``tenant`` the id of the API key.
         """
-        stream = ResponseStream(
-            list(jobs), model, cancel=lambda job: self._cancellation.cancel(model, [job]), stored=stored, tenant=tenant
-        )
-        stream.arriving = True
+        stream = ResponseStream(jobs, model, cancel=self.cancel, queued=False, stored=stored, tenant=tenant)
         self._relay.open(stream)
-        self._deadlines.start(stream, queue_timeout=queue_timeout)
+        loop = asyncio.get_running_loop()
+        wait, duration = queue_timeout or self._settings.queue_timeout, self._settings.request_timeout
+        if wait < duration:
+            self._timers[stream] = loop.call_later(wait, self._end_wait, stream, duration - wait)
+        else:
+            self._timers[stream] = loop.call_later(duration, stream.fail, _TIMED_OUT)
         return stream
 
-    def close(self, stream: ResponseStream) -> None:
-        """Stop relaying to ``stream`` and cancel its unfinished jobs, unless they go on without this replica."""
-        self.discard(stream)
-        if (stream.abandoned or not stream.finished) and not stream.left:
-            stream.cancellation = self._cancellation.cancel(stream.model, stream.jobs)
+    def close(self, stream: ResponseStream) -> asyncio.Task[frozenset[str]] | None:
+        """Stop relaying to ``stream`` and cancel its unfinished jobs, unless they go on without this replica.
 
-    def discard(self, stream: ResponseStream) -> None:
-        """Stop relaying to ``stream``, whose jobs were not queued."""
+        Returns the task that cancels them, if any are cancelled; its result are those that workers had claimed.
+        """
         self._relay.close(stream)
-        self._deadlines.stop(stream)
+        timer = self._timers.pop(stream, None)
+        if timer is not None:
+            timer.cancel()
+        return self.cancel(stream.model, stream.jobs) if stream.has_unfinished_jobs else None
+
+    def cancel(self, model: str, jobs: Sequence[str]) -> asyncio.Task[frozenset[str]]:
+        """Cancel the unfinished ``jobs`` in the background; the task returns those that workers had claimed.
+
+        Retries while the store is unreachable: otherwise workers would continue to compute.
+        """
+        return self._tasks.run(self._cancel(model, jobs), "cancel jobs")
+
+    def fail_without_key(self, is_valid: Callable[[str], bool]) -> None:
+        """Fail the streams whose API key was revoked or has expired, those of batches and in the background too.
+
+        ``is_valid`` returns whether a tenant's key is valid. Call it after each refresh of the keys.
+        """
+        ended = {tenant for tenant in {stream.tenant for stream in self} if not is_valid(tenant)}
+        for stream in self:
+            if stream.tenant in ended:
+                stream.fail(_KEY_ENDED)
+
+    async def watch_workers(self) -> None:
+        """Fail the streams whose model has had no worker for longer than ``worker_grace``, until cancelled.
+
+        While the store is unreachable, absent workers mean nothing.
+        """
+        while True:
+            await asyncio.sleep(next_tick(self._settings.lease / 3))
+            if self._directory.reachable:
+                self._fail_without_worker()
+
+    async def drain(self, grace: float, connections: Sized = ()) -> None:
+        """Wait up to ``grace`` seconds until no stream is open and ``connections`` is empty, then fail the remaining
+        streams.
+
+        The jobs of stored responses go on. Their clients get the error as well.
+        """
+        self.draining = True
+        try:
+            async with asyncio.timeout(grace):
+                while self._timers or connections:  # noqa: ASYNC110 - of two owners, once in a process
+                    await asyncio.sleep(_POLL)
+        except TimeoutError:
+            logger.warning("drain timed out; %d requests are aborted", len(self))
+        self.drained = True
+        for stream in self:
+            stream.leave(_SHUT_DOWN)
+
+    async def _cancel(self, model: str, jobs: Sequence[str]) -> frozenset[str]:
+        while True:
+            try:
+                return await self._queues.of(model).cancel(jobs)
+            except (RedisError, OSError) as error:
+                logger.debug("jobs %s not cancelled, will retry: %s", jobs, error)
+                await asyncio.sleep(_RETRY)
+
+    def _end_wait(self, stream: ResponseStream, rest: float) -> None:
+        """Fail ``stream`` if no job was claimed, otherwise when it is not finished in ``rest`` seconds."""
+        self._timers[stream] = asyncio.get_running_loop().call_later(rest, stream.fail, _TIMED_OUT)
+        if all(choice_stream.attempt == 0 for choice_stream in stream.choices):
+            self._tasks.run(self._end_wait_unless_claimed(stream), "end of a wait")
+
+    async def _end_wait_unless_claimed(self, stream: ResponseStream) -> None:
+        """Fail ``stream`` if no job was claimed. Retries while the store is unreachable."""
+        while stream in self._timers:
+            try:
+                if not await self._queues.of(stream.model).any_claimed(stream.jobs):
+                    stream.fail(_QUEUE_TIMEOUT)
+                return
+            except (RedisError, OSError):
+                await asyncio.sleep(_RETRY)
+
+    def _fail_without_worker(self) -> None:
+        models = {stream.model for stream in self}
+        grace = self._settings.worker_grace
+        orphaned = {model for model in models if self._directory.without_worker_for(model) > grace}
+        for stream in self:
+            if stream.model in orphaned:
+                stream.fail(
+                    Problem(
+                        kind=ProblemKind.NO_WORKER,
+                        message=f"The model '{stream.model}' has lost its last worker. Please try again later.",
+                        retry_after=RETRY_NO_WORKER,
+                    )
+                )

@@ -1,6 +1,5 @@
 """Submission: splits a request into jobs and queues all of them or none."""
 
-import asyncio
 import uuid
 from collections.abc import Mapping
 
@@ -8,13 +7,11 @@ import msgspec
 from redis.exceptions import RedisError
 
 from api.base.store_errors import store_unavailable
-from api.chat.draining import Draining
 from api.chat.queues import JobQueues
 from api.chat.selection import jobs_per_prompt, needs_logprobs
 from api.chat.stream import ResponseStream
 from api.chat.streams import OpenStreams
 from api.models.directory import Directory
-from api.models.lookup import ModelLookup
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.queue import JobsTooLarge, QueueFull
 from shared.protocol.request import ChatRequest, Job, TraceContext
@@ -33,8 +30,6 @@ class Submission:
         self,
         queues: JobQueues,
         directory: Directory,
-        models: ModelLookup,
-        draining: Draining,
         streams: OpenStreams,
         *,
         replica: str,
@@ -49,8 +44,6 @@ class Submission:
         ``max_choice_bytes`` is the bound on a request's size times its jobs."""
         self._queues = queues
         self._directory = directory
-        self._models = models
-        self._draining = draining
         self._streams = streams
         self._replica = replica
         self._max_queue = max_queue
@@ -63,15 +56,12 @@ class Submission:
         """Return the jobs of ``request``: one per prompt and choice, each with its own prompt only.
 
         ``request.model`` must be the model's own name. ``tenant`` is the tenant for fair queueing, ``trace`` the
-        parent of the jobs' spans. Raises :class:`RequestRefused` when the request cannot be served at present.
+        parent of the jobs' spans. Raises :class:`RequestRefused` while the replica shuts down.
         """
-        if self._draining.drained:
+        if self._streams.drained:
             raise refuse(
                 ProblemKind.SHUTTING_DOWN, "This server is shutting down. Please try again.", retry_after=_RETRY_SOON
             )
-        self._models.check(request.model)
-        self._models.check_protocol(request.model)
-        self._models.check_logits(request)
         return _split(request, tenant, trace, reply_to=self._replica)
 
     async def enqueue(
@@ -80,8 +70,7 @@ class Submission:
         """Queue the ``jobs`` of ``request``, and the files of its ``images`` by digest. Their events arrive in
         ``stream``, which is open.
 
-        Raises :class:`RequestRefused` when the queue is full or unavailable. Then, and on cancellation, the stream is
-        closed; otherwise the caller must close it.
+        Raises :class:`RequestRefused` when the queue is full or unavailable.
         """
         limit = self._max_queue if request.tier == "batch" else self._queue_limit(request.model, len(jobs))
         try:
@@ -94,21 +83,15 @@ class Submission:
                 max_media_bytes=self._max_media_bytes,
             )
         except JobsTooLarge:
-            self._streams.discard(stream)
+            stream.set_refused()
             raise self._too_large(request, len(jobs)) from None
         except QueueFull as full:
-            self._streams.discard(stream)
+            stream.set_refused()
             raise self._full(request, full, images or {}) from None
         except (RedisError, OSError) as error:
             # The script may have run although its reply is lost.
-            unavailable = store_unavailable(error)
-            stream.fail(unavailable.problem)
-            self._streams.close(stream)
-            raise unavailable from error
-        except asyncio.CancelledError:
-            self._streams.close(stream)
-            raise
-        stream.arriving = False
+            raise store_unavailable(error) from error
+        stream.set_queued()
 
     def _queue_limit(self, model: str, jobs: int) -> int:
         """Return the queue bound for a request of ``jobs`` jobs: the lower of ``max_queue`` and ``max_wait`` at the

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 from quart import Response
 
-from api.chat.draining import Draining
 from api.chat.responder import stream_response
+from api.chat.streams import OpenStreams
 from api.fleet.watch import FleetWatch, Watcher
 from api.http.exchange import current_exchange, key_owner, require_admin
 from api.http.routes import json_response, route
@@ -16,10 +16,10 @@ from api.keys import Keyring
 class FleetHandler:
     """Models, queues, workers and replicas."""
 
-    def __init__(self, fleet: FleetWatch, draining: Draining, keyring: Keyring, *, timeout: float) -> None:
+    def __init__(self, fleet: FleetWatch, streams: OpenStreams, keyring: Keyring, *, timeout: float) -> None:
         """``timeout`` is the maximum duration of a stream in seconds."""
         self._fleet = fleet
-        self._draining = draining
+        self._streams = streams
         self._keyring = keyring
         self._timeout = timeout
 
@@ -43,7 +43,7 @@ class FleetHandler:
             async with asyncio.timeout(self._timeout):
                 async for document in watcher.documents():
                     yield b"data: " + document + b"\n\n"
-                    if self._draining.draining or not self._keyring.allows(owner):
+                    if self._streams.draining or not self._keyring.allows(owner):
                         return
         except TimeoutError:
             return

@@ -41,16 +41,21 @@ class ModelLookup:
         """Raise :class:`RequestRefused` unless a worker serves the model or alias ``name``."""
         self.check(await self.own_name(name))
 
-    def check_modalities(self, request: ChatRequest) -> None:
-        """Raise :class:`RequestRefused` unless a known worker serves ``request.model``, and the model reads images if
-        there are any."""
+    def check_request(self, request: ChatRequest) -> None:
+        """Raise :class:`RequestRefused` unless workers can serve ``request``, whose model has its own name."""
         self.check(request.model)
-        if IMAGE in self._directory.fleet.models[request.model].modalities:
+        self._check_modalities(request)
+        self._check_protocol(request.model)
+        self._check_logits(request)
+
+    def _check_modalities(self, request: ChatRequest) -> None:
+        """Raise :class:`RequestRefused` if there are images and the model reads none."""
+        if not request.images or IMAGE in self._directory.fleet.models[request.model].modalities:
             return
         for image in request.images:
             raise modality_refused("image_url", image.param)
 
-    def check_logits(self, request: ChatRequest) -> None:
+    def _check_logits(self, request: ChatRequest) -> None:
         """Raise :class:`RequestRefused` if ``request`` needs logits and a worker that may claim it has none.
 
         All workers of a model share one queue, so all of them must have access to logits.
@@ -59,7 +64,7 @@ class ModelLookup:
         if param is not None and not self._directory.fleet.has_logits(request.model):
             raise logits_refused(param)
 
-    def check_protocol(self, model: str) -> None:
+    def _check_protocol(self, model: str) -> None:
         """Raise :class:`RequestRefused` if a worker that may claim jobs of ``model`` cannot read those of this replica.
 
         All workers of a model share one queue, so all of them must read its jobs.

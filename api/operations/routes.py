@@ -7,8 +7,8 @@ from arq.connections import ArqRedis
 from quart import Response, request
 from redis.exceptions import RedisError
 
-from api.chat.draining import Draining
 from api.chat.relay import Relay
+from api.chat.streams import OpenStreams
 from api.http.routes import json_response, route
 from api.models.directory import Directory
 from api.operations.metrics import Metrics
@@ -35,7 +35,7 @@ class OperationsHandler:
         redis: ArqRedis,
         directory: Directory,
         relay: Relay,
-        draining: Draining,
+        streams: OpenStreams,
         metrics: Metrics,
         document: Callable[[], bytes],
         *,
@@ -46,7 +46,7 @@ class OperationsHandler:
         self._redis = redis
         self._directory = directory
         self._relay = relay
-        self._draining = draining
+        self._streams = streams
         self._metrics = metrics
         self._replica = replica
 
@@ -74,7 +74,7 @@ class OperationsHandler:
             store="up" if self._directory.reachable else "down",
             models=list(self._directory.fleet.serving()),
             workers=len(self._directory.fleet.workers),
-            open_answers=len(self._relay.streams()),
+            open_answers=len(self._streams),
         )
         return _json(state, 503 if reason else 200)
 
@@ -90,7 +90,7 @@ class OperationsHandler:
         return json_response(self._document())
 
     async def _not_ready(self) -> str:
-        if self._draining.draining:
+        if self._streams.draining:
             return "shutting down"
         try:
             await self._redis.ping()

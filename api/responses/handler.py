@@ -8,7 +8,6 @@ from quart import Response
 from quart import request as http_request
 
 from api.chat import span as chat_span
-from api.chat.cancellation import JobCancellation
 from api.chat.exchange import ChatExchange, ChatServices
 from api.chat.request_body import RequestBodies
 from api.chat.responder import Responder, stream_response
@@ -42,7 +41,6 @@ class ResponsesHandler:
         services: ChatServices,
         responder: Responder,
         stored: ResponseStore,
-        cancellation: JobCancellation,
         tasks: BackgroundTasks,
         settings: ApiSettings,
     ) -> None:
@@ -52,7 +50,6 @@ class ResponsesHandler:
         self._services = services
         self._responder = responder
         self._stored = stored
-        self._cancellation = cancellation
         self._tasks = tasks
         self._settings = settings
 
@@ -110,7 +107,7 @@ class ResponsesHandler:
         record = await self._find(response_id)
         await self._stored.delete(key_owner(), response_id)
         if record.jobs:
-            self._cancellation.cancel(record.model, record.jobs)
+            self._services.streams.cancel(record.model, record.jobs)
         return json_response(dialect.render_deleted(response_id))
 
     @route("POST", "/v1/responses/<response_id>/cancel", "cancelResponse", errors=STORE_ERRORS)
@@ -121,7 +118,7 @@ class ResponsesHandler:
             raise dialect.not_cancellable()
         if not record.document:
             if await self._stored.end(key_owner(), record, dialect.render_cancelled(record)):
-                self._cancellation.cancel(record.model, record.jobs)
+                self._services.streams.cancel(record.model, record.jobs)
             record = await self._find(response_id)
         return json_response(dialect.render_response(record))
 

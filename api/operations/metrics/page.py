@@ -6,6 +6,7 @@ from prometheus_client.exposition import choose_encoder
 from api.chat.metrics import RequestMetrics
 from api.chat.queues import JobQueues
 from api.chat.relay import Relay
+from api.chat.streams import OpenStreams
 from api.media.loader import MediaLoader
 from api.models.directory import Directory
 from api.operations.metrics.fleet import FleetCollector, VllmCollector
@@ -21,6 +22,7 @@ class Metrics:
         requests: RequestMetrics,
         directory: Directory,
         relay: Relay,
+        streams: OpenStreams,
         queues: JobQueues,
         loader: MediaLoader,
         *,
@@ -36,7 +38,7 @@ class Metrics:
         registry.register(FleetCollector(directory))
         if vllm_names:
             registry.register(VllmCollector(directory))
-        registry.register(ReplicaCollector(directory, relay, queues, loader))
+        registry.register(ReplicaCollector(directory, relay, streams, queues, loader))
 
     def page(self, accept: str = "") -> tuple[bytes, str]:
         """Return the metrics and their content type: OpenMetrics if the header ``accept`` asks for it, else

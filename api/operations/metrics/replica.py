@@ -11,6 +11,7 @@ from api.base.histogram import LatencyHistogram
 from api.base.metrics import Description
 from api.chat.queues import JobQueues
 from api.chat.relay import Relay
+from api.chat.streams import OpenStreams
 from api.media.loader import MediaLoader, Source
 from api.models.directory import Directory
 from shared.protocol.queue.protocol import Route
@@ -20,9 +21,12 @@ from shared.runtime.version import VERSION
 class ReplicaCollector(Collector):
     """Collects at each scrape what other parts of this replica count."""
 
-    def __init__(self, directory: Directory, relay: Relay, queues: JobQueues, loader: MediaLoader) -> None:
+    def __init__(
+        self, directory: Directory, relay: Relay, streams: OpenStreams, queues: JobQueues, loader: MediaLoader
+    ) -> None:
         self._directory = directory
         self._relay = relay
+        self._streams = streams
         self._queues = queues
         self._loader = loader
 
@@ -30,7 +34,7 @@ class ReplicaCollector(Collector):
         """Yield the metrics."""
         store_up, is_open, frames = catalogue.STORE_UP.gauges(), catalogue.OPEN.gauges(), catalogue.FRAMES.counters()
         store_up.add_metric([], self._directory.reachable)
-        is_open.add_metric([], len(self._relay.streams()))
+        is_open.add_metric([], len(self._streams))
         frames.add_metric([], self._relay.frames)
         build = catalogue.BUILD.gauges()
         build.add_metric([VERSION], 1)

@@ -1,20 +1,24 @@
 """Admission without HTTP: what a key allows, and what a request is taken for."""
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from arq.connections import ArqRedis
 from fakeredis import FakeAsyncRedis, FakeServer
 
-from api.chat.admission import Admission, LimitReached, Ticket
+from api.build import Parts, build
+from api.chat.admission import Admission, AdmittedRequest, LimitReached
 from api.chat.usage_recorder import UsageRecorder
 from api.keys import ApiKey
-from api.limits import Limiter
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.events import Started
+from shared.protocol.registry import announce_worker
 from shared.protocol.request import ChatRequest, Message, Sampling, Tier
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
+from tests.support.eventually import PATIENCE
+from tests.support.jobs import WORKER
 
 
 @pytest.fixture
@@ -29,10 +33,21 @@ async def redis(server: FakeServer) -> AsyncIterator[FakeAsyncRedis]:
     await fake.aclose()
 
 
+async def parts_of(redis: FakeAsyncRedis, settings: ApiSettings) -> Parts:
+    await announce_worker(redis, WORKER, lease=60)
+    parts = build(cast(ArqRedis, redis), settings, "api-1")
+    await parts.directory.refresh()
+    return parts
+
+
 @pytest.fixture
-def admission(redis: FakeAsyncRedis) -> Admission:
-    limiter = Limiter(redis, replica="api-1", lease=60, longest=600)
-    return Admission(limiter, ApiSettings(queue_timeout=60))
+async def parts(redis: FakeAsyncRedis) -> Parts:
+    return await parts_of(redis, ApiSettings(queue_timeout=60))
+
+
+@pytest.fixture
+def admission(parts: Parts) -> Admission:
+    return parts.chat.admission
 
 
 def key(**fields: Any) -> ApiKey:
@@ -56,8 +71,9 @@ async def refused(admission: Admission, of: ApiKey | None, request: ChatRequest,
 
 
 async def test_an_open_service_counts_nothing(admission: Admission, redis: FakeAsyncRedis) -> None:
-    assert await admission.admit(None, chat(), {}) == Ticket(chat())
-    assert await redis.keys("*") == []
+    before = await redis.keys("*")
+    assert await admission.admit(None, chat(), {}) == AdmittedRequest(chat())
+    assert await redis.keys("*") == before
 
 
 async def test_a_key_without_limits_costs_no_call(admission: Admission, server: FakeServer) -> None:
@@ -70,8 +86,7 @@ async def test_a_key_without_limits_costs_no_call(admission: Admission, server: 
     ("of", "expected"), [(None, 50), (key(), 50), (key(default_max_tokens=7), 7), (key(default_max_tokens=900), 900)]
 )
 async def test_outputs_have_a_default_maximum(redis: FakeAsyncRedis, of: ApiKey | None, expected: int) -> None:
-    limiter = Limiter(redis, replica="api-1", lease=60, longest=600)
-    limiting = Admission(limiter, ApiSettings(default_max_tokens=50))
+    limiting = (await parts_of(redis, ApiSettings(default_max_tokens=50))).chat.admission
     limited = (await limiting.admit(of, chat(max_tokens=None), {})).request
     assert (limited.sampling.max_tokens, limited.cut_at_context) == (expected, True)
     assert (await limiting.admit(of, chat(max_tokens=1000), {})).request == chat(max_tokens=1000)
@@ -146,7 +161,7 @@ async def test_what_can_never_fit_gets_no_retry_time(admission: Admission, redis
     refusal = await refused(admission, key(tokens_per_minute=200), chat(max_tokens=2**31 - 1, n=128))
     assert isinstance(refusal, LimitReached)
     assert (refusal.problem.kind, refusal.problem.retry_after) == (ProblemKind.TOKENS_LIMITED, None)
-    assert await redis.keys("*") == []
+    assert await redis.zcard(keys.admitted("key-1")) == 0
 
 
 async def test_a_guess_alone_refuses_nobody_for_good(admission: Admission) -> None:
@@ -174,7 +189,7 @@ async def test_no_retry_time_is_given_when_none_is_known(admission: Admission) -
 
 
 async def test_settling_frees_the_place_and_returns_what_was_not_used(
-    admission: Admission, redis: FakeAsyncRedis
+    admission: Admission, parts: Parts, redis: FakeAsyncRedis
 ) -> None:
     of = key(tokens_per_minute=1000, concurrency=1)
     ticket = await admission.admit(of, chat(max_tokens=800), {})
@@ -182,8 +197,8 @@ async def test_settling_frees_the_place_and_returns_what_was_not_used(
     assert (await refused(admission, of, chat())).problem.kind is ProblemKind.RATE_LIMITED
     tally = UsageRecorder()
     tally.started(0, Started("w", 100, "f"))
-    admission.settle(ticket.reservation, ticket.request, tally, None)
-    await admission.aclose()
+    parts.chat.settlement.settle(ticket.request, ticket.tenant, ticket.reservation, tally, None, None)
+    await parts.job_tasks.finish(PATIENCE)
     assert await redis.zcard(keys.admitted("key-1")) == 0
     again = await admission.admit(of, chat(max_tokens=1), {})
     assert again.counts["tokens"].remaining == pytest.approx(800, abs=20)

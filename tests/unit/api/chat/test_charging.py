@@ -50,7 +50,6 @@ class Harness:
 
     async def charged(self) -> int:
         await self.replica.job_tasks.finish(PATIENCE)
-        await self.replica.admission.aclose()
         assert await self.redis.zcard(keys.admitted(KEY.id)) == 0
         (used,) = self.used
         return used
@@ -75,7 +74,6 @@ async def harness(redis: ArqRedis, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
     await harness.replica.directory.refresh()
     yield harness
     await harness.replica.job_tasks.finish(PATIENCE)
-    await harness.replica.admission.aclose()
 
 
 def chat(text: str = "x" * 4 * PROMPT, n: int = 1, max_tokens: int = 1000) -> ChatRequest:

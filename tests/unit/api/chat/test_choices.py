@@ -3,6 +3,7 @@
 import codecs
 import json
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -41,6 +42,10 @@ STARTED = Started(worker="w", prompt_tokens=5, fingerprint="fp", cached_tokens=2
 LOGPROBS = Sampling(logprobs=True)
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
 LOST = Problem(kind=ProblemKind.LOST, message="It was lost.")
+
+
+def _note(cancelled: list[str], model: str, jobs: Sequence[str]) -> None:
+    cancelled += jobs
 
 
 def asked(**fields: Any) -> ChatRequest:
@@ -288,7 +293,7 @@ async def test_a_repeated_call_ends_the_choice(calls: list[tuple[str, str]], kep
     expected = [(name, json.loads(arguments)) for name, arguments in calls[:kept]]
     for size in (1, 7, len(text)):
         cancelled: list[str] = []
-        answer = ResponseStream(["job0"], "m", cancel=cancelled.append)
+        answer = ResponseStream(["job0"], "m", cancel=partial(_note, cancelled))
         parts = [text[at : at + size] for at in range(0, len(text), size)]
         answer.choices[0].fill(said(*parts, started=started)[: -1 if complete else None])
         (choice,) = await collect(answer, request, UsageRecorder())
@@ -331,7 +336,7 @@ async def test_a_second_call_ends_the_choice_and_cancels_its_job(fields: dict[st
     request = asked(tools=(Tool(name="f"),), n=2, **fields)
     started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes")
     cancelled: list[str] = []
-    answer = ResponseStream(["job0", "job1"], "m", cancel=cancelled.append)
+    answer = ResponseStream(["job0", "job1"], "m", cancel=partial(_note, cancelled))
     answer.choices[1].fill(said(CALL, started=started))
     # The job of the first choice never ends by itself.
     answer.choices[0].fill(said(CALL, CALL[:40], CALL[40:] + "and so on", started=started)[:-1])

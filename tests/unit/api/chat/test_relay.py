@@ -91,7 +91,7 @@ async def test_an_attempt_that_generates_other_tokens_again_ends_the_answer(atte
     assert "".join(event.text for event in events if isinstance(event, Delta)) == "The cat sat "
     assert isinstance(events[-1], Failed)
     assert events[-1].problem.kind == ProblemKind.LOST
-    assert answer.abandoned, "its job is not cancelled"
+    assert answer.has_unfinished_jobs, "its job is not cancelled"
 
 
 async def test_an_attempt_that_generates_the_same_tokens_again_continues_the_answer() -> None:
@@ -213,8 +213,7 @@ async def test_a_frame_that_is_none_is_ignored(redis: ArqRedis) -> None:
 
 async def test_a_job_that_is_on_its_way_to_the_queue_is_not_taken_for_lost(redis: ArqRedis) -> None:
     relay = Relay(redis, "api-1")
-    answer = ResponseStream(["a"], "tiny")
-    answer.arriving = True
+    answer = ResponseStream(["a"], "tiny", queued=False)
     relay.open(answer)
     relay.route(frame_of(("a", 1, delta(1, "b"))))
     await relay.recovered()
@@ -239,7 +238,7 @@ async def test_a_damaged_journal_ends_its_own_answer_only(redis: ArqRedis, garba
         relay.route(frame_of((name, 1, delta(2, "z"))))  # the event before it is missing
     await relay.recovered()
     assert damaged.finished
-    assert damaged.abandoned, "its job is not cancelled"
+    assert damaged.has_unfinished_jobs, "its job is not cancelled"
     events = [event async for batch in damaged.batches() for _, event in batch]
     assert isinstance(events[-1], Failed)
     assert "damaged" in events[-1].problem.message

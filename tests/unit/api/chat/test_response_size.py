@@ -6,11 +6,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from arq.connections import ArqRedis
 
 from api.base.fair_thread import SMALL
-from api.build import build
+from api.build import Parts, build
 from api.chat.builder import collect
 from api.chat.exchange import ChatExchange
 from api.chat.response_size import LOGPROB_BYTES, answer_room, check_answer, most_tokens
@@ -26,8 +27,10 @@ from api.keys.store import put_key
 from api.responses.documents import run_to_end
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import Delta, Event, Finished, Started, TopToken
+from shared.protocol.registry import announce_worker
 from shared.protocol.request import ChatRequest, Message, Sampling
 from shared.runtime.settings import ApiSettings
+from tests.support.jobs import WORKER
 
 LIMIT = 2**20
 SAID = (Message(role="user", content="Hi"),)
@@ -88,8 +91,16 @@ def test_a_request_for_too_much_is_refused_with_its_size_and_a_remedy(
 )
 async def test_other_requests_stay_as_they_are(request_: ChatRequest, redis: ArqRedis) -> None:
     check_answer(request_, ApiSettings())
-    admission = build(redis, ApiSettings(), "r").admission
+    admission = (await replica_of(redis, ApiSettings())).chat.admission
     assert (await admission.admit(None, request_, {})).request == request_
+
+
+async def replica_of(redis: ArqRedis, settings: ApiSettings) -> Parts:
+    """A replica with a worker of the model."""
+    await announce_worker(redis, msgspec.structs.replace(WORKER, model="m", logits=True), lease=60)
+    replica = build(redis, settings, "r")
+    await replica.directory.refresh()
+    return replica
 
 
 async def test_without_a_maximum_the_answer_ends_with_its_room(redis: ArqRedis) -> None:
@@ -97,8 +108,8 @@ async def test_without_a_maximum_the_answer_ends_with_its_room(redis: ArqRedis) 
     request = chat(n=2, logprobs=True, top_logprobs=4)
     key = ApiKey(id="key-1", digest="0" * 64, tokens_per_minute=1000)
     await put_key(redis, key)
-    replica = build(redis, ApiSettings(max_answer_bytes=LIMIT), "r")
-    ticket = await replica.admission.admit(key, request, {})
+    replica = await replica_of(redis, ApiSettings(max_answer_bytes=LIMIT))
+    ticket = await replica.chat.admission.admit(key, request, {})
     assert ticket.request.cut_at_context
     assert ticket.request.sampling.max_tokens == most_tokens(request, LIMIT)
     assert 0.95 < 2 * most_tokens(request, LIMIT) * 5 * LOGPROB_BYTES / LIMIT < 1

@@ -78,7 +78,7 @@ async def test_a_request_that_workers_cannot_read_is_refused_with_a_time_to_come
     replica = await replica_with(redis, worker("a", PROTOCOL), worker("b", NEXT))
     asked = job("j").request
     with pytest.raises(RequestRefused, match=f"1 of its workers cannot read .* protocol version {PROTOCOL}") as refused:
-        replica.chat.submission.split(asked)
+        await replica.chat.admission.admit(None, asked, {})
     assert refused.value.problem.kind == ProblemKind.NO_WORKER
     assert refused.value.problem.retry_after
     assert await JobQueue(redis, "tiny").depth() == (0, 0)

@@ -1,13 +1,12 @@
-"""The key watch: which running requests end with their key."""
+"""The table of open streams: which running requests end with their key."""
 
 from arq.connections import ArqRedis
 
-from api.chat.key_watch import KeyWatch
-from api.chat.relay import Relay
-from api.chat.stream import ResponseStream
-from api.keys import ApiKey, Keyring
+from api.build import build
+from api.keys import ApiKey
 from api.keys.store import new_key, put_key, revoke
 from shared.protocol.errors import ProblemKind
+from shared.runtime.settings import ApiSettings
 from tests.support.wall_clock import WallClock
 
 
@@ -18,18 +17,16 @@ async def test_streams_end_with_their_key(redis: ArqRedis, wall_clock: WallClock
     revoked, _ = new_key(template)
     for key in (lasting, expiring, revoked):
         await put_key(redis, key)
-    keyring, relay = Keyring(redis, plain="", file="", required=False), Relay(redis, "api-1")
-    watch = KeyWatch(relay, keyring)
+    replica = build(redis, ApiSettings(), "api-1")
+    keyring, table = replica.keyring, replica.chat.streams
     streams = {
-        tenant: ResponseStream([f"job of {tenant}"], "m", tenant=tenant)
+        tenant: table.open([f"job of {tenant}"], "m", tenant=tenant)
         for tenant in ("", lasting.id, expiring.id, revoked.id)
     }
-    for stream in streams.values():
-        relay.open(stream)
 
     async def ended() -> set[str]:
         await keyring.refresh()
-        watch.check()
+        table.fail_without_key(keyring.allows)
         return {tenant for tenant, stream in streams.items() if stream.problem is not None}
 
     assert await ended() == set()

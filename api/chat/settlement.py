@@ -1,0 +1,114 @@
+"""Settlement: what an ended request is charged, in its key's rate limit and in its tenant's fair-queueing share."""
+
+import asyncio
+import logging
+
+import msgspec
+from redis.exceptions import RedisError
+
+from api.chat.queues import JobQueues
+from api.chat.selection import jobs_per_prompt
+from api.chat.stream import ResponseStream
+from api.chat.usage_recorder import UsageRecorder
+from api.limits import Limiter, Reservation
+from shared.protocol.cost import prompt_cost, response_cost
+from shared.protocol.errors import ProblemKind
+from shared.protocol.request import ChatRequest
+from shared.redis import outage
+from shared.runtime.tasks import BackgroundTasks
+
+logger = logging.getLogger(__name__)
+
+
+class Settlement:
+    """Replaces the tokens that a request was estimated to need by those that it is charged, in the background."""
+
+    def __init__(self, limiter: Limiter, queues: JobQueues, tasks: BackgroundTasks) -> None:
+        self._limiter = limiter
+        self._queues = queues
+        self._tasks = tasks
+
+    def cancel(self, reservation: Reservation) -> None:
+        """Settle a reservation that the script may have made, although its caller was cancelled."""
+        self._tasks.run(self._release(reservation, reservation.tokens), "settle")
+
+    def settle(
+        self,
+        request: ChatRequest,
+        tenant: str,
+        reservation: Reservation | None,
+        recorder: UsageRecorder,
+        stream: ResponseStream | None,
+        cancellation: asyncio.Task[frozenset[str]] | None,
+    ) -> None:
+        """Settle a request: correct its ``tenant``'s share of the queue, and the ``reservation`` in its key's limits.
+
+        ``stream`` is its closed response stream, or None if its jobs were not queued. ``cancellation`` is the task that
+        cancels its jobs, if any are cancelled; its result are those that workers had claimed.
+        """
+        if tenant:
+            self._tasks.run(self._settle(request, tenant, reservation, recorder, stream, cancellation), "settle")
+
+    async def _settle(
+        self,
+        request: ChatRequest,
+        tenant: str,
+        reservation: Reservation | None,
+        recorder: UsageRecorder,
+        stream: ResponseStream | None,
+        cancellation: asyncio.Task[frozenset[str]] | None,
+    ) -> None:
+        used = recorder.prompt_tokens + recorder.completion_tokens
+        if stream is not None and cancellation is not None:
+            used += await _unreported(request, recorder, stream, cancellation)
+        try:
+            await self._release(reservation, used)
+        finally:
+            if stream is not None and stream.is_queued:
+                await self._charge(request, tenant, used, job=stream.jobs[0])
+
+    async def _charge(self, request: ChatRequest, tenant: str, used: int, *, job: str) -> None:
+        """Charge the tenant ``used`` tokens in fair queueing, instead of the estimate."""
+        choices = jobs_per_prompt(request)
+        estimate = choices * (prompt_cost(request) + response_cost(request) * max(1, len(request.prompts)))
+        try:
+            await self._queues.of(request.model).charge(tenant, request.tier, used - estimate, job=job)
+        except (RedisError, OSError) as error:
+            logger.log(outage.store.level, "tokens of a request of tenant %s not charged: %s", tenant, error)
+
+    async def _release(self, reservation: Reservation | None, used: int) -> None:
+        """Charge the key ``used`` tokens in its rate limit, and free its concurrency place."""
+        if reservation is None:
+            return
+        try:
+            await self._limiter.settle(reservation, used)
+        except (RedisError, OSError) as error:
+            logger.log(outage.store.level, "reservation of key %s not settled: %s", reservation.key.id, error)
+
+
+async def _unreported(
+    request: ChatRequest,
+    recorder: UsageRecorder,
+    stream: ResponseStream,
+    cancellation: asyncio.Task[frozenset[str]],
+) -> int:
+    """Return the tokens to charge for prompts that workers had claimed, but of which none has reported the tokens.
+
+    A worker reports the prompt tokens with the first event. If the client disconnects or the request times out before
+    that, the estimate is charged; otherwise computed prompts would be free.
+    """
+    if stream.problem is not None and stream.problem.kind is not ProblemKind.TIMEOUT:
+        return 0  # not caused by the client
+    await asyncio.wait([cancellation])
+    if cancellation.cancelled() or cancellation.exception():
+        return 0
+    claimed = cancellation.result()
+    choices = jobs_per_prompt(request)
+    prompts = {index // choices for index, job in enumerate(stream.jobs) if job in claimed}
+    return sum(_prompt_cost(request, prompt) for prompt in prompts.difference(recorder.prompts))
+
+
+def _prompt_cost(request: ChatRequest, prompt: int) -> int:
+    if request.prompts:
+        request = msgspec.structs.replace(request, prompts=(request.prompts[prompt],))
+    return prompt_cost(request)

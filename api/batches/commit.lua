@@ -2,7 +2,7 @@
 -- Writes the record of a batch and renews its lease, if the replica's claim is still the newest. Without a record, the
 -- lease is only renewed.
 -- KEYS: batch, unfinished batches
--- ARGV: id, epoch, revision on which the record is based, record ('' for none), lines that are done ('' if unchanged),
+-- ARGV: id, epoch, revision on which the record is based, record ('' for none), requests that are done ('' if unchanged),
 --       lease (ms), TTL (ms) of a batch that has ended ('' if it has not)
 -- Returns {1, the time at which cancellation was asked for, or ''}; {0} if the claim is not the newest, or the store has
 -- lost records that were written under it.

@@ -6,21 +6,21 @@ from api.base import metrics as catalogue
 
 
 class BatchMetrics:
-    """Counts batches and their lines."""
+    """Counts batches and their requests."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._lines = catalogue.BATCH_LINES.counter(registry)
+        self._requests = catalogue.BATCH_LINES.counter(registry)
         self._ended = catalogue.ENDED_BATCHES.counter(registry)
         self._unfinished = catalogue.UNFINISHED_BATCHES.gauge(registry)
         # Rates are right only if a series exists before its first event.
-        self.lines(completed=0, failed=0)
+        self.requests(completed=0, failed=0)
         for status in ("completed", "failed", "expired", "cancelled"):
             self._ended.labels(status)
 
-    def lines(self, *, completed: int, failed: int) -> None:
-        """Count lines that have got a result."""
-        self._lines.labels("completed").inc(completed)
-        self._lines.labels("failed").inc(failed)
+    def requests(self, *, completed: int, failed: int) -> None:
+        """Count requests that have got a result."""
+        self._requests.labels("completed").inc(completed)
+        self._requests.labels("failed").inc(failed)
 
     def ended(self, status: str) -> None:
         """Count a batch that has ended."""

@@ -37,7 +37,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Numbers of lines and tokens."""
+    """Numbers of requests and tokens."""
 
     total: int = 0
     completed: int = 0
@@ -67,7 +67,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     failures: int = 0
     """How often feeding it failed unexpectedly since its last result."""
     model: str | None = None
-    """The model, if all lines name the same one."""
+    """The model, if all requests name the same one."""
     counts: Counts = Counts()
     segments: tuple[Segment, ...] = ()
     outcome: Outcome | None = None

@@ -47,17 +47,17 @@ _TRANSIENT: frozenset[ProblemKind] = frozenset(
         ProblemKind.RATE_LIMITED,
     }
 )
-"""Problems that pass. The line is submitted again until it succeeds or the batch ends."""
+"""Problems that pass. The request is submitted again until it succeeds or the batch ends."""
 
 _RETRYABLE: frozenset[ProblemKind] = frozenset({ProblemKind.LOST, ProblemKind.ENGINE_FAILED, ProblemKind.INTERNAL})
-"""Problems that may pass. The line is submitted again a few times."""
+"""Problems that may pass. The request is submitted again a few times."""
 
 _MAX_FAILURES = 5
-"""Maximum number of submissions of a line that end with a doubtful problem."""
+"""Maximum number of submissions of a request that end with a doubtful problem."""
 
 _INITIAL_BACKOFF = 0.5
 _MAX_BACKOFF = 15.0
-"""Bounds of the time in seconds before a line is submitted again."""
+"""Bounds of the time in seconds before a request is submitted again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +75,13 @@ class BatchServices:
     settings: ApiSettings
 
 
-async def serve_line(
+async def serve_request(
     services: BatchServices, batch: Batch, index: int, read: Callable[[], Awaitable[bytes]], yielding: asyncio.Event
 ) -> Result | None:
-    """Return the result of the line with this ``index``, whose bytes ``read`` returns.
+    """Return the result of the request with this ``index``, whose bytes ``read`` returns.
 
-    They are read for each submission, and not kept while the request waits. Once ``yielding`` is set, a line that would
-    be submitted again has no result.
+    They are read for each submission, and not kept while the request waits. Once ``yielding`` is set, a request that
+    would be submitted again has no result.
     """
     dialect, request_id = DIALECTS[batch.endpoint](), f"req_{uuid.uuid4().hex}"
     failures, backoff = 0, _INITIAL_BACKOFF
@@ -98,8 +98,10 @@ async def serve_line(
         except RequestRefused as refusal:
             problem = refusal.problem
         except Exception:
-            logger.exception("a line of batch %s failed", batch.id)
-            problem = Problem(kind=ProblemKind.INTERNAL, message="The server had an error while processing this line.")
+            logger.exception("a request of batch %s failed", batch.id)
+            problem = Problem(
+                kind=ProblemKind.INTERNAL, message="The server had an error while processing this request."
+            )
         else:
             return result
         failures += problem.kind in _RETRYABLE
@@ -119,7 +121,7 @@ async def serve_line(
 async def _serve(
     services: BatchServices, chat: ChatExchange, index: int, custom_id: str, dialect: Dialect, request_id: str
 ) -> Result:
-    """Submit a line and wait for its response. Raises :class:`RequestRefused`."""
+    """Submit a request and wait for its response. Raises :class:`RequestRefused`."""
     try:
         async with chat:
             started = await chat.stream.started()
@@ -137,7 +139,7 @@ async def _serve(
 
 
 async def _parsed(services: BatchServices, batch: Batch, index: int, dialect: Dialect, body: bytes) -> ChatExchange:
-    """Parse the body of a line. Nothing else refers to the request, so its images are freed when they are queued."""
+    """Parse the body of a batch request. Nothing else refers to it, so its images are freed when they are queued."""
     tenant = f"batches of {batch.owner}"  # Other requests of the owner do not wait for them.
     translate = partial(_translated, services.settings, dialect, body)
     request, messages = await services.parser.run(tenant, len(body), translate)

@@ -1,4 +1,4 @@
-"""Results of a batch's lines: their form in result files, and the segments in which they are kept until the end.
+"""Results of a batch's requests: their form in result files, and the segments in which they are kept until the end.
 
 A segment is a file to which one replica appends under one claim. Its lines are ``NUMBER KIND JSON``. Only the part that
 was committed to the store counts, so what a crash leaves behind it is ignored.
@@ -22,10 +22,10 @@ _NO_USAGE = Usage(prompt_tokens=0, completion_tokens=0)
 
 
 class Result(NamedTuple):
-    """The result of a line: a line of the output file or of the error file."""
+    """The result of a request: a line of the output file or of the error file."""
 
     number: int
-    """The index of the line in the input file."""
+    """The index of the request's line in the input file."""
     kind: Kind
     json: bytes
     usage: Usage
@@ -73,7 +73,7 @@ def assemble(storage: Storage, batch: Batch) -> Assembled:
     """Write the result files of ``batch`` from its segments, in the order of the input. Runs in a thread.
 
     Files that exist already are replaced by the same ones. Raises :class:`OSError`, and :class:`ValueError` when the
-    segments do not have a result for each line.
+    segments do not have a result for each request.
     """
     places: dict[int, tuple[str, int, int, int]] = {}
     with ExitStack() as stack:

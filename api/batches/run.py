@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from api.batches.input import Lines, find_lines, read_line, validate_file
 from api.batches.record import Batch, Counts, LineError, Outcome, Segment, segment_name
-from api.batches.request import BatchServices, serve_line
+from api.batches.request import BatchServices, serve_request
 from api.batches.results import Result, assemble, encode, failure_of, remove_segments
 from api.batches.store import LEASE, BatchClaim, BatchStore, Superseded
 from api.files import FileRecord, Storage
@@ -42,15 +42,15 @@ _MAX_BACKOFF = 30.0
 
 _WINDOW_PER_SLOT = 2
 _MIN_WINDOW, _MAX_WINDOW = 8, 512
-"""Limits of the number of lines that are submitted at a time: enough to keep all slots busy."""
+"""Limits of the number of requests that are submitted at a time: enough to keep all slots busy."""
 
 _BURST = 16
 _BURST_PAUSE = 0.01
-"""Number of lines that are submitted at once, and the pause in seconds before the next ones if no line ends: a whole
+"""Number of requests that are submitted at once, and the pause in seconds before the next ones if none ends: a whole
 window would keep the event loop from other requests for half a second."""
 
 _RESULTS_PER_WRITE = 2000
-"""Number of results of unserved lines that are written at a time."""
+"""Number of results of unserved requests that are written at a time."""
 
 _UNPROCESSED = "The batch could not be processed."
 _EARLY_OUTCOMES: dict[Outcome, tuple[str, str]] = {
@@ -63,10 +63,10 @@ _Value = TypeVar("_Value")
 
 
 class BatchRun:
-    """Validates a batch, submits its lines, commits their results and writes the result files.
+    """Validates a batch, submits its requests, commits their results and writes the result files.
 
-    A result is written to this claim's segment first; then one commit marks its line as done and counts the bytes. A
-    crash between the two leaves bytes that are never read, and the line is served again. So each line has exactly one
+    A result is written to this claim's segment first; then one commit marks its request as done and counts the bytes. A
+    crash between the two leaves bytes that are never read, and the request is served again. So each has exactly one
     committed result.
     """
 
@@ -96,9 +96,9 @@ class BatchRun:
         return self._yielding.is_set()
 
     def request_yield(self) -> None:
-        """Stop submitting lines, and release the claim once the submitted ones have their results.
+        """Stop submitting requests, and release the claim once the submitted ones have their results.
 
-        Lines that wait for a retry get no result here.
+        Requests that wait for a retry get no result here.
         """
         self._yielding.set()
 
@@ -138,7 +138,7 @@ class BatchRun:
         """Leave a batch that failed unexpectedly until the lease has expired, but not for ever."""
         await self._commit(msgspec.structs.replace(self._batch, failures=self.failures + 1))
         validating = self._batch.status == "validating"
-        # Lines that are served end by an early outcome, so that the results of others remain.
+        # Requests that are served end by an early outcome, so that the results of others remain.
         most = 2 * _MAX_FAILURES if self._batch.status == "in_progress" else _MAX_FAILURES
         if self.failures >= most or (validating and self._early_outcome() is not None):
             logger.error("batch %s is given up after %d failures", self._batch.id, self.failures)
@@ -193,7 +193,7 @@ class BatchRun:
     # Serving.
 
     async def _serve(self, storage: Storage, file: BinaryIO, lines: Lines) -> bool:
-        """Serve all remaining lines until the batch must end, then write results for those that were not served.
+        """Serve all remaining requests until the batch must end, then write results for those that were not served.
 
         Returns False if the batch yielded before its end.
         """
@@ -205,7 +205,7 @@ class BatchRun:
                 free = 0 if self.yielding else self._window() - len(running)
                 burst = list(itertools.islice(remaining, max(0, min(free, _BURST))))
                 for index in burst:
-                    task = asyncio.create_task(self._line(file, lines, index), name=f"{self._batch.id} {index}")
+                    task = asyncio.create_task(self._request(file, lines, index), name=f"{self._batch.id} {index}")
                     running.add(task)
                 if running:
                     pause = storage.write_every if waiting else _POLL_INTERVAL
@@ -230,19 +230,19 @@ class BatchRun:
         await self._finalize(outcome or "completed")
         return True
 
-    async def _line(self, file: BinaryIO, lines: Lines, index: int) -> Result | None:
+    async def _request(self, file: BinaryIO, lines: Lines, index: int) -> Result | None:
         def read() -> Awaitable[bytes]:
             return asyncio.to_thread(_read_at, file, lines.offsets[index], lines.sizes[index])
 
-        return await serve_line(self._services, self._batch, index, read, self._yielding)
+        return await serve_request(self._services, self._batch, index, read, self._yielding)
 
     def _window(self) -> int:
-        """Return how many lines may be submitted now."""
+        """Return how many requests may be submitted now."""
         slots = sum(worker.slots for worker in self._services.directory.fleet.workers if worker.status == "serving")
         return max(_MIN_WINDOW, min(_MAX_WINDOW, _WINDOW_PER_SLOT * slots))
 
     def _early_outcome(self) -> Outcome | None:
-        """Return how the batch ends, if it does so before all lines are served."""
+        """Return how the batch ends, if it does so before all requests are served."""
         if self._claim.cancelling is not None:
             return "cancelled"
         if self.failures >= _MAX_FAILURES:
@@ -250,7 +250,7 @@ class BatchRun:
         return "expired" if time.monotonic() + self._clock >= self._batch.expires else None
 
     async def _fail_remaining(self, storage: Storage, file: BinaryIO, lines: Lines, outcome: Outcome) -> None:
-        """Write a result for each line that was not served."""
+        """Write a result for each request that was not served."""
         code, message = _EARLY_OUTCOMES[outcome]
         rest = [index for index in range(len(lines)) if not self._is_done(index)]
 
@@ -287,7 +287,7 @@ class BatchRun:
             self._done[result.number // 8] |= 1 << result.number % 8
         await self._commit(written)
         completed = written.counts.completed - batch.counts.completed
-        self._services.metrics.lines(completed=completed, failed=len(results) - completed)
+        self._services.metrics.requests(completed=completed, failed=len(results) - completed)
 
     def _is_done(self, index: int) -> bool:
         return bool(self._done[index // 8] & 1 << index % 8)

@@ -42,7 +42,7 @@ class Superseded(Exception):
 
 
 class BatchClaim(NamedTuple):
-    """A claim of a batch by this replica. ``done`` has a bit for each line, set if its result was committed."""
+    """A claim of a batch by this replica. ``done`` has a bit for each request, set if its result was committed."""
 
     batch: Batch
     epoch: int
@@ -150,7 +150,7 @@ class BatchStore:
         return claims
 
     async def commit(self, claim: BatchClaim, batch: Batch, done: bytes, *, ended: bool = False) -> BatchClaim:
-        """Write ``batch`` and the lines that are done; return the claim after that. Raises :class:`Superseded`."""
+        """Write ``batch`` and the requests that are done; return the claim after that. Raises :class:`Superseded`."""
         cancelling = await self._write(claim, _encode(batch), done, RETENTION * 1000 if ended else "")
         return BatchClaim(batch, claim.epoch, claim.revision + 1, done, cancelling)
 

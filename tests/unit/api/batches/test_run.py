@@ -18,7 +18,7 @@ from api.batches.feeder import BatchFeeder
 from api.batches.forms import render_batch
 from api.batches.input import validate_file
 from api.batches.record import UNFINISHED, Batch, Counts, Segment, new_batch_id, segment_name
-from api.batches.request import serve_line
+from api.batches.request import serve_request
 from api.batches.results import Result, assemble, encode, failure_of, response_of
 from api.batches.run import BatchRun
 from api.batches.store import BatchClaim, BatchStore, Superseded, TooManyBatches
@@ -186,7 +186,7 @@ async def test_a_batch_that_keeps_failing_ends_with_the_results_that_it_has(
             raise RuntimeError("an error in the program")
         return failure_of(index, f"c{index}", "error", "message")
 
-    monkeypatch.setattr("api.batches.run.serve_line", serve)
+    monkeypatch.setattr("api.batches.run.serve_request", serve)
     monkeypatch.setattr("api.batches.run._BACKOFF", 0)
     await replica.batches.store.create(batch)
     feeder, tries = BatchFeeder(replica.batches), 0
@@ -220,7 +220,7 @@ async def test_lines_are_submitted_in_bursts_until_the_window_is_full(
         bursts.append(len(tasks))
         return await wait(tasks, **options)
 
-    monkeypatch.setattr("api.batches.run.serve_line", serve)
+    monkeypatch.setattr("api.batches.run.serve_request", serve)
     monkeypatch.setattr(BatchRun, "_window", lambda _: 40)
     lines = [LINES[0] | {"custom_id": f"c{number}"} for number in range(40)]
     batch = new_batch(await put_file(replica, b"\n".join(json.dumps(line).encode() for line in lines)))
@@ -279,7 +279,7 @@ async def test_a_batch_is_kept_while_its_results_cannot_be_written(
 
     monkeypatch.setattr(DirectoryStorage, "write_at", full)
     monkeypatch.setattr(BatchStore, "renew", renew)
-    monkeypatch.setattr("api.batches.run.serve_line", serve)
+    monkeypatch.setattr("api.batches.run.serve_request", serve)
     monkeypatch.setattr("api.batches.run.LEASE", 0.03)
     monkeypatch.setattr("api.batches.run._RETRY", 0.03)
     batch = new_batch(await put_file(replica, json.dumps(LINES[0]).encode()))
@@ -305,7 +305,7 @@ async def test_batches_that_make_no_progress_do_not_keep_others_waiting(
         await yielding.wait()
         return None
 
-    monkeypatch.setattr("api.batches.run.serve_line", serve)
+    monkeypatch.setattr("api.batches.run.serve_request", serve)
     many = build(redis, replica.settings.model_copy(update={"max_batches": 100}), "r")
     file = await put_file(replica, json.dumps(LINES[0]).encode())
     record = await replica.batches.files.get("", file)
@@ -333,7 +333,7 @@ async def test_a_feeder_that_is_stopped_releases_its_batch(replica: Parts, monke
         submitted.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("api.batches.run.serve_line", serve)
+    monkeypatch.setattr("api.batches.run.serve_request", serve)
     await replica.batches.store.create(new_batch(await put_file(replica, json.dumps(LINES[0]).encode())))
     running = asyncio.create_task(BatchRun(replica.batches, await claimed(replica.batches.store)).run())
     async with asyncio.timeout(PATIENCE):
@@ -354,7 +354,7 @@ async def test_a_line_that_waits_keeps_no_copy_of_its_body(replica: Parts, monke
         found.append(sys.getrefcount(data))
 
     monkeypatch.setattr("api.batches.request._serve", serve)
-    await serve_line(replica.batches, new_batch(), 0, read, asyncio.Event())
+    await serve_request(replica.batches, new_batch(), 0, read, asyncio.Event())
     assert found == [references]
 
 
@@ -373,7 +373,7 @@ async def test_a_line_that_waits_keeps_no_copy_of_its_images(replica: Parts, mon
         found.append(sys.getrefcount(requests[0]))
 
     monkeypatch.setattr("api.batches.request._serve", serve)
-    await serve_line(replica.batches, new_batch(), 0, read, asyncio.Event())
+    await serve_request(replica.batches, new_batch(), 0, read, asyncio.Event())
     assert (references, found) == ([3], [2])
 
 

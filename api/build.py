@@ -24,7 +24,7 @@ from api.chat.reaper import Reaper
 from api.chat.relay import Relay
 from api.chat.request_body import RequestBodies
 from api.chat.responder import Responder
-from api.chat.response_size import answer_room
+from api.chat.response_size import response_room
 from api.chat.settlement import Settlement
 from api.chat.streams import OpenStreams
 from api.chat.submission import Submission
@@ -174,7 +174,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         stored=stored,
         settlement=settlement,
         metrics=request_metrics,
-        answer_room=answer_room(settings.max_answer_bytes),
+        response_room=response_room(settings.max_answer_bytes),
         tracing=tracing,
         request_timeout=settings.request_timeout,
     )

@@ -23,7 +23,7 @@ from api.batches.store import BatchStore
 from api.chat import span as chat_span
 from api.chat.exchange import ChatExchange, ChatServices
 from api.chat.responder import Responder
-from api.chat.response_size import check_answer
+from api.chat.response_size import check_response_size
 from api.dialects.base.interface import Dialect
 from api.dialects.openai.stored import sent_messages
 from api.files import FileStore
@@ -165,7 +165,7 @@ def _translated(settings: ApiSettings, dialect: Dialect, body: bytes) -> tuple[C
             message = f"Unsupported value: batches do not support '{field}'."
             raise refuse(ProblemKind.INVALID, message, param=field, code="unsupported_value")
     check_body_size(len(body), request, settings.max_body)
-    check_answer(request, settings)
+    check_response_size(request, settings)
     request = msgspec.structs.replace(request, tier="batch")
     return request, sent_messages(body) if request.store else b""
 

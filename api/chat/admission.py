@@ -178,8 +178,8 @@ def _counted_tokens(request: ChatRequest, key: ApiKey) -> int:
     Without ``max_tokens`` the length is an estimate. It is capped by the key's limit, so that an estimate alone never
     makes a request too large.
     """
-    answers = jobs_per_prompt(request) * max(1, len(request.prompts))
-    counted = prompt_cost(request) + answers * response_cost(request)
+    responses = jobs_per_prompt(request) * max(1, len(request.prompts))
+    counted = prompt_cost(request) + responses * response_cost(request)
     if request.sampling.max_tokens is None and key.tokens_per_minute is not None:
         return min(counted, max(prompt_cost(request), key.tokens_per_minute))
     return counted

@@ -44,7 +44,7 @@ class ChatServices:
     stored: ResponseStore
     settlement: Settlement
     metrics: RequestMetrics
-    answer_room: TenantBytes
+    response_room: TenantBytes
     tracing: Tracing
     request_timeout: float
     """Maximum duration of a request in seconds."""
@@ -110,7 +110,7 @@ class ChatExchange:
         self.recorder = UsageRecorder(
             started_at,
             trace_id=span.trace_id if span.context is not None else "",
-            share=services.answer_room.holding(self.owner),
+            share=services.response_room.holding(self.owner),
         )
         self.span = span
         self.counts: Mapping[LimitName, Counts] = {}

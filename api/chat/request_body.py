@@ -7,7 +7,7 @@ from typing import TypeVar
 from quart import request
 
 from api.base.fair_places import FairPlaces
-from api.chat.response_size import check_answer
+from api.chat.response_size import check_response_size
 from api.dialects.base.interface import MessagesMissing
 from api.http.bodies import LARGE_BODIES, LARGE_BODIES_OF_TENANT, check_body_size, media_body
 from api.http.body_parser import BodyParser
@@ -50,4 +50,4 @@ class RequestBodies:
         """Raise :class:`RequestRefused` if the body of a request may not have ``size`` bytes, or if the request asks
         for a response that is too large."""
         check_body_size(size, parsed, self._settings.max_body)
-        check_answer(parsed, self._settings)
+        check_response_size(parsed, self._settings)

@@ -1,4 +1,4 @@
-"""Sizes of answers, in bytes of JSON: the bound on what a request may ask for, and what running answers take."""
+"""Sizes of responses, in bytes of JSON: the bound on what a request may ask for, and what running responses take."""
 
 from api.base.tenant_bytes import TenantBytes
 from api.chat.selection import check_size, jobs_per_prompt, needs_logprobs
@@ -13,12 +13,12 @@ LOGPROB_BYTES = 80
 """Typical size of a token with its text, its bytes and its log probability."""
 
 _ALL, _TENANT = 4, 2
-"""Maximum size of the log probabilities of running answers, of all tenants and of one, in multiples of the maximum size
-of an answer."""
+"""Maximum size of the log probabilities of running responses, of all tenants and of one, in multiples of the maximum
+size of a response."""
 
 
-def check_answer(request: ChatRequest, settings: ApiSettings) -> None:
-    """Raise :class:`RequestRefused` if ``request`` asks for too many texts, or for an answer that is too large."""
+def check_response_size(request: ChatRequest, settings: ApiSettings) -> None:
+    """Raise :class:`RequestRefused` if ``request`` asks for too many texts, or for a response that is too large."""
     check_size(request, settings.max_choices)
     limit, wanted = settings.max_answer_bytes, request.sampling.max_tokens
     tokens = min(LARGEST, max(1, request.sampling.min_tokens or 0) if wanted is None else wanted)
@@ -28,13 +28,13 @@ def check_answer(request: ChatRequest, settings: ApiSettings) -> None:
 
 
 def most_tokens(request: ChatRequest, limit: int) -> int:
-    """Return the number of tokens of each text with which the answer has ``limit`` bytes; negative if its prompt
+    """Return the number of tokens of each text with which the response has ``limit`` bytes; negative if its prompt
     alone is too large."""
     return (limit - _prompt_bytes(request)) // _step_bytes(request)
 
 
 def _too_large(request: ChatRequest, size: int, limit: int) -> RequestRefused:
-    """Return the refusal of a request whose answer may have ``size`` bytes."""
+    """Return the refusal of a request whose response may have ``size`` bytes."""
     scoring = request.sampling.prompt_scoring
     if scoring is not None and _prompt_bytes(request) > limit:
         remedy, param = (
@@ -47,14 +47,14 @@ def _too_large(request: ChatRequest, size: int, limit: int) -> RequestRefused:
         remedy, param = "Lower the maximum of tokens or 'n'", "max_tokens"
     return refuse(
         ProblemKind.INVALID,
-        f"The answer to this request may have {size} bytes (prompts times choices, times tokens, times log "
+        f"The response to this request may have {size} bytes (prompts times choices, times tokens, times log "
         f"probabilities of each), but the server allows at most {limit}. {remedy}, or send several requests.",
         param=param,
     )
 
 
 def _step_bytes(request: ChatRequest) -> int:
-    """Return the bytes that one more token of each text adds to the answer."""
+    """Return the bytes that one more token of each text adds to the response."""
     size = TEXT_BYTES * (2 if request.return_token_ids else 1)
     if needs_logprobs(request):
         size += LOGPROB_BYTES * (1 + request.sampling.top_logprobs)
@@ -62,18 +62,18 @@ def _step_bytes(request: ChatRequest) -> int:
 
 
 def _prompt_bytes(request: ChatRequest) -> int:
-    """Return the bytes that the log probabilities of the prompts add to the answer."""
+    """Return the bytes that the log probabilities of the prompts add to the response."""
     scoring = request.sampling.prompt_scoring
     if scoring is None:
         return 0
     return prompt_cost(request) * jobs_per_prompt(request) * LOGPROB_BYTES * (1 + scoring.top)
 
 
-def answer_room(limit: int) -> TenantBytes:
-    """Return what bounds the memory of the log probabilities of running answers, of at most ``limit`` bytes each."""
+def response_room(limit: int) -> TenantBytes:
+    """Return what bounds the memory of the log probabilities of running responses, of at most ``limit`` bytes each."""
     return TenantBytes(
         _ALL * limit,
         share=_TENANT * limit,
-        full="The answers that are being generated have too many log probabilities together. Please try again "
+        full="The responses that are being generated have too many log probabilities together. Please try again "
         "later, or ask for fewer of them at a time.",
     )

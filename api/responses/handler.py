@@ -13,9 +13,9 @@ from api.chat.request_body import RequestBodies
 from api.chat.responder import Responder, stream_response
 from api.chat.tokens import tokenized
 from api.dialects.base.token_count import counting
-from api.dialects.responses import Draft, History, Responses
+from api.dialects.responses import Responses, StoredConversation, ValidatedRequest
 from api.dialects.responses import stored as dialect
-from api.dialects.responses.input_tokens import draft_input_tokens, render_input_tokens
+from api.dialects.responses.input_tokens import render_input_tokens, validated_input_tokens
 from api.dialects.responses.schema import ResponsesRequest
 from api.http.bodies import read_json_body
 from api.http.body_parser import BodyParser
@@ -76,9 +76,9 @@ class ResponsesHandler:
     async def count_input_tokens(self) -> Response:
         """Return the number of tokens of an input. A worker of the model counts them."""
         body = await read_json_body(http_request, self._settings)
-        draft = await self._parser.run(key_owner(), len(body), partial(draft_input_tokens, body))
-        history = await self._history(draft)
-        translate = partial(draft.request, history, store=False)
+        valid = await self._parser.run(key_owner(), len(body), partial(validated_input_tokens, body))
+        history = await self._history(valid)
+        translate = partial(valid.request, history, store=False)
         asked = await self._parser.run(key_owner(), len(body) + history.size, translate)
         found = await tokenized(self._services, counting(asked))
         return json_response(render_input_tokens(len(found.tokens)))
@@ -136,11 +136,11 @@ class ResponsesHandler:
     async def _parsed(self, parser: Responses) -> ChatExchange:
         """Read and parse the body, and the stored items that it needs."""
         exchange = current_exchange()
-        draft, size = await self._bodies.read(parser.draft)
-        history = await self._history(draft)
+        valid, size = await self._bodies.read(parser.validate)
+        history = await self._history(valid)
         # Responses are stored by default, unless their request is large.
-        store = size <= self._settings.max_body if draft.store is None else draft.store
-        translate = partial(_translated, draft, history, store=store)
+        store = size <= self._settings.max_body if valid.store is None else valid.store
+        translate = partial(_translated, valid, history, store=store)
         request, items = await self._parser.run(key_owner(), size + history.size, translate)
         self._bodies.check(request, size)
         span = exchange.span
@@ -148,9 +148,9 @@ class ResponsesHandler:
             span = chat_span.start_background(self._services.tracing, span, exchange.started_at)
         return ChatExchange.of(self._services, exchange, request, http_request.headers, messages=items, span=span)
 
-    async def _history(self, draft: Draft[ResponsesRequest]) -> History:
+    async def _history(self, valid: ValidatedRequest[ResponsesRequest]) -> StoredConversation:
         maximum = self._settings.max_request_body
-        return await history_of(self._stored, self._parser, key_owner(), draft, max_bytes=maximum)
+        return await history_of(self._stored, self._parser, key_owner(), valid, max_bytes=maximum)
 
     def _stream(self, record: StoredResponse, *, after: int) -> Response:
         return stream_response(follow(self._stored, key_owner(), record, after=after))
@@ -163,7 +163,9 @@ class ResponsesHandler:
         raise dialect.not_found(response_id)
 
 
-def _translated(draft: Draft[ResponsesRequest], history: History, *, store: bool) -> tuple[ChatRequest, bytes]:
-    """Return the request of ``draft`` and, if its response is to be stored, its input items."""
-    request = draft.request(history, store=store)
-    return request, msgspec.json.encode(draft.input_items(history)) if store else b""
+def _translated(
+    valid: ValidatedRequest[ResponsesRequest], history: StoredConversation, *, store: bool
+) -> tuple[ChatRequest, bytes]:
+    """Return the request of ``valid`` and, if its response is to be stored, its input items."""
+    request = valid.request(history, store=store)
+    return request, msgspec.json.encode(valid.input_items(history)) if store else b""

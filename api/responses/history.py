@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from api.dialects.base.body import MAX_VALUES, count_values
-from api.dialects.responses import Draft, History, previous_not_found
+from api.dialects.responses import StoredConversation, ValidatedRequest, previous_not_found
 from api.dialects.responses.schema import ResponsesRequest
 from api.dialects.responses.stored import input_items, output_items
 from api.http.body_parser import BodyParser
@@ -18,24 +18,24 @@ MAX_TURNS = 1024
 
 
 async def history_of(
-    store: ResponseStore, parser: BodyParser, owner: str, draft: Draft[ResponsesRequest], *, max_bytes: int
-) -> History:
-    """Return the stored items that ``draft`` needs.
+    store: ResponseStore, parser: BodyParser, owner: str, valid: ValidatedRequest[ResponsesRequest], *, max_bytes: int
+) -> StoredConversation:
+    """Return the stored items that ``valid`` needs.
 
     The responses that they are part of have at most ``max_bytes`` of JSON together, and as many values in their input
     as a body. Raises :class:`RequestRefused` for larger ones, for an unknown previous response and when the store is
     unreachable.
     """
     size = _Size(max_bytes)
-    turns = await _turns(store, owner, draft.previous, size)
+    turns = await _turns(store, owner, valid.previous, size)
     if turns:
         await store.keep(owner, [turn.id for turn in turns])
-    referenced = await _referenced(store, owner, draft.references, size)
+    referenced = await _referenced(store, owner, valid.references, size)
     return await parser.run(owner, size.bytes, lambda: _history(turns, referenced, size.bytes))
 
 
-def _history(turns: Sequence[StoredResponse], referenced: Sequence[StoredResponse], size: int) -> History:
-    return History(
+def _history(turns: Sequence[StoredResponse], referenced: Sequence[StoredResponse], size: int) -> StoredConversation:
+    return StoredConversation(
         earlier=tuple(item for turn in turns for item in _items(turn)),
         referenced={item["id"]: item for record in referenced for item in _items(record)},
         size=size,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from api.dialects.responses import History, Responses
+from api.dialects.responses import Responses, StoredConversation
 from shared.protocol.request import ChatRequest
 from tests.compatibility.common import CACHED_TOKENS, MODEL, SCHEMA, USER
 from tests.compatibility.rows import Answer, Interface, Request
@@ -353,9 +353,9 @@ class _WithHistory(Responses):
     """The dialect with a stored item and a stored response."""
 
     def parse(self, body: bytes) -> ChatRequest:
-        draft = self.draft(body)
-        history = History(earlier=(USER,), referenced={"m": USER})
-        return draft.request(history, store=draft.store is not False)
+        valid = self.validate(body)
+        history = StoredConversation(earlier=(USER,), referenced={"m": USER})
+        return valid.request(history, store=valid.store is not False)
 
 
 RESPONSES = Interface(

@@ -6,7 +6,7 @@ from typing import Any
 from arq.connections import ArqRedis
 
 from api.base.fair_thread import FairThread
-from api.dialects.responses import History, Responses
+from api.dialects.responses import Responses, StoredConversation
 from api.stored.record import StoredResponse, record_of
 from api.stored.store import ResponseStore
 from shared.protocol.request import ChatRequest, Message, Sampling
@@ -42,7 +42,7 @@ def response(number: int = 1, *, background: bool = True, messages: bytes = MESS
     """The record of a response that was accepted. ``fields`` are further ones of its request."""
     tool = {"type": "function", "name": "f"}
     body = {"model": "m", "input": "a", "background": background, "tools": [tool], **fields}
-    request = Responses().draft(json.dumps(body).encode()).request(History(), store=True)
+    request = Responses().validate(json.dumps(body).encode()).request(StoredConversation(), store=True)
     return record_of(request, f"{number:032x}", (f"j{number}",), created=7, messages=messages)
 
 

@@ -20,7 +20,7 @@ class GrammarArrivals:
 
     A compilation stops the pipeline. Sequences that had output when a new grammar arrived are protected from it: after
     a compilation, they get nine times as long for steps before the next one. Sequences that needed a compilation
-    themselves are not protected, so new grammars do not wait for each other's answers. Grammars in the cache never
+    themselves are not protected, so new grammars do not wait for each other's outputs. Grammars in the cache never
     wait.
     """
 
@@ -71,7 +71,7 @@ class ImageArrivals:
 
     Encoding an image stops the pipeline. Sequences that were running when a new one arrived are protected from it:
     only one such sequence starts between two steps, and after it the running ones get as much time for steps as it
-    took. Sequences that arrived together do not wait for each other's answers: one starts before each step, or several
+    took. Sequences that arrived together do not wait for each other's outputs: one starts before each step, or several
     while they take little time.
     """
 

@@ -358,7 +358,7 @@ class OpenVINOEngine:
         if not running.generation.is_constrained:
             self._restart(running.generation, repeat=False)
         else:
-            message = "A constrained answer was interrupted, and the engine could not generate the same start again."
+            message = "A constrained output was interrupted, and the engine could not generate the same start again."
             self._refuse(running.generation, Problem(kind=ProblemKind.ENGINE_FAILED, message=message))
 
     def _refuse(self, generation: Generation, problem: Problem) -> None:

@@ -98,7 +98,7 @@ class GrammarProcess:
             if seconds > self._max_seconds:
                 return (
                     f"It takes {seconds:.2f} s to compile, and {self._max_seconds:g} s is the limit, because all "
-                    "answers in the batch wait for it; make it smaller"
+                    "sequences in the batch wait for it; make it smaller"
                 )
             profile = Profile(constraint, MAX_SLOWDOWN)
             slowdown = await self._service.call(profile, tenant, self._profile_seconds)
@@ -109,7 +109,7 @@ class GrammarProcess:
         if slowdown > MAX_SLOWDOWN:
             return (
                 f"Choosing a token takes {slowdown:.0f} times as long under it, and {MAX_SLOWDOWN:g} times is the "
-                "limit, because all answers in the batch wait for each token; use fewer repetitions of many "
+                "limit, because all sequences in the batch wait for each token; use fewer repetitions of many "
                 "characters and fewer alternatives with a shared prefix"
             )
         return None

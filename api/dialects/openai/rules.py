@@ -127,7 +127,7 @@ def _parameters_are_schemas(request: ChatCompletionRequest) -> None:
             raise refuse(ProblemKind.INVALID, message, param=param, code="invalid_function_parameters")
 
 
-def _answer_follows_schema(request: ChatCompletionRequest) -> None:
+def _output_follows_schema(request: ChatCompletionRequest) -> None:
     if not isinstance(request.response_format, JsonSchemaResponse):
         return
     form = request.response_format.json_schema
@@ -231,7 +231,7 @@ _RULES = (
     _tools_or_functions,
     _chosen_tools,
     _parameters_are_schemas,
-    _answer_follows_schema,
+    _output_follows_schema,
     _audio_output,
     _parts_fit_roles,
     _images_have_urls,

@@ -16,7 +16,7 @@ from api.dialects.openai.extended import check_assistants
 from api.dialects.openai.extensions import with_variables
 from api.dialects.ovms.parse import DEFAULTS, Seed, TopP, take_structure, with_local_files
 from api.dialects.responses import Responses
-from api.dialects.responses.parse import History, draft_of
+from api.dialects.responses.parse import StoredConversation, validated
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.schema import ResponsesRequest
 from shared.protocol.errors import ProblemKind, refuse
@@ -57,16 +57,16 @@ class ModelServerResponses(Responses):
                 raise refuse(ProblemKind.INVALID, message, param=field, code="unsupported_parameter")
         structure = take_structure(value)
         _rename(value)
-        draft = draft_of(ModelServerResponsesRequest, value)
-        self.skipped_tools = draft.skipped_tools
-        request = draft.request(History(), store=False)
+        valid = validated(ModelServerResponsesRequest, value)
+        self.skipped_tools = valid.skipped_tools
+        request = valid.request(StoredConversation(), store=False)
         return msgspec.structs.replace(
             request,
             messages=tuple(map(with_local_files, request.messages)),
-            sampling=_sampling(draft.body, request),
+            sampling=_sampling(valid.body, request),
             defaults=DEFAULTS,
             constraint=structure or request.constraint,
-            template_kwargs=_template_kwargs(draft.body, request.template_kwargs),
+            template_kwargs=_template_kwargs(valid.body, request.template_kwargs),
         )
 
     def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ResponsesEncoder:

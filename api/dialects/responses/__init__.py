@@ -6,13 +6,13 @@ import msgspec
 
 from api.dialects.base.interface import Dialect
 from api.dialects.base.problems import ErrorReply, error_reply
-from api.dialects.responses.parse import Draft, History, draft_response, previous_not_found
+from api.dialects.responses.parse import StoredConversation, ValidatedRequest, previous_not_found, validated_response
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.schema import ResponsesRequest
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.request import ChatRequest
 
-__all__ = ["Draft", "History", "Responses", "previous_not_found"]
+__all__ = ["Responses", "StoredConversation", "ValidatedRequest", "previous_not_found"]
 
 _SKIPPED_TOOLS = "x-skipped-tools"
 _ABOUT_INPUT = (ProblemKind.CONTEXT_LENGTH, ProblemKind.TEMPLATE)
@@ -30,16 +30,16 @@ class Responses(Dialect):
 
     def parse(self, body: bytes) -> ChatRequest:
         """Parse a body that needs no stored items. Raises :class:`RequestRefused` and no other exception."""
-        draft = self.draft(body)
-        if draft.previous is not None:
-            raise previous_not_found(draft.previous)
-        return draft.request(History(), store=self._stores and draft.store is not False)
+        valid = self.validate(body)
+        if valid.previous is not None:
+            raise previous_not_found(valid.previous)
+        return valid.request(StoredConversation(), store=self._stores and valid.store is not False)
 
-    def draft(self, body: bytes) -> Draft[ResponsesRequest]:
+    def validate(self, body: bytes) -> ValidatedRequest[ResponsesRequest]:
         """Validate a body. Raises :class:`RequestRefused` and no other exception."""
-        draft = draft_response(body)
-        self.skipped_tools = draft.skipped_tools
-        return draft
+        valid = validated_response(body)
+        self.skipped_tools = valid.skipped_tools
+        return valid
 
     def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ResponsesEncoder:
         """Return the encoder of the response to ``request``."""

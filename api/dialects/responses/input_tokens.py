@@ -5,7 +5,7 @@ import msgspec
 from api.dialects.base.body import decode_object
 from api.dialects.base.unsupported import unsupported
 from api.dialects.base.validation import check_names
-from api.dialects.responses.parse import Draft, draft_of, unknown_fields, with_input
+from api.dialects.responses.parse import ValidatedRequest, unknown_fields, validated, with_input
 from api.dialects.responses.schema import PromptFields, ResponsesRequest
 
 
@@ -15,8 +15,8 @@ class InputTokensRequest(PromptFields):
     personality: str | None = None
 
 
-def draft_input_tokens(body: bytes) -> Draft[ResponsesRequest]:
-    """Validate a body and return the draft of the request for a response.
+def validated_input_tokens(body: bytes) -> ValidatedRequest[ResponsesRequest]:
+    """Validate a body and return the validated request for a response.
 
     Raises :class:`RequestRefused` and no other exception.
     """
@@ -24,7 +24,7 @@ def draft_input_tokens(body: bytes) -> Draft[ResponsesRequest]:
     check_names(InputTokensRequest, value, unknown=unknown_fields)
     if value.pop("personality", None) is not None:
         raise unsupported("personality", "Models have no style presets; use instructions.")
-    return draft_of(ResponsesRequest, with_input(value))
+    return validated(ResponsesRequest, with_input(value))
 
 
 def render_input_tokens(count: int) -> bytes:

@@ -42,7 +42,7 @@ _Body = TypeVar("_Body", bound=ResponsesRequest)
 _items_adapter = TypeAdapter[list[Item]](list[Item])
 
 
-class History(msgspec.Struct, frozen=True, kw_only=True):
+class StoredConversation(msgspec.Struct, frozen=True, kw_only=True):
     """Stored items that a request continues or refers to, as JSON objects."""
 
     earlier: tuple[Mapping[str, Any], ...] = ()
@@ -54,7 +54,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Draft(Generic[_Body]):
+class ValidatedRequest(Generic[_Body]):
     """A validated body. It becomes a request once the stored items that it needs are known."""
 
     body: _Body
@@ -91,7 +91,7 @@ class Draft(Generic[_Body]):
         """The types of the tools that the model does not get."""
         return skipped_types(self.body.tools or (), _placed(self.body.input))
 
-    def input_items(self, history: History) -> list[Mapping[str, Any]]:
+    def input_items(self, history: StoredConversation) -> list[Mapping[str, Any]]:
         """Return the request's own input as items, with references replaced."""
         sent = self._sent["input"]
         if isinstance(sent, str):
@@ -101,7 +101,7 @@ class Draft(Generic[_Body]):
             for index, (item, raw) in enumerate(zip(self.body.input, sent, strict=True))
         ]
 
-    def request(self, history: History, *, store: bool) -> ChatRequest:
+    def request(self, history: StoredConversation, *, store: bool) -> ChatRequest:
         """Return the internal form. Raises :class:`RequestRefused` for a broken rule, and for an unknown reference."""
         request = self.body
         own = _placed(_items(self.input_items(history)))
@@ -134,12 +134,12 @@ class Draft(Generic[_Body]):
         )
 
 
-def draft_response(body: bytes) -> Draft[ResponsesRequest]:
+def validated_response(body: bytes) -> ValidatedRequest[ResponsesRequest]:
     """Validate a body. Raises :class:`RequestRefused` and no other exception."""
-    return draft_of(ResponsesRequest, decode_object(body))
+    return validated(ResponsesRequest, decode_object(body))
 
 
-def draft_of(model: type[_Body], value: Mapping[str, Any]) -> Draft[_Body]:
+def validated(model: type[_Body], value: Mapping[str, Any]) -> ValidatedRequest[_Body]:
     """Validate the object in a body. Raises :class:`RequestRefused` and no other exception.
 
     SDKs send output items back with null for each field that they do not have, so null means that a field of an item
@@ -158,7 +158,7 @@ def draft_of(model: type[_Body], value: Mapping[str, Any]) -> Draft[_Body]:
         raise refuse(
             ProblemKind.INVALID, "Background responses are stored: 'store' can't be false.", param="background"
         )
-    return Draft(request, value)
+    return ValidatedRequest(request, value)
 
 
 def unknown_fields(names: Sequence[str]) -> RequestRefused:
@@ -197,7 +197,7 @@ def _placed(items: str | Sequence[Item]) -> list[Placed]:
     return [] if isinstance(items, str) else [(f"input[{index}]", item) for index, item in enumerate(items)]
 
 
-def _referenced(index: int, item_id: str, history: History) -> Mapping[str, Any]:
+def _referenced(index: int, item_id: str, history: StoredConversation) -> Mapping[str, Any]:
     found = history.referenced.get(item_id)
     if found is None:
         message = (

@@ -14,7 +14,7 @@ from api.base.fair_thread import SMALL
 from api.build import Parts, build
 from api.chat.builder import collect
 from api.chat.exchange import ChatExchange
-from api.chat.response_size import LOGPROB_BYTES, answer_room, check_answer, most_tokens
+from api.chat.response_size import LOGPROB_BYTES, check_response_size, most_tokens, response_room
 from api.chat.stream import ResponseStream
 from api.chat.usage_recorder import UsageRecorder
 from api.chat.writer import stream
@@ -41,7 +41,7 @@ TOP = tuple(TopToken(b"x", -1.0) for _ in range(3))
 
 def problem_of(request: ChatRequest) -> Problem:
     with pytest.raises(RequestRefused) as refusal:
-        check_answer(request, ApiSettings())
+        check_response_size(request, ApiSettings())
     return refusal.value.problem
 
 
@@ -90,7 +90,7 @@ def test_a_request_for_too_much_is_refused_with_its_size_and_a_remedy(
     ],
 )
 async def test_other_requests_stay_as_they_are(request_: ChatRequest, redis: ArqRedis) -> None:
-    check_answer(request_, ApiSettings())
+    check_response_size(request_, ApiSettings())
     admission = (await replica_of(redis, ApiSettings())).chat.admission
     assert (await admission.admit(None, request_, {})).request == request_
 
@@ -131,7 +131,7 @@ def answer(tokens: int, jobs: int = 1) -> ResponseStream:
 
 
 async def test_running_answers_share_the_room_for_log_probabilities() -> None:
-    room, request = answer_room(LIMIT), ChatRequest(model="m", messages=SAID, sampling=LOGPROBS)
+    room, request = response_room(LIMIT), ChatRequest(model="m", messages=SAID, sampling=LOGPROBS)
     per_token = 4 * LOGPROB_BYTES
     most = 2 * LIMIT // per_token
     first, second, third = (UsageRecorder(share=room.holding(tenant)) for tenant in "aab")
@@ -153,7 +153,7 @@ async def test_a_stream_that_is_stored_ends_with_an_error_when_there_is_no_room(
     async def store(_: list[Choice]) -> None:
         raise AssertionError("it is not complete")
 
-    recorder = UsageRecorder(share=answer_room(LIMIT).holding("a"))
+    recorder = UsageRecorder(share=response_room(LIMIT).holding("a"))
     pieces = [piece async for piece in stream(answer(20_000), request, encoder, recorder, store)]
     assert b"too many log probabilities" in pieces[-1]
     # What is not kept needs no room.
@@ -163,7 +163,7 @@ async def test_a_stream_that_is_stored_ends_with_an_error_when_there_is_no_room(
 
 async def test_a_background_response_fails_when_there_is_no_room() -> None:
     request = ChatRequest(model="m", messages=SAID, sampling=LOGPROBS, background=True, response_fields="{}")
-    recorder = UsageRecorder(share=answer_room(LIMIT).holding("a"))
+    recorder = UsageRecorder(share=response_room(LIMIT).holding("a"))
     document = json.loads(await run_to_end(answer(20_000), request, recorder, response_id="a", created=1))
     assert (document["status"], document["error"]["code"]) == ("failed", "rate_limit_exceeded")
 

@@ -9,8 +9,8 @@ from openai.types.responses import Response, ResponseFunctionToolCall
 from werkzeug.datastructures import MultiDict
 
 from api.dialects.base.interface import Call, Choice, MessagesMissing, Usage
-from api.dialects.responses import Draft, Responses
-from api.dialects.responses.input_tokens import draft_input_tokens
+from api.dialects.responses import Responses, ValidatedRequest
+from api.dialects.responses.input_tokens import validated_input_tokens
 from api.dialects.responses.schema import ResponsesRequest
 from api.dialects.responses.stored import parse_stream_query, render_input_items
 from api.stored.record import StoredResponse
@@ -71,7 +71,7 @@ class Indivisible(str):
 
 def test_a_long_text_is_not_searched_for_references() -> None:
     body = ResponsesRequest.model_construct(model="m", input=Indivisible("hello"))
-    assert Draft(body, {}).references == ()
+    assert ValidatedRequest(body, {}).references == ()
 
 
 def test_a_plain_request_has_the_references_defaults() -> None:
@@ -348,7 +348,7 @@ def test_fields_of_other_apis_are_refused_by_name(field: str, message: str) -> N
     assert (status, error["param"]) == (400, field)
     assert str(error["message"]).startswith(message)
     with pytest.raises(RequestRefused, match="'surprise'"):
-        draft_input_tokens(json.dumps({"model": "m", "surprise": 1}).encode())
+        validated_input_tokens(json.dumps({"model": "m", "surprise": 1}).encode())
 
 
 def test_a_reference_to_an_unknown_item_is_a_404_in_words_that_clients_recognise() -> None:
@@ -377,7 +377,7 @@ def test_items_and_options_that_mean_nothing_here() -> None:
 
 def test_counts_refuse_a_personality_by_name() -> None:
     with pytest.raises(RequestRefused, match="'personality' is not supported") as refused:
-        draft_input_tokens(b'{"model": "m", "input": "Hello", "personality": "friendly"}')
+        validated_input_tokens(b'{"model": "m", "input": "Hello", "personality": "friendly"}')
     assert refused.value.problem.param == "personality"
 
 

@@ -13,8 +13,7 @@ from api.build import Parts
 from api.chat.metrics import RequestMetrics
 from api.http.cross_origin import CrossOrigin
 from api.http.exchange import current_exchange
-from api.http.exchanges import Exchanges
-from api.http.handler import ExchangeApplication
+from api.http.handler import ExchangeApplication, Exchanges
 from api.http.routes import json_response, routes_of
 from api.models.lookup import ModelLookup
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused

@@ -36,8 +36,8 @@ from api.fleet.routes import FleetHandler
 from api.fleet.watch import FleetWatch
 from api.http.body_parser import BodyParser
 from api.http.cross_origin import CrossOrigin
-from api.http.exchanges import Exchanges
 from api.http.guards import Guards
+from api.http.handler import Exchanges
 from api.http.routes import METRICS_PATH
 from api.keys import Keyring
 from api.limits import Limiter

@@ -9,8 +9,7 @@ import pytest
 from quart import Quart, Response
 
 from api.http.exchange import current_exchange
-from api.http.exchanges import Exchanges
-from api.http.handler import ExchangeApplication
+from api.http.handler import ExchangeApplication, Exchanges
 from shared.tracing import NO_TRACING
 
 SCOPE = {

@@ -36,7 +36,7 @@ class MessageFormat(msgspec.Struct, frozen=True, kw_only=True):
     - ``null_content``: a message with only tool calls has ``None`` as content, otherwise "".
     - ``developer``: the template supports that role, otherwise it is replaced by "system".
     - ``system``: the template renders system messages.
-    - ``late_system``: the template renders system messages within a conversation, too.
+    - ``later_system_messages``: the template renders system messages within a conversation, too.
     - ``reasoning_key``: the name of a message's reasoning field.
     """
 
@@ -45,7 +45,7 @@ class MessageFormat(msgspec.Struct, frozen=True, kw_only=True):
     null_content: bool = False
     developer: bool = False
     system: bool = True
-    late_system: bool = True
+    later_system_messages: bool = True
     reasoning_key: str = "reasoning_content"
 
 
@@ -56,7 +56,7 @@ def detect_message_format(template: ChatTemplate) -> MessageFormat:
         parts=parts,
         developer="developer" in template.source,
         system=_shows_system(template, [_SYSTEM, _USER], parts=parts),
-        late_system=_shows_system(
+        later_system_messages=_shows_system(
             template, [_USER, _SYSTEM, {"role": "assistant", "content": "Yes?"}, _USER], parts=parts
         ),
         reasoning_key=_reasoning_key(template.source),

@@ -192,7 +192,7 @@ class TemplatePromptMaker:
                 "This model has no chat template. Use a plain completion, or serve a model made for chat.",
                 param="messages",
             )
-        if not self._form.late_system:
+        if not self._form.later_system_messages:
             request = msgspec.structs.replace(request, messages=in_turns(request.messages))
         rendered = self._with_described_tools(request)
         try:

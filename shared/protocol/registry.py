@@ -26,6 +26,9 @@ MODEL_TTL = 3600
 MAX_MODELS = 256
 """Maximum number of models that are remembered and read."""
 
+_MAX_NAME = 512
+"""Maximum length in bytes of the name of a model, worker or replica that is read; longer ones are cut."""
+
 WorkerStatus = Literal["loading", "serving", "draining", "failing"]
 FINDING_FILES = "looking for the model's files"
 """Detail of a worker that finds or downloads its model. The worker's output shows the progress of a download."""
@@ -232,7 +235,7 @@ async def heartbeats(redis: Redis, *, lease: float) -> dict[str, float]:
     Includes workers whose lease of ``lease`` seconds ended within the last minute. Raises what redis-py raises.
     """
     ends = await redis.zrange(keys.WORKERS, 0, -1, withscores=True)
-    return {worker.decode(): float(end) - lease for worker, end in ends}
+    return {_text(worker): float(end) - lease for worker, end in ends}
 
 
 async def _announce(
@@ -247,7 +250,12 @@ async def _announce(
 
 
 async def _ids(redis: Redis, index: str) -> list[str]:
-    return [item.decode() for item in await redis.zrange(index, 0, -1)]
+    return [_text(item) for item in await redis.zrange(index, 0, -1)]
+
+
+def _text(name: bytes) -> str:
+    """Return a name as text. Whoever may write to the store can write any bytes."""
+    return name[:_MAX_NAME].decode(errors="replace")
 
 
 def _read(ids: Sequence[str], names: Sequence[str], records: Sequence[bytes | None], kind: type[_Info]) -> list[_Info]:
@@ -270,7 +278,7 @@ def _read_models(records: dict[bytes, bytes]) -> dict[str, ModelInfo]:
     models = {}
     for name, record in islice(records.items(), MAX_MODELS):
         try:
-            models[name.decode()] = msgspec.json.decode(record, type=ModelInfo)
+            models[_text(name)] = msgspec.json.decode(record, type=ModelInfo)
         except UNREADABLE as error:
-            report_unreadable(f"{keys.MODELS} {name.decode()}", error)
+            report_unreadable(f"{keys.MODELS} {_text(name)}", error)
     return models

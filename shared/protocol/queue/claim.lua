@@ -73,9 +73,10 @@ local function server_of(vocabulary)
   if not servers then
     servers = {}
     for _, worker in ipairs(redis.call('ZRANGE', WORKERS, 0, -1)) do
-      local stored = redis.call('GET', WORKER_RECORD .. worker)
-      local record = stored and cjson.decode(stored) or {}
-      if record.status == 'serving' and record.vocabulary and QUEUE == QUEUE_OF .. record.model then
+      -- An unreadable record must not end the script: it has removed jobs from the queue.
+      local readable, record = pcall(cjson.decode, redis.call('GET', WORKER_RECORD .. worker) or '')
+      if readable and type(record) == 'table' and record.status == 'serving' and record.vocabulary
+        and QUEUE == QUEUE_OF .. tostring(record.model) then
         servers[record.vocabulary] = worker
       end
     end

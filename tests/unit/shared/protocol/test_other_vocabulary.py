@@ -140,3 +140,15 @@ async def test_a_job_of_an_older_worker_is_continued(queue: JobQueue, redis: Arq
     await awaitable(redis.hdel(keys.state("a"), "vocabulary"))
     ((claimed,), _) = await claim(queue, "green", GREEN)
     assert not claimed.foreign
+
+
+async def test_an_unreadable_record_of_a_worker_loses_no_job(queue: JobQueue, redis: ArqRedis) -> None:
+    await enqueue(queue, "a", "b")
+    await generate_and_return(queue, "blue", BLUE, "a", "b")
+    await announce_worker(redis, worker("blue", BLUE), lease=60)
+    for number, record in enumerate(("{", "[]", '{"status": "serving", "vocabulary": "v"}')):
+        name = f"unreadable {number}"
+        await announce_worker(redis, worker(name, BLUE), lease=60)
+        await redis.set(keys.worker(name), record)
+    assert await claim(queue, "green", GREEN) == ([], 2)
+    assert [one.job for one in await claim_all(queue, "blue", BLUE)] == ["a", "b"]

@@ -1,1 +1,1 @@
-"""Ground: what every room of the API may use, and what uses none of them."""
+"""What every other package of the API may use. It imports none of them."""

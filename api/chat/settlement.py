@@ -46,26 +46,19 @@ class Settlement:
         ``stream`` is its closed response stream, or None if its jobs were not queued. ``cancellation`` is the task that
         cancels its jobs, if any are cancelled; its result are those that workers had claimed.
         """
-        if tenant:
-            self._tasks.run(self._settle(request, tenant, reservation, recorder, stream, cancellation), "settle")
 
-    async def _settle(
-        self,
-        request: ChatRequest,
-        tenant: str,
-        reservation: Reservation | None,
-        recorder: UsageRecorder,
-        stream: ResponseStream | None,
-        cancellation: asyncio.Task[frozenset[str]] | None,
-    ) -> None:
-        used = recorder.prompt_tokens + recorder.completion_tokens
-        if stream is not None and cancellation is not None:
-            used += await _unreported(request, recorder, stream, cancellation)
-        try:
-            await self._release(reservation, used)
-        finally:
-            if stream is not None and stream.is_queued:
-                await self._charge(request, tenant, used, job=stream.jobs[0])
+        async def settle() -> None:
+            used = recorder.prompt_tokens + recorder.completion_tokens
+            if stream is not None and cancellation is not None:
+                used += await _unreported(request, recorder, stream, cancellation)
+            try:
+                await self._release(reservation, used)
+            finally:
+                if stream is not None and stream.is_queued:
+                    await self._charge(request, tenant, used, job=stream.jobs[0])
+
+        if tenant:
+            self._tasks.run(settle(), "settle")
 
     async def _charge(self, request: ChatRequest, tenant: str, used: int, *, job: str) -> None:
         """Charge the tenant ``used`` tokens in fair queueing, instead of the estimate."""

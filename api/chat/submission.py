@@ -137,7 +137,7 @@ def _split(request: ChatRequest, tenant: str, trace: TraceContext | None, *, rep
     """Return the jobs of ``request``.
 
     The jobs of a prompt share one request object; the queue stores it once (see ``packing.py``). So it does for a
-    request with images, which are stored beside it.
+    request with images, which are stored with it.
     """
     sampling = msgspec.structs.replace(request.sampling, logprobs=needs_logprobs(request))
     request = msgspec.structs.replace(request, sampling=sampling, hidden=None, response_fields=None)

@@ -23,7 +23,7 @@ class Guards:
     def __init__(
         self, hosts: AllowedHosts, cross_origin: CrossOrigin, keyring: Keyring, *, open_paths: Collection[str]
     ) -> None:
-        """``open_paths`` are the paths that need no key, beside :data:`OPEN_PATHS`."""
+        """``open_paths`` are the paths that need no key, in addition to :data:`OPEN_PATHS`."""
         self._hosts = hosts
         self._cross_origin = cross_origin
         self._keyring = keyring

@@ -30,8 +30,24 @@ from worker.engine.protocol import (
 from worker.engine.watchdog import Watchdog
 from worker.processes.child import ChildProcess, CpuTime, LoadError
 
+logger = logging.getLogger(__name__)
+
+CHECK_INTERVAL = 1 / 3
+"""Seconds between two checks of the watchdog."""
+
+INITIAL_BACKOFF = 0.5
+"""Base of the restart delay in seconds; it doubles with each crash."""
+
+MAX_BACKOFF = 30.0
+"""Maximum restart delay in seconds."""
+
+HEALTHY_AFTER = 60.0
+"""Seconds of uptime after which the restart delay starts from its base again."""
+
 _PIXELS_PER_SECOND = 2**14
 """Minimum rate at which a slow CPU encodes images. A slower encoder counts as hung."""
+
+_NO_GAUGES = Gauges(requests=0, scheduled=0, cache_usage=0.0, steps=0, tokens=0)
 
 
 class EngineProcess:
@@ -143,9 +159,6 @@ class EngineProcess:
             self._on_loading(report.stage)
 
 
-_NO_GAUGES = Gauges(requests=0, scheduled=0, cache_usage=0.0, steps=0, tokens=0)
-
-
 class LoadedEngine(NamedTuple):
     """An engine process with a loaded model."""
 
@@ -203,21 +216,6 @@ class CurrentEngine:
         self._loaded = None
         self.gauges = _NO_GAUGES
         self._arrived.clear()
-
-
-logger = logging.getLogger(__name__)
-
-CHECK_INTERVAL = 1 / 3
-"""Seconds between two checks of the watchdog."""
-
-INITIAL_BACKOFF = 0.5
-"""Base of the restart delay in seconds; it doubles with each crash."""
-
-MAX_BACKOFF = 30.0
-"""Maximum restart delay in seconds."""
-
-HEALTHY_AFTER = 60.0
-"""Seconds of uptime after which the restart delay starts from its base again."""
 
 
 class Outputs(Protocol):

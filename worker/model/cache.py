@@ -16,15 +16,6 @@ from pathlib import Path
 
 from filelock import FileLock
 
-
-def user_cache() -> Path:
-    """Return vinoqueue's cache folder (XDG Base Directory Specification). It may not exist yet.
-
-    Raises :class:`RuntimeError` when the user has no home directory.
-    """
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vinoqueue"
-
-
 logger = logging.getLogger(__name__)
 
 _UNUSED = 90 * 86_400
@@ -32,6 +23,14 @@ _UNUSED = 90 * 86_400
 
 _KINDS = ("int8", "logits", "tokenizer")
 """Kinds of entries; part of their names."""
+
+
+def user_cache() -> Path:
+    """Return vinoqueue's cache folder (XDG Base Directory Specification). It may not exist yet.
+
+    Raises :class:`RuntimeError` when the user has no home directory.
+    """
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vinoqueue"
 
 
 def cache_folder() -> Path:

@@ -35,7 +35,7 @@ class PackedJobs(NamedTuple):
 
 def pack_jobs(jobs: Sequence[Job], max_bytes: int) -> PackedJobs:
     """Encode ``jobs``; jobs of the same request must be adjacent. A request with images is always shared, because its
-    images are stored beside it.
+    images are stored with it.
 
     Raises :class:`JobsTooLarge` as soon as ``max_bytes`` is exceeded.
     """

@@ -1,4 +1,4 @@
-"""Imports go downwards: packages, the rooms of a package, and modules, each without a cycle."""
+"""Imports go downwards: between packages, between the layers of a package, and between modules, without a cycle."""
 
 import ast
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ PACKAGES = {
 }
 """The packages of the product, and what each may import of the others."""
 
-FLOORS = {
+LAYERS = {
     "api": (
         ("main",),
         ("app",),
@@ -45,10 +45,11 @@ FLOORS = {
     ),
     "shared": (("tracing",), ("protocol",), ("redis", "runtime")),
 }
-"""Rooms (folders and loose modules), from top to bottom. A room imports lower floors only, also not its neighbours."""
+"""The parts of each package (subpackages, and modules outside of them) by layer, from top to bottom. A part imports
+parts of lower layers only, and none of its own layer."""
 
-LOOSE = 8
-"""The number of loose modules that a package may have at most."""
+MAX_TOP_MODULES = 8
+"""Maximum number of modules of a package outside of its subpackages."""
 
 
 @cache
@@ -87,18 +88,18 @@ def test_packages_import_what_they_may() -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("package", FLOORS)
-def test_rooms_import_lower_floors(package: str) -> None:
-    floor = {room: number for number, rooms in enumerate(FLOORS[package]) for room in rooms}
+@pytest.mark.parametrize("package", LAYERS)
+def test_parts_import_lower_layers(package: str) -> None:
+    layer = {part: number for number, parts in enumerate(LAYERS[package]) for part in parts}
     inside = [module for module in modules() if module.startswith(f"{package}.")]
-    assert {module.split(".")[1] for module in inside} == floor.keys()
+    assert {module.split(".")[1] for module in inside} == layer.keys()
     wrong = [
         f"{module} imports {other}"
         for module in inside
         for other in imported(module)
         if other.startswith(f"{package}.")
-        and (room := other.split(".")[1]) != (own := module.split(".")[1])
-        and floor[room] <= floor[own]
+        and (part := other.split(".")[1]) != (own := module.split(".")[1])
+        and layer[part] <= layer[own]
     ]
     assert wrong == []
 
@@ -112,5 +113,5 @@ def test_no_modules_import_each_other() -> None:
 
 
 @pytest.mark.parametrize("package", ["api", "worker"])
-def test_few_modules_are_loose(package: str) -> None:
-    assert len([file for file in (ROOT / package).glob("*.py") if file.name != "__init__.py"]) <= LOOSE
+def test_few_modules_are_outside_of_subpackages(package: str) -> None:
+    assert len([file for file in (ROOT / package).glob("*.py") if file.name != "__init__.py"]) <= MAX_TOP_MODULES

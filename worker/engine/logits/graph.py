@@ -23,6 +23,8 @@ from worker.model.files import SMALL_MODEL, model_bytes, sees_images
 from worker.model.identity import model_identity
 from worker.model.local import LocalModel, ModelError
 
+logger = logging.getLogger(__name__)
+
 _SAMPLED = "sampled_tokens_indices"
 """Input with the indices of the tokens whose logits are needed. The pipeline adds and fills it; if the model already
 has it, the pipeline only fills it."""
@@ -139,9 +141,6 @@ def _make(original: Path, made: Path, transfer: Callable[[Path, Path], object]) 
 
 def _link(source: Path, target: Path) -> None:
     target.symlink_to(source.resolve())
-
-
-logger = logging.getLogger(__name__)
 
 
 def hooked_model(options: EngineOptions, served: Path) -> Path | None:

@@ -1,5 +1,6 @@
 """Counts the operations of a call, to compare how they grow with its input. Unlike times, they are always the same."""
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -50,9 +51,11 @@ def operations(call: Callable[[], object]) -> int:
 
     CountedText.counted = 0
     before = sys.gettrace()
+    gc.disable()  # The finalizers of what earlier tests left are lines too.
     sys.settrace(trace)
     try:
         call()
     finally:
         sys.settrace(before)
+        gc.enable()
     return lines + CountedText.counted

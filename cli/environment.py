@@ -5,8 +5,7 @@ from difflib import get_close_matches
 
 import click
 
-from cli.options import file_variable, variable
-from shared.runtime.settings import ENV_PREFIX, SECRETS, UpSettings
+from shared.runtime.settings import ENV_PREFIX, SECRETS, UpSettings, file_variable, variable
 
 KNOWN = frozenset(
     {variable(name) for name in UpSettings.model_fields} | {file_variable(name) for name in SECRETS},

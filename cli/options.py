@@ -17,7 +17,7 @@ from click.core import ParameterSource
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from shared.runtime.settings import ENV_PREFIX, SECRETS, Settings
+from shared.runtime.settings import SECRETS, Settings, file_variable, variable
 
 S = TypeVar("S", bound=Settings)
 
@@ -30,16 +30,6 @@ _METAVARS: dict[Any, str] = {int: "INTEGER", float: "NUMBER", str: "TEXT"}
 def flag(name: str) -> str:
     """The command line flag of the settings field ``name``."""
     return "--" + name.replace("_", "-")
-
-
-def variable(name: str) -> str:
-    """The environment variable of the settings field ``name``."""
-    return ENV_PREFIX + name.upper()
-
-
-def file_variable(name: str) -> str:
-    """The environment variable that names a file with the value of the secret settings field ``name``."""
-    return variable(name) + "_FILE"
 
 
 class SettingsCommand(click.Command):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cli.generated import replaced
-from cli.options import COMPUTED, file_variable, flag, variable
+from cli.options import COMPUTED, flag
 from shared.runtime.settings import (
     SECRETS,
     ApiSettings,
@@ -17,6 +17,8 @@ from shared.runtime.settings import (
     Settings,
     UpSettings,
     WorkerSettings,
+    file_variable,
+    variable,
 )
 
 COMPOSE_BEGIN = "# settings: made by 'make docs' from shared/runtime/settings.py\n"

@@ -11,8 +11,8 @@ import click
 from redis.exceptions import RedisError
 
 from cli.instances import make_folder, remove_folder, socket_in
-from cli.up.children import Child
 from shared.redis.client import connect
+from shared.runtime.children import Child
 from shared.runtime.processes import exit_description
 
 START_PATIENCE = 10.0

@@ -11,15 +11,14 @@ import click
 from redis.exceptions import RedisError
 
 from cli.health import reachable
-from cli.options import file_variable, variable
-from cli.up.children import Child
 from cli.up.progress import Progress
 from cli.up.store import EmbeddedValkey, wait_for_answer
 from shared.protocol.registry import RegistrySnapshot, WorkerInfo, read_registry
 from shared.redis.client import connect
+from shared.runtime.children import Child
 from shared.runtime.placement import cpus_for_others, own_cpus
 from shared.runtime.processes import exit_description, module_command
-from shared.runtime.settings import SECRETS, ApiSettings, Settings, UpSettings, WorkerSettings
+from shared.runtime.settings import ApiSettings, UpSettings, WorkerSettings, environment
 from worker.engine.backends import computes_on_cpus
 
 INITIAL_BACKOFF = 0.5
@@ -190,17 +189,6 @@ def free_port(host: str, port: int) -> int:
             f"Can't listen on {host} port {port}: {os.strerror(error.errno or 0)}. "
             "Choose another port with --port (VINOQUEUE_PORT), or another address with --host."
         ) from None
-
-
-def environment(settings: Settings, kind: type[Settings]) -> dict[str, str]:
-    """Return the environment variables that pass a child the fields of ``settings`` that ``kind`` has.
-
-    Settings are not passed as flags, because a Redis URL may contain a password and command lines are world-readable.
-    """
-    values = {name: getattr(settings, name) for name in kind.model_fields}
-    given = {variable(name): str(value) for name, value in values.items()}
-    # A secret read from a file is passed by value. Setting both variables would be an error.
-    return given | {file_variable(name): "" for name in SECRETS}
 
 
 def _for_url(host: str) -> str:

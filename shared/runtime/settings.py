@@ -407,3 +407,24 @@ class UpSettings(ApiSettings, WorkerSettings):
     drain: NonNegativeFloat = Field(
         5.0, description="Time for running requests to finish after SIGTERM or Ctrl-C, in seconds."
     )
+
+
+def variable(name: str) -> str:
+    """Return the environment variable of the settings field ``name``."""
+    return ENV_PREFIX + name.upper()
+
+
+def file_variable(name: str) -> str:
+    """Return the environment variable that names a file with the value of the secret settings field ``name``."""
+    return variable(name) + "_FILE"
+
+
+def environment(settings: Settings, kind: type[Settings]) -> dict[str, str]:
+    """Return the environment variables that pass a child the fields of ``settings`` that ``kind`` has.
+
+    Settings are not passed as flags, because a Redis URL may contain a password and command lines are world-readable.
+    """
+    values = {name: getattr(settings, name) for name in kind.model_fields}
+    given = {variable(name): str(value) for name, value in values.items()}
+    # A secret read from a file is passed by value. Setting both variables would be an error.
+    return given | {file_variable(name): "" for name in SECRETS}

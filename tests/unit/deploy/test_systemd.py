@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.options import variable
-from shared.runtime.settings import ApiSettings, WorkerSettings
+from shared.runtime.settings import ApiSettings, WorkerSettings, variable
 from tests.support.paths import ROOT
 
 FOLDER = ROOT / "deploy" / "systemd"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from cli.up.children import Child
+from shared.runtime.children import Child
 from shared.runtime.placement import cpus_for_others, own_cpus, run_on
 from shared.runtime.settings import EngineSettings
 from tests.support.engine_reports import ReportingEngine

@@ -1,4 +1,4 @@
-"""Child processes of ``vinoqueue up``. Each runs in its own session and is killed if ``up`` dies."""
+"""Child processes of a supervisor. Each runs in its own session and is killed if its parent dies."""
 
 import asyncio
 import os
@@ -15,7 +15,8 @@ class Child:
     """A child process and its descendants.
 
     It leads its own process group. So the whole group can be killed at once, and a Ctrl-C in the terminal reaches only
-    ``up``, which stops its children in order. On Linux the kernel kills the process when ``up`` dies for any reason.
+    its parent, which stops its children in order. On Linux the kernel kills the process when the parent dies for any
+    reason.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class Child:
         return self._process.pid if self._process else None
 
     async def start(self, output: IO[bytes] | None = None) -> None:
-        """Start the process, with standard output and error redirected to ``output`` or else inherited from ``up``.
+        """Start the process, with standard output and error redirected to ``output`` or else inherited from the parent.
 
         Raises :class:`OSError` if it can't be started.
         """

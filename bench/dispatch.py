@@ -43,7 +43,7 @@ SPREAD_SECONDS = 12.0
 LOADS = (0.25, 0.75)
 
 _SIMULATED = ("--engine", "simulated", "--model", "sim")
-_STATES = f"__keyspace@0__:{keys.STATE_PREFIX}"
+_STATES = f"__keyspace@0__:{keys.state('')}"
 """Keyspace notification channels of the jobs' state keys; the first change is the claim."""
 
 _ENDLESS = 1_000_000

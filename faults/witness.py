@@ -7,7 +7,7 @@ import redis.asyncio
 
 from faults.service import Service
 from shared.protocol.events import TERMINAL, Entry, decode_frame
-from shared.redis.keys import REPLICA_CHANNEL_PREFIX
+from shared.redis.keys import replica_channel
 
 
 class Attempts:
@@ -44,7 +44,7 @@ class Witness(Attempts):
             client = redis.asyncio.Redis(port=port)
             try:
                 async with client.pubsub(ignore_subscribe_messages=True) as pubsub:
-                    await pubsub.psubscribe(REPLICA_CHANNEL_PREFIX + "*")
+                    await pubsub.psubscribe(replica_channel("*"))
                     async for message in pubsub.listen():
                         for entry in decode_frame(message["data"]):
                             self.note(entry)

@@ -88,7 +88,7 @@ class BatchStore:
             now = await store_time(self._redis)
             created = await self._create(
                 [keys.batch(batch.id), keys.batch_index(batch.owner), keys.UNFINISHED_BATCHES],
-                [batch.id, _encode(batch), f"{now:.6f}", self._limit, MAX_BATCHES, 2 * RETENTION, keys.BATCH_PREFIX],
+                [batch.id, _encode(batch), f"{now:.6f}", self._limit, MAX_BATCHES, 2 * RETENTION, keys.batch("")],
             )
         if not created:
             raise TooManyBatches
@@ -139,7 +139,7 @@ class BatchStore:
 
     async def claim(self, most: int) -> list[BatchClaim]:
         """Claim up to ``most`` batches that no replica feeds."""
-        rows = await self._claim([keys.UNFINISHED_BATCHES], [keys.BATCH_PREFIX, int(LEASE * 1000), most])
+        rows = await self._claim([keys.UNFINISHED_BATCHES], [keys.batch(""), int(LEASE * 1000), most])
         claims = []
         for name, epoch, revision, record, done, cancelling in rows:
             batch = decode_record(_decoder, keys.batch(name.decode(errors="replace")), record)

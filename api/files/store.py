@@ -138,7 +138,7 @@ class FileStore:
                 ttl,
                 f"{now:.6f}",
                 share * self._limit,
-                keys.FILE_PREFIX,
+                keys.file(""),
                 size,
                 share * self._max_bytes,
             ],

@@ -75,7 +75,7 @@ class Limiter:
                 reservation.tokens,
                 reservation.name,
                 self._longest_ms,
-                keys.REPLICA_PREFIX,
+                keys.replica(""),
                 self._replica,
                 self._lease_ms,
             ],

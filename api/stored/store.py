@@ -40,10 +40,10 @@ _RETRY = 1.0
 
 _CONSTANTS = {
     "RECORDS": keys.STORED_PREFIX,
-    "INDEXES": keys.STORED_INDEX_PREFIX,
-    "RUNNING": keys.STORED_RUNNING_PREFIX,
+    "INDEXES": keys.stored_index(""),
+    "RUNNING": keys.stored_running(""),
     "KEPT": keys.STORED_JOURNAL_PREFIX,
-    "JOURNALS": keys.JOURNAL_PREFIX,
+    "JOURNALS": keys.journal(""),
     "NEEDED": keys.journal_needed(""),
 }
 

@@ -1,22 +1,17 @@
 """Every Redis key and channel of the service, in one place.
 
+A key or channel of one object is a function of the object's name, and of the empty name, its prefix.
+
 Payloads use arq's ``arq:job:`` prefix, so that arq's tools can read the queues.
 """
+
+from collections.abc import Callable
 
 from arq.constants import job_key_prefix
 
 PREFIX = "vinoqueue:"
 PAYLOAD_PREFIX = job_key_prefix
-STATE_PREFIX = PREFIX + "state:"
-JOURNAL_PREFIX = PREFIX + "journal:"
-WORKER_CHANNEL_PREFIX = PREFIX + "to-worker:"
-REPLICA_CHANNEL_PREFIX = PREFIX + "to-replica:"
-REPLICA_PREFIX = PREFIX + "replica:"
-FILE_PREFIX = PREFIX + "file:"
-BATCH_PREFIX = PREFIX + "batch:"
 STORED_PREFIX = PREFIX + "stored:"
-STORED_INDEX_PREFIX = PREFIX + "stored-index:"
-STORED_RUNNING_PREFIX = PREFIX + "stored-running:"
 STORED_JOURNAL_PREFIX = PREFIX + "stored-journal:"
 
 WORKERS = PREFIX + "workers"
@@ -50,77 +45,51 @@ FILES_FOLDER = PREFIX + "files-folder"
 """String: the name of the folder in ``--files-dir`` with the contents of files (see :mod:`api.files.folder`)."""
 
 
-def queue(model: str) -> str:
-    """Sorted set of the ids of waiting jobs, scored by priority class and start tag (``enqueue.lua``): arq's queue."""
-    return f"{PREFIX}queue:{model}"
+def _named(kind: str) -> Callable[[str], str]:
+    """Return the function from a name to the key ``vinoqueue:KIND:NAME``."""
+    return lambda name: f"{PREFIX}{kind}:{name}"
 
 
-def inflight(model: str) -> str:
-    """Sorted set of the ids of claimed jobs, scored by lease expiry (ms)."""
-    return f"{PREFIX}inflight:{model}"
+# By model.
 
+queue = _named("queue")
+"""Sorted set of the ids of waiting jobs, scored by priority class and start tag (``enqueue.lua``): arq's queue."""
 
-def claims(model: str) -> str:
-    """Hash of the ids of claimed jobs to the attempt and the worker, after "!" when the job is cancelled."""
-    return f"{PREFIX}claims:{model}"
+inflight = _named("inflight")
+"""Sorted set of the ids of claimed jobs, scored by lease expiry (ms)."""
 
+claims = _named("claims")
+"""Hash of the ids of claimed jobs to the attempt and the worker, after "!" when the job is cancelled."""
 
-def sizes(model: str) -> str:
-    """Hash of the bytes of the queued and claimed jobs, their shared requests and images: of each, and their sums (see
-    the queue's ``prelude.lua``)."""
-    return f"{PREFIX}sizes:{model}"
+sizes = _named("sizes")
+"""Hash of the bytes of the queued and claimed jobs, their shared requests and images: of each, and their sums (see
+the queue's ``prelude.lua``)."""
 
+dead_letters = _named("dead-letters")
+"""List of the newest payloads that no worker could read."""
 
-def dead_letters(model: str) -> str:
-    """List of the newest payloads that no worker could read."""
-    return f"{PREFIX}dead-letters:{model}"
+load = _named("load")
+"""Sorted set of worker ids, scored by the share of their slots in use (0 to 1)."""
 
+reaped = _named("reaped")
+"""Time (ms) of the last reaping."""
 
-def load(model: str) -> str:
-    """Sorted set of worker ids, scored by the share of their slots in use (0 to 1)."""
-    return f"{PREFIX}load:{model}"
+moves = _named("moves")
+"""List of the last moves of jobs to the queue and to other workers, as JSON, newest first. It has a TTL."""
 
+fair_queue = _named("fair-queue")
+"""Hash with the state of fair queueing by priority class: its virtual time, and each tenant's finish tag."""
 
-def reaped(model: str) -> str:
-    """Time (ms) of the last reaping."""
-    return f"{PREFIX}reaped:{model}"
+prefixes = _named("prefixes")
+"""Hash of bounded size: the workers that have computed each prompt prefix (see ``enqueue.lua``)."""
 
+reserved = _named("reserved")
+"""Sorted set of "JOB WORKER" for reserved jobs, scored by the end of the reservation (ms)."""
 
-def moves(model: str) -> str:
-    """List of the last moves of jobs to the queue and to other workers, as JSON, newest first. It has a TTL."""
-    return f"{PREFIX}moves:{model}"
+# By job, or by request.
 
-
-def fair_queue(model: str) -> str:
-    """Hash with the state of fair queueing by priority class: its virtual time, and each tenant's finish tag."""
-    return f"{PREFIX}fair-queue:{model}"
-
-
-def charged(job: str) -> str:
-    """String with a TTL: the charge of the request with this first job was corrected (see ``charge.lua``)."""
-    return f"{PREFIX}charged:{job}"
-
-
-def prefixes(model: str) -> str:
-    """Hash of bounded size: the workers that have computed each prompt prefix (see ``enqueue.lua``)."""
-    return f"{PREFIX}prefixes:{model}"
-
-
-def reserved(model: str) -> str:
-    """Sorted set of "JOB WORKER" for reserved jobs, scored by the end of the reservation (ms)."""
-    return f"{PREFIX}reserved:{model}"
-
-
-def buckets(key_id: str) -> str:
-    """Hash of an API key's rate limits: for each limit, the time (ms) at which its bucket is full again; for each
-    absent replica that holds concurrency places, the time since when it is absent (see ``reserve.lua``)."""
-    return f"{PREFIX}buckets:{key_id}"
-
-
-def admitted(key_id: str) -> str:
-    """Sorted set of an API key's requests in flight, "NAME REPLICA", scored by the time (ms) by which they have
-    certainly ended."""
-    return f"{PREFIX}admitted:{key_id}"
+charged = _named("charged")
+"""String with a TTL: the charge of the request with this first job was corrected (see ``charge.lua``)."""
 
 
 def payload(job: str) -> str:
@@ -134,22 +103,28 @@ def request(request_id: str) -> str:
     return f"{PAYLOAD_PREFIX}request:{request_id}"
 
 
-def state(job: str) -> str:
-    """Hash of a job's state: ``attempt``, ``score``, ``crashes``, ``lost_workers``; ``cause`` and ``source``, why
-    the job last went back to the queue and from which worker; ``vocabulary``, the digest of the
-    vocabulary and chat template of the attempt that generated its tokens, or else of the last one; ``cancelled``, the
-    terminal event, if it is; ``spared``, the lease end to which it was extended after an outage of the store."""
-    return STATE_PREFIX + job
+state = _named("state")
+"""Hash of a job's state: ``attempt``, ``score``, ``crashes``, ``lost_workers``; ``cause`` and ``source``, why
+the job last went back to the queue and from which worker; ``vocabulary``, the digest of the
+vocabulary and chat template of the attempt that generated its tokens, or else of the last one; ``cancelled``, the
+terminal event, if it is; ``spared``, the lease end to which it was extended after an outage of the store."""
+
+journal = _named("journal")
+"""List of the encoded events published for the job so far."""
+
+journal_needed = _named("journal:needed")
+"""String with a TTL: a stored response without a document needs the job's journal, for this long."""
 
 
-def journal(job: str) -> str:
-    """List of the encoded events published for the job so far."""
-    return JOURNAL_PREFIX + job
+# By API key.
 
+buckets = _named("buckets")
+"""Hash of an API key's rate limits: for each limit, the time (ms) at which its bucket is full again; for each
+absent replica that holds concurrency places, the time since when it is absent (see ``reserve.lua``)."""
 
-def journal_needed(job: str) -> str:
-    """String with a TTL: a stored response without a document needs the job's journal, for this long."""
-    return f"{JOURNAL_PREFIX}needed:{job}"
+admitted = _named("admitted")
+"""Sorted set of an API key's requests in flight, "NAME REPLICA", scored by the time (ms) by which they have
+certainly ended."""
 
 
 def stored(key_id: str, response_id: str) -> str:
@@ -157,16 +132,13 @@ def stored(key_id: str, response_id: str) -> str:
     return f"{STORED_PREFIX}{key_id}:{response_id}"
 
 
-def stored_index(key_id: str) -> str:
-    """Sorted set of the ids of an API key's stored responses that have ended, scored by the Unix time (seconds) at
-    which they ended or were last continued."""
-    return f"{STORED_INDEX_PREFIX}{key_id}"
+stored_index = _named("stored-index")
+"""Sorted set of the ids of an API key's stored responses that have ended, scored by the Unix time (seconds) at
+which they ended or were last continued."""
 
-
-def stored_running(key_id: str) -> str:
-    """Sorted set of the ids of an API key's stored responses without a document, scored by the Unix time (seconds) at
-    which they were accepted."""
-    return f"{STORED_RUNNING_PREFIX}{key_id}"
+stored_running = _named("stored-running")
+"""Sorted set of the ids of an API key's stored responses without a document, scored by the Unix time (seconds) at
+which they were accepted."""
 
 
 def stored_journal(key_id: str, response_id: str) -> str:
@@ -174,47 +146,32 @@ def stored_journal(key_id: str, response_id: str) -> str:
     return f"{STORED_JOURNAL_PREFIX}{key_id}:{response_id}"
 
 
-def file(file_id: str) -> str:
-    """String with a TTL: the record of a file (see :mod:`api.files`)."""
-    return FILE_PREFIX + file_id
+file_index = _named("file-index")
+"""Sorted set with a TTL: the ids of an API key's files, scored by Unix time (seconds)."""
 
+file_sizes = _named("file-sizes")
+"""Hash with a TTL: the sizes of an API key's files by id, and their sum under the empty id (bytes)."""
 
-def file_index(key_id: str) -> str:
-    """Sorted set with a TTL: the ids of an API key's files, scored by Unix time (seconds)."""
-    return f"{PREFIX}file-index:{key_id}"
+batch_index = _named("batch-index")
+"""Sorted set with a TTL: the ids of an API key's batches, scored by Unix time (seconds)."""
 
+# By their own id.
 
-def file_sizes(key_id: str) -> str:
-    """Hash with a TTL: the sizes of an API key's files by id, and their sum under the empty id (bytes)."""
-    return f"{PREFIX}file-sizes:{key_id}"
+file = _named("file")
+"""String with a TTL: the record of a file (see :mod:`api.files`)."""
 
+batch = _named("batch")
+"""Hash of a batch: ``record``, ``revision``, ``epoch``, ``done`` and ``cancelling`` (see :mod:`api.batches.store`).
+It has a TTL when the batch has ended."""
 
-def batch(batch_id: str) -> str:
-    """Hash of a batch: ``record``, ``revision``, ``epoch``, ``done`` and ``cancelling`` (see :mod:`api.batches.store`).
-    It has a TTL when the batch has ended."""
-    return BATCH_PREFIX + batch_id
+worker = _named("worker")
+"""String with a TTL: a worker's registry record (see :mod:`shared.protocol.registry`)."""
 
+replica = _named("replica")
+"""String with a TTL: an API replica's registry record."""
 
-def batch_index(key_id: str) -> str:
-    """Sorted set with a TTL: the ids of an API key's batches, scored by Unix time (seconds)."""
-    return f"{PREFIX}batch-index:{key_id}"
+worker_channel = _named("to-worker")
+"""Channel to one worker: wake-ups and cancellations."""
 
-
-def worker(worker_id: str) -> str:
-    """String with a TTL: a worker's registry record (see :mod:`shared.protocol.registry`)."""
-    return f"{PREFIX}worker:{worker_id}"
-
-
-def replica(replica_id: str) -> str:
-    """String with a TTL: an API replica's registry record."""
-    return REPLICA_PREFIX + replica_id
-
-
-def worker_channel(worker_id: str) -> str:
-    """Channel to one worker: wake-ups and cancellations."""
-    return WORKER_CHANNEL_PREFIX + worker_id
-
-
-def replica_channel(replica_id: str) -> str:
-    """Channel to one API replica: frames."""
-    return REPLICA_CHANNEL_PREFIX + replica_id
+replica_channel = _named("to-replica")
+"""Channel to one API replica: frames."""

@@ -22,9 +22,9 @@ because arq defers jobs with a future score, and are never 0, which arq takes fo
 
 _CONSTANTS: dict[str, str | int] = {
     "PAYLOAD": keys.PAYLOAD_PREFIX,
-    "STATE": keys.STATE_PREFIX,
-    "JOURNAL": keys.JOURNAL_PREFIX,
-    "WORKER_CHANNEL": keys.WORKER_CHANNEL_PREFIX,
+    "STATE": keys.state(""),
+    "JOURNAL": keys.journal(""),
+    "WORKER_CHANNEL": keys.worker_channel(""),
     "WORKER_RECORD": keys.worker(""),
     "WORKERS": keys.WORKERS,
     "QUEUE_OF": keys.queue(""),

@@ -1,26 +1,22 @@
-"""The tracing interface of API and workers, and its implementation when tracing is off.
+"""The tracing interface of API and workers. The classes themselves do nothing: they are the tracing that is off.
 
 All times are :func:`time.monotonic` seconds.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from shared.protocol.request import TraceContext
 
 Attributes = Mapping[str, str | bool | int | float | Sequence[str]]
 
 
-class Span(Protocol):
+class Span:
     """A started span."""
 
-    @property
-    def context(self) -> TraceContext | None:
-        """The trace context for its child spans; None if it is not recorded."""
-
-    @property
-    def trace_id(self) -> str:
-        """The trace's id in hexadecimal, even if the span is not recorded; empty while tracing is off."""
+    context: TraceContext | None = None
+    """The trace context for its child spans; None if it is not recorded."""
+    trace_id: str = ""
+    """The trace's id in hexadecimal, even if the span is not recorded; empty while tracing is off."""
 
     def set(self, attributes: Attributes) -> None:
         """Add attributes."""
@@ -29,18 +25,21 @@ class Span(Protocol):
         """End it. ``name`` replaces its name, ``error`` is the kind of error that ended it; both may be empty."""
 
 
-class Tracing(Protocol):
+NO_SPAN = Span()
+
+
+class Tracing:
     """Makes spans and exports them in the background. Failures to export are logged at most once a minute."""
 
-    @property
-    def enabled(self) -> bool:
-        """Whether spans are exported."""
+    enabled = False
+    """Whether spans are exported."""
 
     def start_span(self, name: str, at: float, *, parent: TraceContext | None = None, server: bool = False) -> Span:
         """Start a span, which the sampler may decide not to record. ``server``: it serves a remote client.
 
         An invalid ``parent`` is ignored.
         """
+        return NO_SPAN
 
     def record(
         self,
@@ -60,42 +59,4 @@ class Tracing(Protocol):
         """Export the remaining spans, for at most a few seconds. Blocks."""
 
 
-class _NoSpan:
-    context = None
-    trace_id = ""
-
-    def set(self, attributes: Attributes) -> None:
-        pass
-
-    def end(self, at: float, *, name: str = "", error: str = "") -> None:
-        pass
-
-
-NO_SPAN: Span = _NoSpan()
-
-
-class _NoTracing:
-    enabled = False
-
-    def start_span(self, name: str, at: float, *, parent: TraceContext | None = None, server: bool = False) -> Span:
-        return NO_SPAN
-
-    def record(
-        self,
-        name: str,
-        started_at: float,
-        ended_at: float,
-        *,
-        parent: TraceContext,
-        attributes: Attributes,
-        error: str = "",
-        span_id: str = "",
-        link: TraceContext | None = None,
-    ) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-NO_TRACING: Tracing = _NoTracing()
+NO_TRACING = Tracing()

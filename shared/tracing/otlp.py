@@ -29,7 +29,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from shared.protocol.request import TraceContext
 from shared.runtime.version import VERSION
-from shared.tracing.interface import Attributes, Span
+from shared.tracing.interface import Attributes, Span, Tracing
 
 _CLOSE_TIMEOUT = 2.0
 """Seconds for the last export."""
@@ -50,7 +50,7 @@ _UNSET, _FAILED = Status(StatusCode.UNSET), Status(StatusCode.ERROR)
 _propagator = TraceContextTextMapPropagator()
 
 
-class OtlpTracing:
+class OtlpTracing(Tracing):
     """Tracing by OpenTelemetry's SDK: a batch processor with a bounded queue, in a separate thread."""
 
     enabled = True
@@ -130,14 +130,11 @@ class OtlpTracing:
         closing.join(_CLOSE_TIMEOUT)
 
 
-class _OtlpSpan:
-    __slots__ = ("_span", "context", "trace_id")
-
+class _OtlpSpan(Span):
     def __init__(self, span: OpenTelemetrySpan) -> None:
         self._span = span
         context = span.get_span_context()
         self.trace_id = format_trace_id(context.trace_id)
-        self.context: TraceContext | None = None
         if context.trace_flags.sampled:
             self.context = TraceContext(
                 f"00-{self.trace_id}-{format_span_id(context.span_id)}-{context.trace_flags:02x}",

@@ -25,7 +25,7 @@ from shared.protocol.request import ChatRequest, Image, Job, Message
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import BackgroundTasks
-from shared.tracing import Attributes
+from shared.tracing import Span
 from tests.support.eventually import PATIENCE
 from tests.support.jobs import WORKER
 from tests.support.redis_types import awaitable
@@ -267,17 +267,11 @@ async def test_a_response_that_could_not_be_stored_keeps_its_record(
     assert await replica.chat.stored.get(KEY.id, exchange.record.id) is not None
 
 
-class UnendedSpan:
+class UnendedSpan(Span):
     """A span that notes how it ends."""
-
-    context = None
-    trace_id = ""
 
     def __init__(self) -> None:
         self.errors: list[str] = []
-
-    def set(self, attributes: Attributes) -> None:
-        pass
 
     def end(self, at: float, *, name: str = "", error: str = "") -> None:
         self.errors.append(error)

@@ -26,8 +26,8 @@ from tests.support.paths import MODELS
 from worker.engine.engine import OpenVINOEngine
 from worker.engine.logits.operation import LogitsHook
 from worker.engine.protocol import Sequence
-from worker.model.export import copy_original
-from worker.model.local import LocalModel, default_model
+from worker.model.export import export_gguf
+from worker.model.local import default_model
 
 TINY = MODELS / "qwen2-byte-level-bpe"
 TOP = 20
@@ -48,8 +48,7 @@ def resident_bytes() -> int:
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
-    model = LocalModel(name="default", path=default_model(), kind="gguf", context_length=CONTEXT)
-    return Reference(copy_original(model, tmp_path_factory.mktemp("reference")).folder)
+    return Reference(export_gguf(default_model(), CONTEXT, tmp_path_factory.mktemp("reference")))
 
 
 def check(bench: Bench, reference: Reference, sequence: Sequence, deltas: list[Delta]) -> None:

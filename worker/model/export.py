@@ -8,63 +8,47 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import msgspec
 import openvino
 import openvino_genai
 
 from worker.model.cache import cached_folder
 from worker.model.files import SMALL_MODEL, model_bytes
 from worker.model.identity import model_identity
-from worker.model.local import LocalModel, ModelError
+from worker.model.source import ModelError
 
 MODEL_FILES = ("openvino_model.xml", "openvino_model.bin")
-"""The files that a conversion replaces. All other files of an IR folder are copied."""
+"""The files of a text model that a conversion replaces."""
 
 SAVE = {"enable_save_ov_model": True}
 """Properties that have GenAI save the IR of a GGUF file to the file's folder."""
 
 
-class Original(msgspec.Struct, frozen=True, kw_only=True):
-    """A model in a scratch directory. ``folder`` is its IR; ``served`` is what a worker loads, that or a GGUF file."""
+def export_gguf(path: Path, context_length: int, scratch: Path) -> Path:
+    """Return an IR folder in ``scratch`` with the weights, tokenizer and chat template of the GGUF file at ``path``.
 
-    folder: Path
-    served: Path
-
-
-def copy_original(model: LocalModel, scratch: Path) -> Original:
-    """Copy ``model`` to ``scratch`` unchanged: weights, tokenizer, chat template and context length.
-
-    Raises :class:`ModelError` if OpenVINO can't read the model, and :class:`OSError` if files can't be written.
+    ``context_length`` is stated in the folder's configuration. Raises :class:`ModelError` if OpenVINO can't read the
+    model, and :class:`OSError` if files can't be written.
     """
     folder = scratch / "original"
     folder.mkdir()
-    if model.kind == "gguf":
-        return Original(folder=folder, served=_save(model, folder))
-    for file in model.path.iterdir():
-        if file.is_file():
-            shutil.copyfile(file, folder / file.name)
-    return Original(folder=folder, served=folder)
-
-
-def _save(model: LocalModel, folder: Path) -> Path:
-    """Export a GGUF file to an IR in ``folder``; return the path of the GGUF file in ``folder``."""
-    file = link(model.path, folder)
+    file = link(path, folder)
     try:
         tokenizer = openvino_genai.Tokenizer(str(file), **SAVE)
         openvino_genai.ContinuousBatchingPipeline(str(file), tokenizer, openvino_genai.SchedulerConfig(), "CPU", **SAVE)
     except Exception as error:
-        raise ModelError(f"OpenVINO GenAI can't load {model.path}: {error}") from error
+        raise ModelError(f"OpenVINO GenAI can't load {path}: {error}") from error
     missing = [name for name in MODEL_FILES if not (folder / name).is_file()]
     if missing:
         raise ModelError(
-            f"OpenVINO GenAI {openvino_genai.__version__} loads {model.path}, but saves no {' and no '.join(missing)} "
+            f"OpenVINO GenAI {openvino_genai.__version__} loads {path}, but saves no {' and no '.join(missing)} "
             "of it. Export the model that it was made from: optimum-cli export openvino --model ID FOLDER"
         )
     # The chat template and the special tokens are part of the saved tokenizer.
-    (folder / "config.json").write_text(json.dumps({"max_position_embeddings": model.context_length}, indent=2) + "\n")
-    return file
+    (folder / "config.json").write_text(json.dumps({"max_position_embeddings": context_length}, indent=2) + "\n")
+    return folder
 
 
 def link(path: Path, folder: Path) -> Path:
@@ -97,9 +81,6 @@ def tokenizer_path(path: Path) -> Path:
 
 def _folder(path: Path) -> Path:
     """Return the cached IR folder of the tokenizer of a GGUF file, making it if necessary."""
-    identity = model_identity(path)
-    parts = (identity, openvino.__version__, openvino_genai.__version__)
-    name = f"{path.stem[:64]}-tokenizer-{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:12]}"
 
     def make(scratch: Path) -> Path:
         made = scratch / "made"
@@ -107,8 +88,26 @@ def _folder(path: Path) -> Path:
         file = link(path, made)
         openvino_genai.Tokenizer(str(file), **SAVE)
         file.unlink()
+        return made
+
+    return cached_form("tokenizer", path, (), make)
+
+
+def cached_form(kind: str, path: Path, depends_on: Iterable[str], make: Callable[[Path], Path]) -> Path:
+    """Return the cached IR folder with the form ``kind`` of the model at ``path``.
+
+    If there is none, ``make`` makes it in a scratch directory, which it gets, and returns its path there. The folder
+    depends on the model's content, OpenVINO's version, and ``depends_on``. Raises :class:`OSError` if the cache can't
+    be written, or the model is changed meanwhile, and what ``make`` raises.
+    """
+    identity = model_identity(path)
+    parts = (identity, openvino.__version__, openvino_genai.__version__, *depends_on)
+    name = f"{path.stem[:64]}-{kind}-{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:12]}"
+
+    def make_whole(scratch: Path) -> Path:
+        made = make(scratch)
         if model_identity(path) != identity:
             raise OSError(f"{path} was changed while it was read.")
         return made
 
-    return cached_folder(name, make)
+    return cached_folder(name, make_whole)

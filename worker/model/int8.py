@@ -9,7 +9,6 @@ processors with AMX the default would be bf16, which has 0.5 to 0.7 of the speed
 without AMX get bf16: it is as fast for few rows there, and prefill takes 0.7 to 0.9 of the time (docs/performance.md).
 """
 
-import hashlib
 import math
 import shutil
 from collections import defaultdict
@@ -18,16 +17,13 @@ from pathlib import Path
 
 import numpy
 import openvino
-import openvino_genai
 from numpy.typing import NDArray
 from openvino import opset13 as opset
 
-from worker.model.cache import cache_folder, cached_folder
 from worker.model.devices import AVX512_BF16
-from worker.model.export import MODEL_FILES, copy_original
+from worker.model.export import MODEL_FILES, cached_form, export_gguf
 from worker.model.files import Properties, write_properties
-from worker.model.identity import model_identity
-from worker.model.local import LocalModel, ModelError
+from worker.model.source import ModelError
 
 _SMALL = 64
 """Size in bytes up to which a constant is an operation's parameter rather than a weight."""
@@ -260,7 +256,7 @@ _VERSION = "3"
 def remake(original: Path, scratch: Path) -> Path:
     """Return a new IR folder in ``scratch`` that equals ``original`` except for its weights and properties.
 
-    Raises :class:`~worker.model.local.ModelError` if the weights can't be compressed, and :class:`OSError` if files
+    Raises :class:`~worker.model.source.ModelError` if the weights can't be compressed, and :class:`OSError` if files
     can't be written.
     """
     result = scratch / "result"
@@ -281,18 +277,9 @@ def int8_folder(path: Path, context_length: int, progress: Callable[[str], None]
     that are not finite, and :class:`ModelError`, :class:`OSError` or :class:`RuntimeError` (from OpenVINO) if the
     conversion fails.
     """
-    identity = model_identity(path)
-    parts = (identity, openvino.__version__, openvino_genai.__version__, str(context_length), _VERSION)
-    name = f"{path.stem}-int8-{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:12]}"
 
     def make(scratch: Path) -> Path:
-        model = LocalModel(name=path.stem, path=path, kind="gguf", context_length=context_length)
-        original = copy_original(model, scratch)
-        made = remake(original.folder, scratch)
-        if model_identity(path) != identity:
-            raise ModelError(f"{path} was changed while it was converted.")
-        return made
-
-    if not (cache_folder() / name).is_dir():
         progress(f"making int8 weights of {path.name}, once")
-    return cached_folder(name, make)
+        return remake(export_gguf(path, context_length, scratch), scratch)
+
+    return cached_form("int8", path, (str(context_length), _VERSION), make)

@@ -14,7 +14,7 @@ from filelock import FileLock
 from shared.protocol.request import Sampling
 from worker.model import huggingface
 from worker.model.cache import user_cache
-from worker.model.files import LANGUAGE_MODEL, VISION_FILES, default_sampling
+from worker.model.files import LANGUAGE_MODEL, VISION_FILES, default_sampling, model_bytes
 from worker.model.gguf import GGUFError, read_metadata
 from worker.model.source import ModelError, Source, parse_source
 
@@ -111,7 +111,7 @@ def list_models() -> list[ListedModel]:
     except ModelError:
         pass
     return [
-        ListedModel(name=parse_source(source).name, source=source, path=location, size=_size(location))
+        ListedModel(name=parse_source(source).name, source=source, path=location, size=model_bytes(location))
         for source, location in found
     ]
 
@@ -237,9 +237,3 @@ def _read_config(file: Path) -> dict[str, Any]:
         return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
     except (msgspec.DecodeError, OSError) as error:
         raise ModelError(f"{file} can't be read as a JSON object: {error}") from error
-
-
-def _size(location: Path) -> int:
-    if location.is_file():
-        return location.stat().st_size
-    return sum(file.stat().st_size for file in location.iterdir() if file.is_file())

@@ -2,7 +2,6 @@
 IR folder."""
 
 import filecmp
-import hashlib
 import logging
 import shutil
 from collections.abc import Callable
@@ -10,18 +9,15 @@ from pathlib import Path
 
 import numpy
 import openvino
-import openvino_genai
 from openvino import opset13 as opset
 
 from worker.engine.logits.operation import LogitsHook
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
-from worker.model.cache import cached_folder
 from worker.model.devices import device_kind
-from worker.model.export import MODEL_FILES, copy_original
+from worker.model.export import MODEL_FILES, cached_form, export_gguf
 from worker.model.files import SMALL_MODEL, model_bytes, sees_images
-from worker.model.identity import model_identity
-from worker.model.local import LocalModel, ModelError
+from worker.model.source import ModelError
 
 logger = logging.getLogger(__name__)
 
@@ -107,9 +103,6 @@ def hooked_folder(path: Path, context_length: int) -> Path:
     the folder's configuration. Raises :class:`~worker.engine.logits.graph.NoHook` if the model has no place for a hook,
     and :class:`ModelError`, :class:`OSError` or :class:`RuntimeError` (from OpenVINO) if the folder can't be made.
     """
-    versions = (openvino.__version__, openvino_genai.__version__, _VERSION)
-    parts = (model_identity(path), str(path.resolve()), str(context_length), *versions)
-    name = f"{path.stem[:64]}-logits-{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:12]}"
 
     def make(scratch: Path) -> Path:
         made = scratch / "made"
@@ -117,11 +110,10 @@ def hooked_folder(path: Path, context_length: int) -> Path:
         if path.is_dir():
             _make(path, made, _link)
         else:
-            model = LocalModel(name=path.stem, path=path, kind="gguf", context_length=context_length)
-            _make(copy_original(model, scratch).folder, made, shutil.move)
+            _make(export_gguf(path, context_length, scratch), made, shutil.move)
         return made
 
-    return cached_folder(name, make)
+    return cached_form("logits", path, (str(path.resolve()), str(context_length), _VERSION), make)
 
 
 def _make(original: Path, made: Path, transfer: Callable[[Path, Path], object]) -> None:

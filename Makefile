@@ -58,14 +58,14 @@ format: $(VENV)/.dev ## format the code
 	@$(BIN)/ruff check --fix $(SOURCES)
 
 docs: $(VENV)/.dev ## write the parts of the documentation that come from the code
-	@$(BIN)/python -m cli.settings_table docs/settings.md compose.yaml
-	@$(BIN)/python -m cli.metrics_table docs/metrics.md
-	@$(BIN)/python -m cli.http_table docs/http-api.md
+	@$(BIN)/python -m tools.docs.settings_table docs/settings.md compose.yaml
+	@$(BIN)/python -m tools.docs.metrics_table docs/metrics.md
+	@$(BIN)/python -m tools.docs.http_table docs/http-api.md
 	@$(BIN)/python -m tests.compatibility
 
 site: $(VENV)/.dev ## build the documentation site in build/site; fails at a broken link
 	@$(BIN)/zensical build --clean --strict
-	@$(BIN)/python -m cli.site_links build/site docs
+	@$(BIN)/python -m tools.docs.site_links build/site docs
 
 screenshots: $(VENV)/.dev ## take the pictures of the web page in docs/images; needs Chromium
 	@$(BIN)/python -m tests.browser.screenshots

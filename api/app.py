@@ -10,12 +10,12 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 from werkzeug.routing import MapAdapter
 
 from api.build import Parts
-from api.chat.metrics import RequestMetrics
-from api.http.cross_origin import CrossOrigin
+from api.chat.usage import RequestMetrics
 from api.http.exchange import current_exchange
+from api.http.guards import CrossOrigin
 from api.http.handler import ExchangeApplication, Exchanges
 from api.http.routes import json_response, routes_of
-from api.models.lookup import ModelLookup
+from api.models.directory import Directory
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ def create_app(replica: Parts) -> Quart:
     for handler in replica.handlers:
         for route, view in routes_of(handler):
             app.add_url_rule(route.path, view.__qualname__, view, methods=[route.method])
-    hooks = _Hooks(replica.models, replica.cross_origin, replica.chat.metrics)
+    hooks = _Hooks(replica.directory, replica.cross_origin, replica.chat.metrics)
     app.before_request(replica.guards.check)
     app.before_request(hooks.know_models)
     app.after_request(hooks.add_headers)
@@ -57,8 +57,8 @@ def create_app(replica: Parts) -> Quart:
 class _Hooks:
     """What precedes and follows all routes."""
 
-    def __init__(self, models: ModelLookup, cross_origin: CrossOrigin, metrics: RequestMetrics) -> None:
-        self._models = models
+    def __init__(self, directory: Directory, cross_origin: CrossOrigin, metrics: RequestMetrics) -> None:
+        self._directory = directory
         self._cross_origin = cross_origin
         self._metrics = metrics
 
@@ -66,7 +66,7 @@ class _Hooks:
         """Refresh the directory if no model is known and requests may omit theirs."""
         if current_exchange().dialect.omits_model:
             with suppress(RequestRefused):
-                await self._models.refresh_if_empty()
+                await self._directory.refresh_if_empty()
 
     async def add_headers(self, response: Response) -> Response:
         """Add the headers that all responses have."""
@@ -75,7 +75,7 @@ class _Hooks:
         if self._cross_origin.enabled:
             response.vary.add("origin")
             response.headers.update(self._cross_origin.response_headers(request.headers))
-        if exchange.details is not None:
+        if exchange.details is not None and exchange.details.counts:
             response.headers.update(exchange.dialect.rate_headers(exchange.details.counts))
         response.headers["x-request-id"] = exchange.id
         response.headers.update(exchange.dialect.headers(exchange.id))

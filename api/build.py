@@ -7,36 +7,31 @@ from functools import cache
 from arq.connections import ArqRedis
 from prometheus_client import CollectorRegistry
 
-from api.base.fair_thread import FairThread
+from api.base.fairness import FairThread
 from api.base.histogram import RecentTimes
-from api.base.hosts import AllowedHosts
 from api.batches.metrics import BatchMetrics
 from api.batches.request import BatchServices
 from api.batches.routes import BatchesHandler
 from api.batches.store import BatchStore
 from api.chat.admission import Admission
+from api.chat.choices import response_room
 from api.chat.exchange import ChatServices
-from api.chat.handler import ChatHandler
-from api.chat.metrics import RequestMetrics
+from api.chat.handler import ChatHandler, RequestBodies, Responder
 from api.chat.queue_events import QueueEvents
-from api.chat.queues import JobQueues
-from api.chat.reaper import Reaper
+from api.chat.queues import JobQueues, Reaper
 from api.chat.relay import Relay
-from api.chat.request_body import RequestBodies
-from api.chat.responder import Responder
-from api.chat.response_size import response_room
 from api.chat.settlement import Settlement
 from api.chat.streams import OpenStreams
 from api.chat.submission import Submission
 from api.chat.tokens import TokenHandler
+from api.chat.usage import RequestMetrics
 from api.files import FileStore, storage_root
 from api.files.folder import FilesFolder
 from api.files.routes import FilesHandler
 from api.fleet.routes import FleetHandler
 from api.fleet.watch import FleetWatch
-from api.http.body_parser import BodyParser
-from api.http.cross_origin import CrossOrigin
-from api.http.guards import Guards
+from api.http.bodies import BodyParser
+from api.http.guards import AllowedHosts, CrossOrigin, Guards, is_loopback
 from api.http.handler import Exchanges
 from api.http.routes import METRICS_PATH
 from api.keys import Keyring
@@ -44,7 +39,6 @@ from api.limits import Limiter
 from api.media.download import Downloads
 from api.media.loader import MediaLoader
 from api.models.directory import Directory
-from api.models.lookup import ModelLookup
 from api.models.routes import ModelsHandler
 from api.operations import openapi
 from api.operations.metrics import Metrics
@@ -69,7 +63,6 @@ class Parts:
     redis: ArqRedis
     tracing: Tracing
     directory: Directory
-    models: ModelLookup
     relay: Relay
     keyring: Keyring
     reaper: Reaper
@@ -115,16 +108,19 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
     """
     relay = Relay(redis, replica_id)
     directory = Directory(redis)
-    models = ModelLookup(directory)
     keyring = Keyring(
-        redis, plain=settings.api_keys, file=settings.keys_file, required=settings.require_keys, address=settings.host
+        redis,
+        plain=settings.api_keys,
+        file=settings.keys_file,
+        required=settings.require_keys,
+        public_address="" if is_loopback(settings.host) else settings.host,
     )
     limiter = Limiter(redis, replica=replica_id, lease=settings.lease, longest=settings.request_timeout)
     queues = JobQueues(redis, prefix_routing=settings.prefix_routing, lease=settings.lease)
     job_tasks = BackgroundTasks()
     settlement = Settlement(limiter, queues, job_tasks)
     streams = OpenStreams(relay, queues, directory, job_tasks, settings)
-    admission = Admission(directory, models, limiter, settlement, settings)
+    admission = Admission(directory, limiter, settlement, settings)
     downloads = Downloads(
         domains=settings.media_domains.split(","),
         private_addresses=settings.media_private_addresses,
@@ -179,7 +175,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         request_timeout=settings.request_timeout,
     )
     parser = BodyParser(settings, thread)
-    bodies = RequestBodies(parser, directory, models, settings)
+    bodies = RequestBodies(parser, directory, settings)
     responder = Responder(QueueEvents(queues, directory), thread)
     background = BackgroundTasks()
     files = FileStore(
@@ -208,7 +204,6 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         redis=redis,
         tracing=tracing,
         directory=directory,
-        models=models,
         relay=relay,
         keyring=keyring,
         reaper=Reaper(queues, directory, lease=settings.lease),
@@ -238,7 +233,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
             StoredCompletionHandler(stored, parser),
             FilesHandler(files, cross_origin, settings),
             BatchesHandler(batches.store, files, parser, settings),
-            ModelsHandler(directory, models),
+            ModelsHandler(directory),
             FleetHandler(fleet, streams, keyring, timeout=settings.request_timeout),
             OperationsHandler(redis, directory, relay, streams, metrics, openapi_document, replica=replica_id),
             PageHandler(page),

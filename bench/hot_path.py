@@ -20,7 +20,7 @@ import msgspec
 
 from api.chat.relay import Relay
 from api.chat.stream import ResponseStream
-from api.chat.usage_recorder import UsageRecorder
+from api.chat.usage import UsageRecorder
 from api.chat.writer import stream
 from api.dialects.openai.render import ChatResponseEncoder
 from shared.protocol.queue import Emitter, JobQueue

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple, cast
 from quart import Request
 
 from api.chat import span as chat_span
-from api.http import span as http_span
-from api.http.exchange import HttpExchange
+from api.http.exchange import HttpExchange, begin_span, end_span
 from bench.load import chats
 from bench.prompts import distinct_prompts
 from bench.report import ratios, save, table
@@ -123,10 +122,10 @@ def _off_seconds(count: int = 100_000) -> float:
     attempt = cast(Attempt, SimpleNamespace(queued=SimpleNamespace(trace=None)))
 
     def once() -> None:
-        span = http_span.begin(NO_TRACING, cast(Request, None), 0.0)
+        span = begin_span(NO_TRACING, cast(Request, None), 0.0)
         chat_span.describe_request(span, request)
         recorder.record(attempt)
-        http_span.end(cast(HttpExchange, SimpleNamespace(span=span)), cast(Request, None))
+        end_span(cast(HttpExchange, SimpleNamespace(span=span)), cast(Request, None))
 
     return min(timeit.repeat(once, number=count, repeat=5)) / count
 

@@ -21,14 +21,13 @@ from api.batches.record import Batch
 from api.batches.results import Result, failure_of, response_of
 from api.batches.store import BatchStore
 from api.chat import span as chat_span
+from api.chat.choices import check_response_size
 from api.chat.exchange import ChatExchange, ChatServices
-from api.chat.responder import Responder
-from api.chat.response_size import check_response_size
+from api.chat.handler import Responder
 from api.dialects.base.interface import Dialect
 from api.dialects.openai.stored import sent_messages
 from api.files import FileStore
-from api.http.bodies import check_body_size
-from api.http.body_parser import BodyParser
+from api.http.bodies import BodyParser, check_body_size
 from api.keys import ApiKey, Keyring
 from api.models.directory import Directory
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse

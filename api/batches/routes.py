@@ -12,7 +12,7 @@ from api.files import FilesTooLarge, FileStore, TooManyFiles
 from api.files.forms import not_found as file_not_found
 from api.files.forms import too_large as files_too_large
 from api.files.forms import too_many as too_many_files
-from api.http.body_parser import BodyParser
+from api.http.bodies import BodyParser
 from api.http.exchange import key_owner
 from api.http.routes import STORE_ERRORS, json_response, route
 from shared.runtime.settings import ApiSettings

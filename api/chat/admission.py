@@ -9,14 +9,12 @@ import msgspec
 from redis.exceptions import RedisError
 
 from api.base.store_errors import store_unavailable
-from api.chat.response_size import most_tokens
-from api.chat.selection import jobs_per_prompt
+from api.chat.choices import jobs_per_prompt, most_tokens
 from api.chat.settlement import Settlement
 from api.dialects.base.interface import Lookup
 from api.keys import ApiKey
 from api.limits import Counts, Limiter, LimitName, Refusal, Reservation
 from api.models.directory import Directory
-from api.models.lookup import ModelLookup
 from shared.protocol.cost import LARGEST, prompt_cost, response_cost
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest, Tier, fill_in
@@ -54,13 +52,11 @@ class Admission:
     def __init__(
         self,
         directory: Directory,
-        models: ModelLookup,
         limiter: Limiter,
         settlement: Settlement,
         settings: ApiSettings,
     ) -> None:
         self._directory = directory
-        self._models = models
         self._limiter = limiter
         self._settlement = settlement
         self._settings = settings
@@ -72,14 +68,14 @@ class Admission:
         The reservation must be settled when the request ends. Raises :class:`RequestRefused`, or its subclass
         :class:`LimitReached` when a rate limit is exceeded.
         """
-        asked, own = request.model, await self._models.own_name(request.model)
+        asked, own = request.model, await self._directory.own_name(request.model)
         defaults = fill_in(self._directory.fleet.sampling_defaults(own), request.defaults)
         request = msgspec.structs.replace(request, model=own, defaults=defaults)
         wait = self._queue_timeout(key, headers)
         # A key may allow a model by its own name or by an alias.
         if key is not None and not (key.may_use(own) or key.may_use(asked)):
             raise refuse(ProblemKind.FORBIDDEN, f"This API key does not have access to model '{asked[:64]}'.")
-        self._models.check_request(request)
+        self._directory.check_request(request)
         maximum = (key and key.default_max_tokens) or self._settings.default_max_tokens or LARGEST
         maximum = min(maximum, most_tokens(request, self._settings.max_answer_bytes))
         if key is None:

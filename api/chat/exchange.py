@@ -9,18 +9,16 @@ from dataclasses import dataclass
 
 import msgspec
 
-from api.base.tenant_bytes import TenantBytes
+from api.base.fairness import TenantBytes
 from api.chat import span as chat_span
 from api.chat.admission import Admission, AdmittedRequest, LimitReached
-from api.chat.metrics import RequestMetrics
 from api.chat.settlement import Settlement
 from api.chat.stream import ResponseStream
 from api.chat.streams import OpenStreams
 from api.chat.submission import Submission
-from api.chat.usage_recorder import UsageRecorder
+from api.chat.usage import RequestMetrics, UsageRecorder
 from api.dialects.base.interface import Lookup
-from api.http.exchange import HttpExchange
-from api.http.log import milliseconds
+from api.http.exchange import HttpExchange, milliseconds
 from api.keys import ApiKey
 from api.limits import Counts, LimitName
 from api.media.loader import MediaLoader
@@ -229,6 +227,9 @@ class ChatExchange:
 
     async def _submit(self) -> None:
         """Read the images, if there are any, and queue the jobs with them."""
+        if not self.request.images:
+            await self._enqueue({})
+            return
         async with self._services.media.loaded(self.request, tenant=self._admitted.tenant) as (self.request, images):
             await self._enqueue(images)
 

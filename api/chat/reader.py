@@ -9,8 +9,8 @@ from typing import cast
 import msgspec
 
 from api.chat.calls import CallFilter
-from api.chat.selection import jobs_per_prompt, needs_logprobs
-from api.chat.usage_recorder import UsageRecorder
+from api.chat.choices import jobs_per_prompt, needs_logprobs
+from api.chat.usage import UsageRecorder
 from api.dialects.base.interface import TokenLogprob
 from api.parsers import CallOpened, Content, Parser, Part, Reasoning, parser_for
 from shared.protocol.errors import RequestRefused
@@ -164,7 +164,7 @@ class ChoiceReader:
         self._parser = _parser(request, started)
         self._aligner = _Aligner() if needs_logprobs(request) else None
         self._recorder = recorder
-        self._calls = CallFilter(request.max_calls)
+        self._calls = CallFilter(request.max_calls) if self._parser is not None else None
         self._reasoning = self._parser is not None and started.in_reasoning
         self._called = False
         self.plain = self._parser is None and self._aligner is None
@@ -172,7 +172,7 @@ class ChoiceReader:
     @property
     def complete(self) -> bool:
         """Whether the choice is complete although the model still generates; further deltas are ignored."""
-        return self._calls.complete
+        return self._calls is not None and self._calls.complete
 
     def read(self, delta: Delta) -> list[ParsedPart]:
         """Return the parts that ``delta`` adds."""
@@ -182,13 +182,12 @@ class ChoiceReader:
             return []
         if self._aligner:
             self._aligner.push(delta)
-        if self._parser is None:
-            parts: list[Part] = [Content(delta.text)] if delta.text else []
-        else:
-            parts = self._parser.feed(delta.text) if delta.text else []
-            self._track(parts)
-            if self._reasoning:
-                self._recorder.reasoning_tokens += len(delta.tokens)
+        if self._parser is None or self._calls is None:
+            return _with_logprobs([Content(delta.text)] if delta.text else [], self._aligner)
+        parts = self._parser.feed(delta.text) if delta.text else []
+        self._track(parts)
+        if self._reasoning:
+            self._recorder.reasoning_tokens += len(delta.tokens)
         return _with_logprobs(self._calls.filter(parts), self._aligner)
 
     def finish(self, reason: FinishReason) -> tuple[list[ParsedPart], FinishReason]:
@@ -203,6 +202,8 @@ class ChoiceReader:
         aligner = self._aligner if reason == "length" and not in_markup else None
         if aligner and aligner.flush() and not any(isinstance(part, Content | Reasoning) for part in parts):
             parts.append(Content(""))
+        if self._calls is None:
+            return _with_logprobs(parts, aligner), reason
         read = _with_logprobs(self._calls.filter(parts), aligner)
         if not self.complete:
             read += _with_logprobs(self._calls.rest(), None)

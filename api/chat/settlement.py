@@ -6,10 +6,10 @@ import logging
 import msgspec
 from redis.exceptions import RedisError
 
+from api.chat.choices import jobs_per_prompt
 from api.chat.queues import JobQueues
-from api.chat.selection import jobs_per_prompt
 from api.chat.stream import ResponseStream
-from api.chat.usage_recorder import UsageRecorder
+from api.chat.usage import UsageRecorder
 from api.limits import Limiter, Reservation
 from shared.protocol.cost import prompt_cost, response_cost
 from shared.protocol.errors import ProblemKind

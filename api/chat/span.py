@@ -6,7 +6,7 @@ Prompts and answers are never recorded.
 import time
 
 from api.chat.stream import ResponseStream, StartedAttempt
-from api.chat.usage_recorder import UsageRecorder
+from api.chat.usage import UsageRecorder
 from shared.protocol.errors import ProblemKind
 from shared.protocol.events import Started
 from shared.protocol.request import ChatRequest, TraceContext

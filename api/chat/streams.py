@@ -14,8 +14,7 @@ from redis.exceptions import RedisError
 from api.chat.queues import JobQueues
 from api.chat.relay import Relay
 from api.chat.stream import ResponseStream
-from api.models.directory import Directory
-from api.models.lookup import RETRY_NO_WORKER
+from api.models.directory import RETRY_NO_WORKER, Directory
 from shared.protocol.errors import Problem, ProblemKind
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import BackgroundTasks

@@ -7,8 +7,8 @@ import msgspec
 from redis.exceptions import RedisError
 
 from api.base.store_errors import store_unavailable
+from api.chat.choices import jobs_per_prompt, needs_logprobs
 from api.chat.queues import JobQueues
-from api.chat.selection import jobs_per_prompt, needs_logprobs
 from api.chat.stream import ResponseStream
 from api.chat.streams import OpenStreams
 from api.models.directory import Directory

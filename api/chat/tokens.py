@@ -9,7 +9,7 @@ from quart import Response, request
 from api.chat.exchange import ChatExchange, ChatServices
 from api.dialects.anthropic import Anthropic
 from api.dialects.openai.tokens import parse_detokenize, parse_tokenize, render_text, render_tokens
-from api.http.body_parser import BodyParser
+from api.http.bodies import BodyParser
 from api.http.exchange import current_exchange, key_owner
 from api.http.routes import ANTHROPIC_ERRORS, ERRORS, json_response, route
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse

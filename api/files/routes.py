@@ -16,8 +16,8 @@ from api.files.storage import Writer
 from api.files.store import FileStore
 from api.files.upload import FORM_OVERHEAD, Upload, boundary_of, file_too_large, receive
 from api.http.connection_extension import connection_extension
-from api.http.cross_origin import CrossOrigin
 from api.http.exchange import key_owner
+from api.http.guards import CrossOrigin
 from api.http.routes import STORE_ERRORS, json_response, route
 from shared.protocol.errors import ProblemKind, refuse
 from shared.runtime.settings import ApiSettings

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 from quart import Response
 
-from api.chat.responder import stream_response
+from api.chat.handler import stream_response
 from api.chat.streams import OpenStreams
 from api.fleet.watch import FleetWatch, Watcher
 from api.http.exchange import current_exchange, key_owner, require_admin

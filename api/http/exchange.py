@@ -1,6 +1,8 @@
-"""HTTP exchanges: what hooks, routes, error handlers and the request log share about one request and its response."""
+"""HTTP exchanges: what hooks, routes and error handlers share about a request, its log line and its span."""
 
+import logging
 import re
+import time
 import uuid
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -10,10 +12,13 @@ from quart import Request, request
 
 from api.dialects.base.interface import Dialect
 from api.http.bodies import PacedBody
+from api.http.routes import METRICS_PATH, OPEN_PATHS, PAGE_FOLDER
 from api.keys import ApiKey
 from api.limits import Counts, LimitName
 from shared.protocol.errors import ProblemKind, refuse
-from shared.tracing import Span
+from shared.protocol.request import TraceContext
+from shared.runtime.logs import Fields
+from shared.tracing import NO_SPAN, Span, Tracing
 
 _SANE_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
@@ -124,3 +129,107 @@ def key_owner() -> str:
     """Return the owner of what the current request stores and reads: the id of its API key, or empty without one."""
     key = current_exchange().key
     return key.id if key is not None else ""
+
+
+request_log = logging.getLogger("api.request_log")  # this name is documented in docs/logs.md
+
+UNLOGGED = OPEN_PATHS | {METRICS_PATH}
+"""Paths without log lines: probes and scrapes are too frequent."""
+
+
+def is_logged(path: str) -> bool:
+    """Return whether exchanges on ``path`` are logged and traced. Probes, scrapes and the web page's files are not."""
+    return path not in UNLOGGED and not path.startswith(PAGE_FOLDER)
+
+
+def write_log(exchange: HttpExchange) -> None:
+    """Log the line of a finished exchange at level INFO. Fields that do not apply are omitted."""
+    if not is_logged(exchange.path) or not request_log.isEnabledFor(logging.INFO):
+        return
+    now = time.monotonic()
+    fields: dict[str, object] = {
+        "id": exchange.id,
+        "method": exchange.method,
+        "path": exchange.path,
+        "status": exchange.status,
+        "outcome": outcome_of(exchange),
+        "trace_id": exchange.span.trace_id or None,
+    }
+    if exchange.key is not None:
+        fields |= {"key": exchange.key.id, "key_name": exchange.key.name or None}
+    if exchange.details is not None:
+        fields |= exchange.details.log_fields()
+    fields["total_ms"] = milliseconds(now - exchange.started_at)
+    request_log.info("request %s", Fields(fields))
+
+
+def outcome_of(exchange: HttpExchange) -> str:
+    """Return the problem kind, the finish reason, or ``aborted`` when the client has disconnected before the end."""
+    if exchange.problem is not None:
+        return exchange.problem
+    if exchange.details is not None and exchange.details.outcome:
+        return exchange.details.outcome
+    return "aborted" if exchange.status is None else "ok"
+
+
+def milliseconds(seconds: float) -> int:
+    """Return ``seconds`` as the log has them."""
+    return round(seconds * 1000)
+
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
+_PROBLEMS = frozenset(ProblemKind)
+
+
+def begin_span(tracing: Tracing, request: Request, at: float) -> Span:
+    """Begin the span of ``request`` at the time ``at``, in the client's trace if it has sent one."""
+    if not tracing.enabled or not is_logged(request.path):
+        return NO_SPAN
+    # Several headers `traceparent` are invalid; those of `tracestate` are one list.
+    parents = request.headers.getlist("traceparent")
+    parent = None
+    if len(parents) == 1:
+        parent = TraceContext(parents[0], ",".join(request.headers.getlist("tracestate")))
+    return tracing.start_span(_method(request, other="HTTP"), at, parent=parent, server=True)
+
+
+def end_span(exchange: HttpExchange, request: Request) -> None:
+    """End the span of ``exchange``, with the attributes of OpenTelemetry's semantic conventions for HTTP.
+
+    As the conventions have it, refusals with a status below 500 are no errors of the server.
+    """
+    if exchange.span.context is None:
+        return
+    outcome, status = outcome_of(exchange), exchange.status or 0
+    host, port = _address(request.headers.get("host", ""))
+    attributes: dict[str, str | int] = {
+        "http.request.method": _method(request, other="_OTHER"),
+        "url.path": exchange.path,
+        "url.scheme": request.scheme,
+        "server.address": host,
+        "vinoqueue.request": exchange.id,
+        "vinoqueue.outcome": outcome,
+    }
+    if port is not None:
+        attributes["server.port"] = port
+    if status:
+        attributes["http.response.status_code"] = status
+    name = _method(request, other="HTTP")
+    if request.url_rule is not None:
+        attributes["http.route"] = request.url_rule.rule
+        name += f" {request.url_rule.rule}"
+    exchange.span.set(attributes)
+    failed = status >= 500 or (status < 400 and outcome in _PROBLEMS)
+    exchange.span.end(time.monotonic(), name=name, error=outcome if failed else "")
+
+
+def _method(request: Request, *, other: str) -> str:
+    return request.method if request.method in _METHODS else other
+
+
+def _address(host: str) -> tuple[str, int | None]:
+    """Return the parts of a Host header."""
+    name, _, port = host.rpartition(":")
+    if name and port.isdecimal() and len(port) <= 5:
+        return name, int(port)
+    return host, None

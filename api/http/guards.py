@@ -1,20 +1,121 @@
-"""Guards: checks of each HTTP request before its route runs: Host header, connection limits, API key."""
+"""Guards: checks of each HTTP request before its route runs: Host header, origin, connection limits, API key."""
 
-from collections.abc import Collection
+import ipaddress
+import re
+from collections.abc import Collection, Iterable, Mapping
 
 from quart import Response, request
 from redis.exceptions import RedisError
 
-from api.base.hosts import AllowedHosts, is_well_formed
 from api.base.store_errors import store_unavailable
 from api.dialects.base.interface import Lookup
 from api.http.connection_extension import connection_extension
-from api.http.cross_origin import CrossOrigin
 from api.http.exchange import current_exchange
 from api.http.routes import METRICS_PATH, OPEN_PATHS, PROBE_PATHS
 from api.keys import ApiKey, Keyring
 from api.keys.secret import masked
 from shared.protocol.errors import ProblemKind, refuse
+
+_MAX_AGE = "600"
+"""Seconds for which browsers remember the response to a preflight request."""
+_NAMES = re.compile(r"[A-Za-z0-9_, -]{1,2000}")
+
+
+class CrossOrigin:
+    """Cross-origin resource sharing (CORS): which web pages of other origins may use the API. By default, none.
+
+    Credentials are keys in headers, never cookies.
+    """
+
+    def __init__(self, origins: Iterable[str]) -> None:
+        """``origins`` are the allowed ones, such as ``https://app.example``; ``*`` allows any."""
+        self._origins = {origin.strip().rstrip("/").lower() for origin in origins if origin.strip()}
+
+    @property
+    def enabled(self) -> bool:
+        """Whether any other origin is allowed, so that responses depend on the origin."""
+        return bool(self._origins)
+
+    def is_preflight(self, method: str, headers: Lookup) -> bool:
+        """Return whether a request is a preflight of an allowed origin."""
+        is_preflight = method == "OPTIONS" and bool(headers.get("access-control-request-method"))
+        return is_preflight and self.allows(headers.get("origin"))
+
+    def preflight_headers(self, headers: Lookup) -> Mapping[str, str]:
+        """Return the headers of the response to a preflight request: all methods and the headers that it names."""
+        names = headers.get("access-control-request-headers") or ""
+        return {
+            "access-control-allow-methods": "GET, POST, DELETE",
+            "access-control-allow-headers": names if _NAMES.fullmatch(names) else "authorization, content-type",
+            "access-control-max-age": _MAX_AGE,
+        }
+
+    def response_headers(self, headers: Lookup) -> Mapping[str, str]:
+        """Return the headers to add to the response to a request with ``headers``."""
+        origin = headers.get("origin")
+        if not self.allows(origin):
+            return {}
+        return {"access-control-allow-origin": origin or "", "access-control-expose-headers": "*"}
+
+    def allows(self, origin: str | None) -> bool:
+        """Return whether pages of ``origin`` may use the API."""
+        return bool(origin) and ("*" in self._origins or str(origin).lower() in self._origins)
+
+    def is_foreign(self, headers: Lookup) -> bool:
+        """Return whether a request with ``headers`` comes from a web page of another origin that is not allowed."""
+        origin = headers.get("origin")
+        own = origin is None or origin.partition("://")[2] == headers.get("host")
+        return not own and not self.allows(origin)
+
+
+HOST = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._~-]+))(?::[0-9]*)?")
+"""The form of a Host header (RFC 9110, 7.2)."""
+
+
+class AllowedHosts:
+    """Checks Host headers, as protection against DNS rebinding.
+
+    A web page can make its own host name resolve to a loopback or private address, and then read the responses of a
+    server there. Its requests have that name in their Host header, so host names are checked. IP addresses are always
+    allowed: a page loaded from an IP address belongs to the server itself.
+    """
+
+    def __init__(self, names: Iterable[str], listens_on: str) -> None:
+        """``names`` are the operator's; ``*`` allows any. Without names, only loopback names are allowed if
+        ``listens_on`` is a loopback address, and any otherwise."""
+        self._names = {name.strip().rstrip(".").lower() for name in names if name.strip()}
+        self._loopback = not self._names and is_loopback(listens_on)
+        self._any = "*" in self._names or not (self._names or self._loopback)
+
+    def allow(self, host: str) -> bool:
+        """Return whether ``host``, with or without a port, is an allowed Host header."""
+        parsed = HOST.fullmatch(host)
+        if parsed is None:
+            return False
+        if self._any or parsed["six"]:
+            return True
+        name = parsed["name"].rstrip(".").lower()
+        if name in self._names or _is_address(name):
+            return True
+        return self._loopback and (name == "localhost" or name.endswith(".localhost"))
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether ``host`` is a loopback name or address."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.IPv4Address(name)
+    except ValueError:
+        return False
+    return True
 
 
 class Guards:
@@ -49,7 +150,7 @@ class Guards:
         hosts = request.headers.getlist("host")
         if request.http_version == "1.0" and (not hosts or hosts == [""]):
             return  # Optional in HTTP/1.0; browsers always send it.
-        if len(hosts) != 1 or not is_well_formed(hosts[0]):
+        if len(hosts) != 1 or HOST.fullmatch(hosts[0]) is None:
             raise refuse(ProblemKind.INVALID, "A request needs exactly one valid Host header.")
         if request.path not in PROBE_PATHS and not self._hosts.allow(hosts[0]):
             raise refuse(

@@ -15,10 +15,8 @@ from quart import Quart, Request
 from quart.asgi import ASGIHTTPConnection
 
 from api.dialects import dialect_of
-from api.http import log as request_log
-from api.http import span as http_span
 from api.http.bodies import PacedBody
-from api.http.exchange import ExchangeRequest, HttpExchange, request_id_of
+from api.http.exchange import ExchangeRequest, HttpExchange, begin_span, end_span, request_id_of, write_log
 from shared.runtime.tasks import cancel_all
 from shared.tracing import Tracing
 
@@ -65,7 +63,7 @@ class Exchanges:
             request_id,
             request.deployment,
         )
-        span = http_span.begin(self._tracing, request, started_at)
+        span = begin_span(self._tracing, request, started_at)
         request.exchange = HttpExchange(request, dialect, request_id, started_at=started_at, span=span)
         return request.exchange
 
@@ -74,8 +72,8 @@ class Exchanges:
         try:
             await exchange.close()
         finally:
-            request_log.write(exchange)
-            http_span.end(exchange, request)
+            write_log(exchange)
+            end_span(exchange, request)
 
 
 class ExchangeApplication(Quart):

@@ -10,7 +10,6 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from api.base.hosts import is_loopback
 from api.keys.record import ApiKey, KeyFile
 from api.keys.secret import digest
 from api.keys.store import decoded, stored_keys
@@ -42,10 +41,10 @@ class Keyring:
     Once a key has been seen, the service stays closed, so that a store that loses its keys does not open it.
     """
 
-    def __init__(self, redis: Redis, *, plain: str, file: str, required: bool, address: str = "") -> None:
+    def __init__(self, redis: Redis, *, plain: str, file: str, required: bool, public_address: str = "") -> None:
         """``plain`` is a comma-separated list of secrets, ``file`` the path of a key file; both may be empty.
 
-        ``address`` is where the service listens; an open service on a public address logs a warning.
+        ``public_address`` is where the service listens, unless that is a loopback address; an open one logs a warning.
         Raises :class:`KeyFileError`.
         """
         self._redis = redis
@@ -56,7 +55,7 @@ class Keyring:
         self._file_state: object = None
         self._records: dict[bytes, bytes] | None = None
         self._required = required or bool(file)
-        self._address = address
+        self._public_address = public_address
         self._index: dict[str, list[ApiKey]] = {}
         self._by_id: dict[str, ApiKey] = {}
         self._clock = StoreClock()
@@ -124,10 +123,10 @@ class Keyring:
             changed = True
         if changed:
             self._rebuild()
-        if first and self.open and not is_loopback(self._address):
+        if first and self.open and self._public_address:
             logger.warning(
                 "anybody who reaches %s may use this service: it has no API keys. Make one with 'vinoqueue key create'",
-                self._address,
+                self._public_address,
             )
 
     def find(self, secrets: Iterable[str]) -> ApiKey | None:

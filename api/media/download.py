@@ -9,8 +9,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 import httpcore2
 
-from api.base.fair_places import FairPlaces
-from api.base.tenant_bytes import Holding, TenantBytes
+from api.base.fairness import FairPlaces, Holding, TenantBytes
 from api.media.data_url import MediaError, too_large
 from api.media.lookups import Lookups
 from api.media.network import CheckedNetwork, Meter

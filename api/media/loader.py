@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from api.base.fairness import Holding
 from api.base.histogram import LatencyHistogram
-from api.base.tenant_bytes import Holding
 from api.media.data_url import MediaError, decode_data_url, is_data_url, too_large
 from api.media.download import Downloads
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
@@ -57,13 +57,10 @@ class MediaLoader:
 
         Raises :class:`RequestRefused`, which names the content part.
         """
-        if request.images:
-            if request.tier == "batch":
-                tenant = f"batches of {tenant}"  # Other requests of the tenant do not wait for them.
-            with self._downloads.request(tenant) as share:
-                yield await self._load(request, share)
-        else:
-            yield request, {}
+        if request.tier == "batch":
+            tenant = f"batches of {tenant}"  # Other requests of the tenant do not wait for them.
+        with self._downloads.request(tenant) as share:
+            yield await self._load(request, share)
 
     async def _load(self, request: ChatRequest, share: Holding) -> tuple[ChatRequest, dict[str, bytes]]:
         images = request.images

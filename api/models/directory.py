@@ -1,4 +1,4 @@
-"""The directory: this replica's copy of the registry, refreshed every second."""
+"""The directory: this replica's copy of the registry, refreshed every second. Refuses models that nobody serves."""
 
 import asyncio
 import logging
@@ -11,9 +11,11 @@ import msgspec
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
+from api.base.store_errors import store_errors
 from api.models.service_rate import ServiceRate
+from shared.protocol.errors import ProblemKind, RequestRefused, logits_refused, modality_refused, refuse
 from shared.protocol.registry import IMAGE, ModelInfo, ReplicaInfo, WorkerInfo, WorkerStatus, read_registry
-from shared.protocol.request import Sampling
+from shared.protocol.request import ChatRequest, Sampling
 from shared.protocol.version import PROTOCOL
 from shared.redis import keys, outage
 from shared.runtime.ticks import next_tick
@@ -22,6 +24,9 @@ logger = logging.getLogger(__name__)
 
 REFRESH = 1.0
 """Refresh interval in seconds."""
+
+RETRY_NO_WORKER = 5.0
+"""``Retry-After`` in seconds while no worker can serve a request."""
 
 _INDEXES = (keys.queue, keys.inflight)
 
@@ -154,6 +159,63 @@ class Directory:
                 rate.observe((worker for worker in workers if worker.model == model), now)
             self.reachable = True
 
+    async def own_name(self, name: str) -> str:
+        """Resolve an alias to the model's own name. Refreshes the directory if no known worker serves the model.
+
+        Raises :class:`RequestRefused` when the store is unreachable.
+        """
+        if self.fleet.own_name(name) not in self.fleet.serving():
+            await self._refresh_for_request()
+        return self.fleet.own_name(name)
+
+    async def refresh_if_empty(self) -> None:
+        """Refresh the directory if it has no model that is served, as before the first worker was seen.
+
+        Raises :class:`RequestRefused` when the store is unreachable.
+        """
+        if not self.fleet.serving():
+            await self._refresh_for_request()
+
+    async def require(self, name: str) -> None:
+        """Raise :class:`RequestRefused` unless a worker serves the model or alias ``name``."""
+        self.check(await self.own_name(name))
+
+    def check_request(self, request: ChatRequest) -> None:
+        """Raise :class:`RequestRefused` unless workers can serve ``request``, whose model has its own name.
+
+        All workers of a model share one queue, so all of them must read its jobs, and have access to logits if the
+        request needs them.
+        """
+        model = request.model
+        self.check(model)
+        if request.images and IMAGE not in self.fleet.models[model].modalities:
+            raise modality_refused("image_url", request.images[0].param)
+        if workers := self.fleet.unreadable_for(model):
+            raise refuse(
+                ProblemKind.NO_WORKER,
+                f"The model '{model}' is being upgraded: {len(workers)} of its workers cannot read requests of this "
+                f"server's protocol version {PROTOCOL}. Please try again later.",
+                retry_after=RETRY_NO_WORKER,
+            )
+        if request.logits_param is not None and not self.fleet.has_logits(model):
+            raise logits_refused(request.logits_param)
+
+    def check(self, model: str) -> None:
+        """Raise :class:`RequestRefused` unless a known worker serves ``model``, which must be the model's own name."""
+        if model in self.fleet.serving():
+            return
+        if self.fleet.loading(model):
+            state = f"The model '{model}' is loading."
+        elif model in self.fleet.models:
+            state = f"No worker serves the model '{model}' at the moment."
+        else:
+            raise model_not_found(model)
+        raise refuse(ProblemKind.NO_WORKER, f"{state} Please try again later.", retry_after=RETRY_NO_WORKER)
+
+    async def _refresh_for_request(self) -> None:
+        async with store_errors():
+            await self.refresh()
+
     def _report_unreadable(self) -> None:
         """Log, once, which workers keep this replica from submitting jobs for their model."""
         unreadable: dict[str, frozenset[str]] = {}
@@ -198,6 +260,12 @@ class Directory:
             model: Depth(waiting, claimed)
             for model, waiting, claimed in zip(models, counts[::2], counts[1::2], strict=True)
         }
+
+
+def model_not_found(model: str) -> RequestRefused:
+    """Return the refusal of a model that no worker has served, or that the client's key may not use."""
+    message = f"The model `{model}` does not exist or you do not have access to it."
+    return refuse(ProblemKind.MODEL_NOT_FOUND, message)
 
 
 def _report_gone(before: Collection[WorkerInfo], now: Collection[WorkerInfo]) -> None:

@@ -7,24 +7,21 @@ from quart import Response, request
 from api.dialects.azure import Azure
 from api.http.exchange import current_exchange
 from api.http.routes import json_response, route
-from api.models.directory import Directory
-from api.models.lookup import ModelLookup
-from shared.protocol.errors import ProblemKind, refuse
+from api.models.directory import Directory, model_not_found
 from shared.protocol.registry import ModelInfo
 
 
 class ModelsHandler:
     """The served models that the client's key may use."""
 
-    def __init__(self, directory: Directory, models: ModelLookup) -> None:
+    def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._models = models
 
     @route("GET", "/v1/models", "listModels", errors=(401,))
     @route("GET", "/v3/models", "modelServerModels", errors=(401,))
     async def list(self) -> Response:
         """List the served models."""
-        await self._models.refresh_if_empty()
+        await self._directory.refresh_if_empty()
         models = [*self._visible().values()]
         return json_response(current_exchange().dialect.models(models, request.args))
 
@@ -34,11 +31,10 @@ class ModelsHandler:
         """Describe a model."""
         model = self._visible().get(name)
         if model is None and self._may_use(name):
-            await self._models.require(name)
+            await self._directory.require(name)
             model = self._visible().get(name)
         if model is None:
-            message = f"The model `{name}` does not exist or you do not have access to it."
-            raise refuse(ProblemKind.MODEL_NOT_FOUND, message)
+            raise model_not_found(name)
         return json_response(current_exchange().dialect.model(model))
 
     @route("GET", "/info", "azureInfo", errors=(400, 401, 404, 503))

@@ -4,7 +4,7 @@ from quart import Response, request
 
 from api.dialects.base.lists import unknown_cursor
 from api.dialects.openai import stored as dialect
-from api.http.body_parser import BodyParser
+from api.http.bodies import BodyParser
 from api.http.exchange import key_owner
 from api.http.routes import STORE_ERRORS, json_response, route
 from api.responses import documents

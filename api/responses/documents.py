@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from api.base.fair_thread import SMALL
-from api.chat.builder import collect
+from api.base.fairness import SMALL
 from api.chat.stream import ResponseStream
-from api.chat.usage_recorder import UsageRecorder
+from api.chat.usage import UsageRecorder
+from api.chat.writer import collect
 from api.chat.writer import stream as written
 from api.dialects.openai import OpenAI
 from api.dialects.responses.render import ResponsesEncoder

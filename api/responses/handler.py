@@ -9,16 +9,14 @@ from quart import request as http_request
 
 from api.chat import span as chat_span
 from api.chat.exchange import ChatExchange, ChatServices
-from api.chat.request_body import RequestBodies
-from api.chat.responder import Responder, stream_response
+from api.chat.handler import RequestBodies, Responder, stream_response
 from api.chat.tokens import tokenized
 from api.dialects.base.token_count import counting
 from api.dialects.responses import Responses, StoredConversation, ValidatedRequest
 from api.dialects.responses import stored as dialect
 from api.dialects.responses.input_tokens import render_input_tokens, validated_input_tokens
 from api.dialects.responses.schema import ResponsesRequest
-from api.http.bodies import read_json_body
-from api.http.body_parser import BodyParser
+from api.http.bodies import BodyParser, read_json_body
 from api.http.exchange import current_exchange, key_owner
 from api.http.routes import ERRORS, STORE_ERRORS, STREAMED, json_response, route
 from api.responses import background, documents

@@ -7,7 +7,7 @@ from api.dialects.base.body import MAX_VALUES, count_values
 from api.dialects.responses import StoredConversation, ValidatedRequest, previous_not_found
 from api.dialects.responses.schema import ResponsesRequest
 from api.dialects.responses.stored import input_items, output_items
-from api.http.body_parser import BodyParser
+from api.http.bodies import BodyParser
 from api.responses import documents
 from api.stored.record import StoredResponse, is_response_id, response_of_item
 from api.stored.store import ResponseStore

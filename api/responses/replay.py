@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 from api.chat.reader import ResponseReader
 from api.chat.stream import LOST
-from api.chat.usage_recorder import UsageRecorder
+from api.chat.usage import UsageRecorder
 from api.chat.writer import encoded
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.stored import encoder_of

@@ -9,7 +9,7 @@ import msgspec
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
-from api.base.fair_thread import FairThread
+from api.base.fairness import FairThread
 from api.base.paging import read_page
 from api.base.store_errors import store_errors
 from api.stored.record import Selection, StoredResponse, from_fields, is_completion_id, is_id, to_fields

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Route
 
-from cli.site_links import without_links_to_sources
 from tests.support.paths import ROOT
+from tools.docs.site_links import without_links_to_sources
 
 
 class _Quiet(SimpleHTTPRequestHandler):

@@ -5,7 +5,7 @@ from typing import Any
 
 from arq.connections import ArqRedis
 
-from api.base.fair_thread import FairThread
+from api.base.fairness import FairThread
 from api.dialects.responses import Responses, StoredConversation
 from api.stored.record import StoredResponse, record_of
 from api.stored.store import ResponseStore

@@ -7,10 +7,9 @@ import pytest
 import uvicorn
 from arq.connections import ArqRedis
 
-import api.chat.reaper
+import api.chat.queues
 import api.main
-from api.chat.queues import JobQueues
-from api.chat.reaper import Reaper
+from api.chat.queues import JobQueues, Reaper
 from api.http.connection_limits import ConnectionLimits
 from api.main import _Server
 from api.models.directory import Directory
@@ -36,7 +35,7 @@ async def test_a_lease_that_is_not_renewed_is_missed_at_its_end(
     # Only the first beat comes, and the lease still holds then. (For want of others, the store seems to have been away
     # when it ends, and it holds once more.)
     beats = iter([0.0])
-    monkeypatch.setattr(api.chat.reaper, "next_tick", lambda period: next(beats, NEVER))
+    monkeypatch.setattr(api.chat.queues, "next_tick", lambda period: next(beats, NEVER))
     reaping = asyncio.create_task(reaper.run())
 
     async def is_back() -> bool:

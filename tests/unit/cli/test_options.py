@@ -10,10 +10,10 @@ from pydantic import Field, PositiveFloat
 
 from cli.main import LazyGroup, main
 from cli.options import SettingsCommand, option
-from cli.settings_table import inserted_into_compose, page
 from shared.runtime.settings import ApiSettings, Settings, UpSettings, WorkerSettings, environment
 from shared.runtime.version import VERSION
 from tests.support.paths import ROOT
+from tools.docs.settings_table import inserted_into_compose, page
 
 SETTINGS_PAGE = ROOT / "docs" / "settings.md"
 

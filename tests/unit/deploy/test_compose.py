@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from cli.settings_table import inserted_into_compose
 from shared.runtime.settings import SECRETS, ApiSettings, Settings, WorkerSettings
 from shared.tracing.setup import ENDPOINTS
 from tests.support.paths import ROOT
+from tools.docs.settings_table import inserted_into_compose
 
 COMPOSE = (ROOT / "compose.yaml").read_text(encoding="utf-8")
 SERVICES: dict[str, Any] = yaml.safe_load(COMPOSE)["services"]

@@ -9,7 +9,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from api.base.metrics import CATALOGUE
-from api.chat.metrics import FAILURES
+from api.chat.usage import FAILURES
 from shared.protocol.errors import ProblemKind
 from tests.support.paths import ROOT
 

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from cli.site_links import without_links_to_sources
 from tests.support.paths import ROOT
+from tools.docs.site_links import without_links_to_sources
 
 CONFIGURATION = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 

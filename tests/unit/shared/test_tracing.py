@@ -12,7 +12,7 @@ import pytest
 
 from api.chat import span as chat_span
 from api.chat.stream import ResponseStream
-from api.chat.usage_recorder import UsageRecorder
+from api.chat.usage import UsageRecorder
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import Delta, Failed, Finished, Started
 from shared.protocol.request import ChatRequest, Job, QueuedJob, TraceContext, decode_job, encode_job

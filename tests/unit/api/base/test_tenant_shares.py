@@ -2,8 +2,7 @@
 
 import pytest
 
-from api.base.fair_places import FairPlaces
-from api.base.tenant_bytes import NO_KEY, TenantBytes
+from api.base.fairness import NO_KEY, FairPlaces, TenantBytes
 from shared.protocol.errors import RequestRefused
 from tests.support.eventually import PATIENCE
 

@@ -9,7 +9,7 @@ from fakeredis import FakeAsyncRedis, FakeServer
 
 from api.build import Parts, build
 from api.chat.admission import Admission, AdmittedRequest, LimitReached
-from api.chat.usage_recorder import UsageRecorder
+from api.chat.usage import UsageRecorder
 from api.keys import ApiKey
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.events import Started

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.chat.builder import collect
 from api.chat.calls import CallFilter
-from api.chat.selection import check_size
+from api.chat.choices import check_size
 from api.chat.stream import ResponseStream
-from api.chat.usage_recorder import UsageRecorder
-from api.chat.writer import stream
+from api.chat.usage import UsageRecorder
+from api.chat.writer import collect, stream
 from api.dialects.anthropic.render import MessagesResponseEncoder
 from api.dialects.base.interface import Choice, TokenLogprob
 from api.dialects.openai.render import ChatResponseEncoder

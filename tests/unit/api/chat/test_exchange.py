@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError
 
 from api.build import Parts, build
 from api.chat.exchange import ChatExchange
-from api.chat.metrics import RequestMetrics
+from api.chat.usage import RequestMetrics
 from api.keys import ApiKey
 from api.keys.store import put_key
 from api.limits import Limiter

@@ -10,14 +10,13 @@ import msgspec
 import pytest
 from arq.connections import ArqRedis
 
-from api.base.fair_thread import SMALL
+from api.base.fairness import SMALL
 from api.build import Parts, build
-from api.chat.builder import collect
+from api.chat.choices import LOGPROB_BYTES, check_response_size, most_tokens, response_room
 from api.chat.exchange import ChatExchange
-from api.chat.response_size import LOGPROB_BYTES, check_response_size, most_tokens, response_room
 from api.chat.stream import ResponseStream
-from api.chat.usage_recorder import UsageRecorder
-from api.chat.writer import stream
+from api.chat.usage import UsageRecorder
+from api.chat.writer import collect, stream
 from api.dialects.base.interface import Choice, Usage
 from api.dialects.openai import OpenAI
 from api.dialects.openai.completions import OpenAICompletions

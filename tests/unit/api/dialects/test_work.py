@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from api.chat.reader import ChoiceReader
-from api.chat.usage_recorder import UsageRecorder
+from api.chat.usage import UsageRecorder
 from api.dialects.anthropic import Anthropic
 from api.dialects.anthropic.render import MessagesResponseEncoder
 from api.dialects.azure import Azure

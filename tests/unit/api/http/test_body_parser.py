@@ -11,11 +11,10 @@ import pytest
 from arq.connections import ArqRedis
 
 from api.app import create_app
-from api.base.fair_places import FairPlaces
-from api.base.fair_thread import SMALL, FairThread
+from api.base.fairness import SMALL, FairPlaces, FairThread
 from api.build import build
 from api.dialects.base import body
-from api.http.body_parser import BodyParser
+from api.http.bodies import BodyParser
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.runtime.settings import ApiSettings
 from tests.support.eventually import PATIENCE

@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.http.cross_origin import CrossOrigin
+from api.http.guards import CrossOrigin
 
 LISTED = CrossOrigin(["https://app.example/", " http://localhost:3000", ""])
 PREFLIGHT = {"access-control-request-method": "POST"}

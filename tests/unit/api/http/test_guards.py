@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 
-from api.http.guards import identify
+from api.http.guards import identify, is_loopback
 from api.keys import ApiKey, Keyring
 from api.keys.store import new_key, put_key
 from shared.protocol.errors import ProblemKind, RequestRefused
@@ -26,6 +26,21 @@ async def redis(server: FakeServer) -> AsyncIterator[FakeAsyncRedis]:
 @pytest.fixture
 def keyring(redis: FakeAsyncRedis) -> Keyring:
     return Keyring(redis, plain="", file="", required=False)
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("0.0.0.0", False),
+        ("10.1.2.3", False),
+        ("host.example", False),
+        ("127.0.0.1", True),
+        ("::1", True),
+        ("LocalHost", True),
+    ],
+)
+def test_loopback_addresses_are_recognised(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback
 
 
 async def test_a_service_without_keys_takes_any(keyring: Keyring) -> None:

@@ -180,13 +180,11 @@ async def test_an_unreadable_record_costs_no_other_key_anything(redis: FakeAsync
         await revoke(redis, "evil")
 
 
-@pytest.mark.parametrize(
-    ("host", "warned"), [("0.0.0.0", True), ("10.1.2.3", True), ("127.0.0.1", False), ("::1", False)]
-)
+@pytest.mark.parametrize(("address", "warned"), [("0.0.0.0", True), ("", False)])
 async def test_an_open_service_on_a_public_address_is_warned_about(
-    redis: FakeAsyncRedis, caplog: pytest.LogCaptureFixture, host: str, warned: bool
+    redis: FakeAsyncRedis, caplog: pytest.LogCaptureFixture, address: str, warned: bool
 ) -> None:
-    ring = Keyring(redis, plain="", file="", required=False, address=host)
+    ring = Keyring(redis, plain="", file="", required=False, public_address=address)
     await ring.refresh()
     await ring.refresh()
     assert caplog.text.count("has no API keys") == int(warned)

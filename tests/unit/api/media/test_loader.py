@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.base.tenant_bytes import Holding, TenantBytes
+from api.base.fairness import Holding, TenantBytes
 from api.media.data_url import MediaError
 from api.media.download import Downloads
 from api.media.loader import MediaLoader

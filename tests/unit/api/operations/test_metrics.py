@@ -12,8 +12,7 @@ from api.base.histogram import BUCKETS, LatencyHistogram
 from api.base.metrics import CATALOGUE, VLLM_LORA
 from api.build import Parts, build
 from api.chat.stream import ResponseStream
-from api.chat.usage_recorder import UsageRecorder
-from cli.metrics_table import inserted
+from api.chat.usage import UsageRecorder
 from shared.protocol.errors import ProblemKind
 from shared.protocol.events import Delta, Started, encode_event, encode_frame, entry_head
 from shared.protocol.registry import ModelInfo, announce_worker
@@ -21,6 +20,7 @@ from shared.runtime.settings import ApiSettings
 from shared.runtime.version import VERSION
 from tests.support.jobs import WORKER
 from tests.support.paths import ROOT
+from tools.docs.metrics_table import inserted
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

@@ -10,10 +10,10 @@ from api.build import build, openapi_document
 from api.dialects.azure.parse import SERVED as AZURE
 from api.dialects.ovms.fields import CHAT as MODEL_SERVER
 from api.operations.openapi import BODIES
-from cli.http_table import inserted
 from shared.redis.client import connect
 from shared.runtime.settings import ApiSettings
 from tests.support.paths import ROOT
+from tools.docs.http_table import inserted
 
 
 @cache

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from arq.connections import ArqRedis
 
-from api.base.fair_thread import FairThread
+from api.base.fairness import FairThread
 from api.dialects.responses import Responses, ValidatedRequest
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.schema import ResponsesRequest
-from api.http.body_parser import BodyParser
+from api.http.bodies import BodyParser
 from api.responses.history import history_of
 from api.responses.replay import follow
 from api.stored.store import ResponseStore

@@ -1,6 +1,6 @@
 """The table of docs/http-api.md, generated from the OpenAPI document.
 
-``python -m cli.http_table docs/http-api.md`` writes it.
+``python -m tools.docs.http_table docs/http-api.md`` writes it.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from api.build import openapi_document
-from cli.generated import replaced, rewrite
+from tools.docs.generated import replaced, rewrite
 
 BEGIN = "<!-- operations: generated -->\n"
 END = "<!-- /operations -->\n"

@@ -1,4 +1,4 @@
-"""``python -m cli.site_links build/site docs``: the links of the documentation site, after it is built.
+"""``python -m tools.docs.site_links build/site docs``: the links of the documentation site, after it is built.
 
 Pages link to source files, which exist in the repository but not on the site. There, such links become plain text.
 Any other broken link is an error; Zensical itself checks only links to pages.

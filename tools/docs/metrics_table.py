@@ -1,11 +1,11 @@
 """The table of docs/metrics.md, generated from the catalogue of metrics.
 
-``python -m cli.metrics_table docs/metrics.md`` writes it.
+``python -m tools.docs.metrics_table docs/metrics.md`` writes it.
 """
 
 from api.base.metrics import CATALOGUE, Description
-from cli.generated import replaced, rewrite
 from cli.options import flag
+from tools.docs.generated import replaced, rewrite
 
 BEGIN = "<!-- metrics: generated -->\n"
 END = "<!-- /metrics -->\n"

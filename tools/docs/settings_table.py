@@ -1,6 +1,6 @@
 """Files generated from the settings classes: docs/settings.md, and the variables that compose.yaml passes on.
 
-``python -m cli.settings_table docs/settings.md compose.yaml`` writes both.
+``python -m tools.docs.settings_table docs/settings.md compose.yaml`` writes both.
 """
 
 import sys
@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from cli.generated import replaced
 from cli.options import COMPUTED, flag
 from shared.runtime.settings import (
     SECRETS,
@@ -20,6 +19,7 @@ from shared.runtime.settings import (
     file_variable,
     variable,
 )
+from tools.docs.generated import replaced
 
 COMPOSE_BEGIN = "# settings: made by 'make docs' from shared/runtime/settings.py\n"
 COMPOSE_END = "# /settings\n"

@@ -1,0 +1,188 @@
+"""The metrics that a scrape collects: the state of the fleet, and what this replica counts itself."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import get_args
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from api.base import metrics as catalogue
+from api.base.histogram import LatencyHistogram
+from api.base.metrics import Description
+from api.chat.queues import JobQueues
+from api.chat.relay import Relay
+from api.chat.streams import OpenStreams
+from api.chat.usage import RequestMetrics
+from api.media.loader import MediaLoader, Source
+from api.models.directory import Directory
+from shared.protocol.queue.protocol import Route
+from shared.runtime.version import VERSION
+
+_WORKER_GAUGES = {
+    "slots": catalogue.SLOTS,
+    "used": catalogue.USED,
+    "batch": catalogue.BATCH,
+    "engine_requests": catalogue.ENGINE_REQUESTS,
+    "cache_usage": catalogue.CACHE_USAGE,
+    "tokens_per_second": catalogue.TOKEN_RATE,
+}
+"""Fields of workers' registry records, and their metrics."""
+
+_WORKER_COUNTERS = {
+    "steps": catalogue.STEPS,
+    "tokens": catalogue.TOKENS,
+    "requests": catalogue.CLAIMS,
+    "lost_rows": catalogue.LOST_LOGITS,
+    "preemptions": catalogue.PREEMPTIONS,
+    "engine_restarts": catalogue.RESTARTS,
+}
+
+_STATUSES = ("loading", "serving", "draining", "failing")
+
+_BLOCK = 32
+"""Tokens per block in the reported size of the KV cache. The engine's own blocks differ between devices."""
+
+
+class FleetCollector(Collector):
+    """Collects queues and workers."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        fleet = self._directory.fleet
+        waiting, claimed = catalogue.WAITING.gauges(), catalogue.CLAIMED.gauges()
+        drain = catalogue.DRAIN_RATE.gauges()
+        for model, depth in fleet.depths.items():
+            waiting.add_metric([model], depth.waiting)
+            claimed.add_metric([model], depth.claimed)
+            if (rate := self._directory.service_rate(model)) is not None:
+                drain.add_metric([model], rate)
+        yield from (waiting, claimed, drain)
+
+        workers = catalogue.WORKERS.gauges()
+        counts = Counter((worker.model, worker.status) for worker in fleet.workers)
+        models = fleet.models.keys() | {worker.model for worker in fleet.workers}
+        for model in sorted(models):
+            # Zeros, so that an alert on a model without workers has a value to compare.
+            for status in _STATUSES:
+                workers.add_metric([model, status], counts[model, status])
+        yield workers
+
+        gauges = {field: description.gauges() for field, description in _WORKER_GAUGES.items()}
+        counters = {field: description.counters() for field, description in _WORKER_COUNTERS.items()}
+        for worker in fleet.workers:
+            for field, metric in (gauges | counters).items():
+                metric.add_metric([worker.id, worker.model], getattr(worker, field))
+        yield from gauges.values()
+        yield from counters.values()
+
+
+class VllmCollector(Collector):
+    """Collects the metrics that endpoint pickers read from vLLM, under vLLM's names."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        fleet = self._directory.fleet
+        waiting, running = catalogue.VLLM_WAITING.gauges(), catalogue.VLLM_RUNNING.gauges()
+        for model, depth in fleet.depths.items():
+            waiting.add_metric([model], depth.waiting)
+            running.add_metric([model], depth.claimed)
+        usage, config = catalogue.VLLM_CACHE_USAGE.gauges(), catalogue.VLLM_CACHE_CONFIG.gauges()
+        for model in fleet.serving():
+            workers = [worker for worker in fleet.workers if worker.model == model and worker.status == "serving"]
+            if workers:
+                usage.add_metric([model], sum(worker.cache_usage for worker in workers) / len(workers))
+                blocks = sum(worker.cache_tokens for worker in workers) // _BLOCK
+                config.add_metric([model, str(_BLOCK), str(blocks)], 1)
+        lora = catalogue.VLLM_LORA.gauges()
+        lora.add_metric(["0", "", ""], time.time())
+        yield from (waiting, running, usage, config, lora)
+
+
+class ReplicaCollector(Collector):
+    """Collects at each scrape what other parts of this replica count."""
+
+    def __init__(
+        self, directory: Directory, relay: Relay, streams: OpenStreams, queues: JobQueues, loader: MediaLoader
+    ) -> None:
+        self._directory = directory
+        self._relay = relay
+        self._streams = streams
+        self._queues = queues
+        self._loader = loader
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        store_up, is_open, frames = catalogue.STORE_UP.gauges(), catalogue.OPEN.gauges(), catalogue.FRAMES.counters()
+        store_up.add_metric([], self._directory.reachable)
+        is_open.add_metric([], len(self._streams))
+        frames.add_metric([], self._relay.frames)
+        build = catalogue.BUILD.gauges()
+        build.add_metric([VERSION], 1)
+        yield from (build, store_up, is_open, frames)
+        yield _histograms(catalogue.TOKEN_GAP, self._relay.token_gaps)
+        routed = catalogue.ROUTED.counters()
+        known = {(model, route): 0 for model in self._directory.fleet.models for route in get_args(Route)}
+        for (model, route), count in (known | {(m, r): count for m, r, count in self._queues.routed()}).items():
+            routed.add_metric([model, route], count)
+        yield routed
+        yield _histograms(catalogue.IMAGE_SECONDS, self._loader.times)
+        for description, counts in (
+            (catalogue.IMAGE_BYTES, self._loader.bytes),
+            (catalogue.IMAGE_FAILURES, self._loader.failures),
+        ):
+            metric = description.counters()
+            for source in get_args(Source):
+                metric.add_metric([source], counts[source])
+            yield metric
+
+
+def _histograms(description: Description, observed: LatencyHistogram) -> HistogramMetricFamily:
+    metric = description.histograms()
+    for label, buckets, total in observed.read():
+        metric.add_metric([label], buckets, total)
+    return metric
+
+
+class Metrics:
+    """The metrics of one replica."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        requests: RequestMetrics,
+        directory: Directory,
+        relay: Relay,
+        streams: OpenStreams,
+        queues: JobQueues,
+        loader: MediaLoader,
+        *,
+        vllm_names: bool = False,
+    ) -> None:
+        """``registry`` has the metrics that other parts count themselves, such as those of ``requests``.
+
+        ``vllm_names`` adds the metrics that endpoint pickers of Kubernetes' Gateway API read from vLLM.
+        """
+        self._directory = directory
+        self._requests = requests
+        self._registry = registry
+        registry.register(FleetCollector(directory))
+        if vllm_names:
+            registry.register(VllmCollector(directory))
+        registry.register(ReplicaCollector(directory, relay, streams, queues, loader))
+
+    def page(self, accept: str = "") -> tuple[bytes, str]:
+        """Return the metrics and their content type: OpenMetrics if the header ``accept`` asks for it, else
+        Prometheus' text format."""
+        self._requests.begin(self._directory.fleet.models)
+        encode, content_type = choose_encoder(accept)
+        return encode(self._registry), content_type

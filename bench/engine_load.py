@@ -43,7 +43,7 @@ class EngineLoad:
         """Load the model."""
         await self._engine.start()
         try:
-            await self._engine.ready()
+            await self._engine.loaded()
         except BaseException:
             await self._engine.stop()
             raise

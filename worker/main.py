@@ -24,7 +24,6 @@ from shared.tracing import Tracing, TracingUnavailable, start_tracing
 from worker.engine.backends import BACKENDS, computes_on_cpus
 from worker.engine.handle import CurrentEngine, EngineSupervisor
 from worker.engine.options import EngineOptions
-from worker.engine.protocol import EngineLoadError
 from worker.grammar.messages import GrammarOptions
 from worker.grammar.service import GrammarProcess
 from worker.images.messages import ImageOptions
@@ -46,6 +45,7 @@ from worker.jobs.request_cache import RequestCache
 from worker.jobs.runner import JobRunner
 from worker.model.source import ModelError
 from worker.processes.call_process import ServiceUnavailable
+from worker.processes.child import LoadError
 from worker.prompt.messages import PromptOptions
 from worker.prompt.service import prompt_process
 from worker.prompt.template import read_template
@@ -62,7 +62,7 @@ def run(settings: WorkerSettings) -> int:
     logs.configure(settings.log_level, as_json=settings.log_format == "json")
     try:
         return run_loop(_serve(settings))
-    except (ModelError, EngineLoadError, LeaseMismatch, ServiceUnavailable, TracingUnavailable) as error:
+    except (ModelError, LoadError, LeaseMismatch, ServiceUnavailable, TracingUnavailable) as error:
         logger.error("%s", error)
         return 1
 
@@ -167,12 +167,14 @@ class _Worker:
         self.control_channel = ControlChannel(
             raw_connection(settings.redis_url), self.id, self.consumer, jobs, self.draining
         )
-        # The engine's room lies below the jobs', so what its supervisor calls are an interface and two callbacks.
+        outputs = OutputProcessor(jobs, engine, self.publisher)
+        # The package of the engine lies below that of the jobs, so what its supervisor calls are callbacks.
         self.engine_supervisor = EngineSupervisor(
             options,
             engine,
-            OutputProcessor(jobs, engine, self.publisher),
             step_timeout=settings.step_timeout,
+            on_stepped=outputs.on_stepped,
+            on_refused=outputs.on_refused,
             on_change=self._on_engine_change,
             release_jobs=releaser.release_after_crash,
         )
@@ -180,7 +182,7 @@ class _Worker:
     async def run(self, stopping: asyncio.Event) -> None:
         """Serve until ``stopping`` is set, then drain.
 
-        Raises :class:`EngineLoadError` or :class:`ServiceUnavailable` when the model can't be loaded at all.
+        Raises :class:`LoadError` or :class:`ServiceUnavailable` when the model can't be loaded at all.
         """
         background: set[asyncio.Task[Any]] = {
             asyncio.create_task(keep_running(name, work), name=name)

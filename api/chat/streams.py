@@ -16,6 +16,7 @@ from api.chat.relay import Relay
 from api.chat.stream import ResponseStream
 from api.models.directory import RETRY_NO_WORKER, Directory
 from shared.protocol.errors import Problem, ProblemKind
+from shared.redis.outage import when_reachable
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import BackgroundTasks
 from shared.runtime.ticks import next_tick
@@ -151,12 +152,7 @@ class OpenStreams:
             stream.leave(_SHUT_DOWN)
 
     async def _cancel(self, model: str, jobs: Sequence[str]) -> frozenset[str]:
-        while True:
-            try:
-                return await self._queues.of(model).cancel(jobs)
-            except (RedisError, OSError) as error:
-                logger.debug("jobs %s not cancelled, will retry: %s", jobs, error)
-                await asyncio.sleep(_RETRY)
+        return await when_reachable(lambda: self._queues.of(model).cancel(jobs), _RETRY)
 
     def _end_wait(self, stream: ResponseStream, rest: float) -> None:
         """Fail ``stream`` if no job was claimed, otherwise when it is not finished in ``rest`` seconds."""

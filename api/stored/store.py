@@ -1,6 +1,5 @@
 """The records of stored responses in the store, separated by owner: the id of an API key, or empty without one."""
 
-import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
@@ -17,6 +16,7 @@ from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.queue.texts import JOB_TTL_MS
 from shared.redis import keys
 from shared.redis.clock import store_time
+from shared.redis.outage import when_reachable
 from shared.redis.records import UNREADABLE, report_unreadable
 from shared.redis.scripts import Script, text_with_prelude
 from shared.runtime.tasks import BackgroundTasks
@@ -150,12 +150,7 @@ class ResponseStore:
         self._tasks.run(self._withdraw(owner, response_id), "delete a response")
 
     async def _withdraw(self, owner: str, response_id: str) -> None:
-        while True:
-            try:
-                await self._run("delete", owner, response_id)
-                return
-            except (RedisError, OSError):
-                await asyncio.sleep(_RETRY)
+        await when_reachable(lambda: self._run("delete", owner, response_id), _RETRY)
 
     async def tag(self, owner: str, response_id: str, metadata: Mapping[str, str]) -> bool:
         """Replace a response's metadata; return whether it exists."""

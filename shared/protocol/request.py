@@ -4,7 +4,7 @@ Every dialect parses its body into a :class:`ChatRequest`; everything after pars
 types are frozen, so that a request can be shared between tasks.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -241,7 +241,15 @@ class TraceContext(msgspec.Struct, frozen=True, array_like=True, omit_defaults=T
     tracestate: str = ""
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class _Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    id: str
+    reply_to: str
+    choice: int = 0
+    tenant: str = ""
+    trace: TraceContext | None = None
+
+
+class Job(_Job, frozen=True, kw_only=True, omit_defaults=True):
     """The unit of work in the queue: one choice of one request.
 
     A request with several choices or with images becomes jobs with ids ``REQUEST:CHOICE``; workers derive each choice's
@@ -250,12 +258,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     queueing; it is empty without a key. ``trace`` is the span whose children are the job's spans, if it is traced.
     """
 
-    id: str
-    reply_to: str
     request: ChatRequest
-    choice: int = 0
-    tenant: str = ""
-    trace: TraceContext | None = None
 
     @property
     def shared_request(self) -> str:
@@ -263,19 +266,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.id.rpartition(":")[0]
 
 
-class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class QueuedJob(_Job, frozen=True, kw_only=True, omit_defaults=True):
     """A job in the form of its payload: a :class:`Job` with its request encoded or omitted.
 
     If omitted, it is stored once for all of the request's jobs, with its images, under
     :func:`shared.redis.keys.request`.
     """
 
-    id: str
-    reply_to: str
     request: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    choice: int = 0
-    tenant: str = ""
-    trace: TraceContext | None = None
     protocol: int = 1
     """The protocol version of the job (see :mod:`shared.protocol.version`)."""
 
@@ -283,15 +281,7 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def of(cls, job: Job, request: bytes | None) -> "QueuedJob":
         """Return ``job`` with its encoded ``request``, or without it if ``None``."""
         inline = msgspec.UNSET if request is None else msgspec.Raw(request)
-        return cls(
-            id=job.id,
-            reply_to=job.reply_to,
-            request=inline,
-            choice=job.choice,
-            tenant=job.tenant,
-            trace=job.trace,
-            protocol=PROTOCOL,
-        )
+        return cls(request=inline, protocol=PROTOCOL, **_common(job))
 
     def inline_request(self) -> ChatRequest | None:
         """Return the request, or ``None`` if it is shared. Raises :class:`msgspec.DecodeError` on malformed bytes."""
@@ -299,14 +289,11 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def job(self, request: ChatRequest) -> Job:
         """Return the job with its ``request``."""
-        return Job(
-            id=self.id,
-            reply_to=self.reply_to,
-            request=request,
-            choice=self.choice,
-            tenant=self.tenant,
-            trace=self.trace,
-        )
+        return Job(request=request, **_common(self))
+
+
+def _common(job: _Job) -> dict[str, Any]:
+    return {field: getattr(job, field) for field in _Job.__struct_fields__}
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -5,11 +5,12 @@ while this user is off. What the user may not write is dropped without an error.
 before 9.1.2.
 """
 
-import asyncio
 import logging
 
 from arq.connections import ArqRedis
 from redis.exceptions import ConnectionError, NoPermissionError, RedisError, TimeoutError
+
+from shared.redis.outage import when_reachable
 
 logger = logging.getLogger(__name__)
 
@@ -48,11 +49,5 @@ async def replay_fault(redis: ArqRedis) -> str | None:
 
 async def warn_of_rules(redis: ArqRedis) -> None:
     """Log :func:`replay_fault` once, as soon as the store responds."""
-    while True:
-        try:
-            fault = await replay_fault(redis)
-            break
-        except (RedisError, OSError):
-            await asyncio.sleep(_RETRY)
-    if fault is not None:
+    if (fault := await when_reachable(lambda: replay_fault(redis), _RETRY)) is not None:
         logger.warning("%s", fault)

@@ -4,12 +4,17 @@ Several parts of a process use the store, and each retries a few times per secon
 here. Failures that are not retried should be logged at :attr:`Outage.level`, because they are expected in an outage.
 """
 
+import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
-from redis.exceptions import ConnectionError, TimeoutError
+from redis.exceptions import ConnectionError, RedisError, TimeoutError
 
 logger = logging.getLogger(__name__)
+
+_Value = TypeVar("_Value")
 
 _NOT_REACHED = (ConnectionError, TimeoutError, OSError)
 """Errors that an outage explains; others are specific to a part."""
@@ -48,6 +53,17 @@ class Outage:
         if not self._failing:
             self._reported.clear()
             logger.warning("the store works again after %.1f s", time.monotonic() - self._since)
+
+
+async def when_reachable(work: Callable[[], Awaitable[_Value]], retry: float) -> _Value:
+    """Return what ``work`` returns; repeat it after ``retry`` seconds while the store is unreachable, which is reported
+    by other parts."""
+    while True:
+        try:
+            return await work()
+        except (RedisError, OSError) as error:
+            logger.debug("the store is unreachable, trying again in %g s: %s", retry, error)
+            await asyncio.sleep(retry)
 
 
 store = Outage()

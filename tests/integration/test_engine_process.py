@@ -13,8 +13,9 @@ from tests.support.engine_outputs import deltas_of, text_of
 from tests.support.engine_reports import ReportingEngine
 from tests.support.eventually import eventually
 from worker.engine.options import EngineOptions
-from worker.engine.protocol import EngineLoadError, Output, RawStep, Refused, Sequence, StepOutput, Stepped
+from worker.engine.protocol import Output, RawStep, Refused, Sequence, StepOutput, Stepped
 from worker.engine.simulated import encode
+from worker.processes.child import LoadError
 
 
 def options(path: str = "") -> EngineOptions:
@@ -36,7 +37,7 @@ def unpacked(report: RawStep) -> list[StepOutput]:
 async def engine() -> AsyncIterator[ReportingEngine]:
     process = ReportingEngine(options())
     await process.start()
-    await process.ready()
+    await process.loaded()
     yield process
     await process.stop()
 
@@ -45,7 +46,7 @@ async def test_loading_reports_its_stages_and_then_the_engine_info() -> None:
     stages: list[str] = []
     process = ReportingEngine(options(), stages.append)
     await process.start()
-    engine_info = await process.ready()
+    engine_info = (await process.loaded()).engine_info
     assert engine_info.context_length == 1000
     assert stages
     assert process.exit_code is None
@@ -120,8 +121,8 @@ async def test_a_hang_shows_as_silence_and_can_be_killed(engine: ReportingEngine
 async def test_a_model_that_cannot_be_loaded_says_why() -> None:
     process = ReportingEngine(options("[[fail load]]"))
     await process.start()
-    with pytest.raises(EngineLoadError, match="can't be loaded"):
-        await process.ready()
+    with pytest.raises(LoadError, match="can't be loaded"):
+        await process.loaded()
     await process.stop()
     assert process.exit_code == 1
 
@@ -129,8 +130,8 @@ async def test_a_model_that_cannot_be_loaded_says_why() -> None:
 async def test_a_process_that_dies_while_loading_is_a_load_error() -> None:
     process = ReportingEngine(options("[[crash load]]"))
     await process.start()
-    with pytest.raises(EngineLoadError, match="SIGKILL"):
-        await process.ready()
+    with pytest.raises(LoadError, match="SIGKILL"):
+        await process.loaded()
 
 
 async def test_a_process_that_is_stopped_while_it_loads_ends_in_peace() -> None:

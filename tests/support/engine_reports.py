@@ -31,6 +31,7 @@ class ReportingEngine(EngineProcess):
             while (report := await self._reports.get()) is not None:
                 yield report
             await ended
+            await self.stop()
         finally:
             ended.cancel()
 

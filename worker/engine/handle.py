@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,7 +16,6 @@ from worker.engine.protocol import (
     Cancel,
     Command,
     EngineInfo,
-    EngineLoadError,
     Gauges,
     Loading,
     Preempt,
@@ -50,10 +49,10 @@ _PIXELS_PER_SECOND = 2**14
 _NO_GAUGES = Gauges(requests=0, scheduled=0, cache_usage=0.0, steps=0, tokens=0)
 
 
-class EngineProcess:
+class EngineProcess(ChildProcess[RawEngineReport, Command, Ready]):
     """One engine process, from start to end.
 
-    Call :meth:`start` and :meth:`ready`, then :meth:`add` and :meth:`cancel`. Always call :meth:`stop` in the end.
+    Call :meth:`start` and :meth:`loaded`, then :meth:`add` and :meth:`cancel`. Always call :meth:`stop` in the end.
     """
 
     def __init__(
@@ -70,49 +69,20 @@ class EngineProcess:
         ``on_stepped`` and ``on_refused`` are called with reports about sequences, ``on_loading`` with each stage of
         loading, human-readable.
         """
-        self._child: ChildProcess[RawEngineReport, Command, Ready] = ChildProcess(
-            "worker.engine.child",
-            options,
-            msgspec.msgpack.Decoder(RawEngineReport),
-            name="engine process",
-            ready=Ready,
-            on_message=self._on_report,
+        decoder = msgspec.msgpack.Decoder(RawEngineReport)
+        super().__init__(
+            "worker.engine.child", options, decoder, name="engine process", ready=Ready, on_message=self._on_report
         )
         self._on_stepped = on_stepped
         self._on_refused = on_refused
         self._on_loading = on_loading
         self.watchdog = Watchdog(step_timeout)
 
-    @property
-    def pid(self) -> int | None:
-        """Process id, once started."""
-        return self._child.pid
-
-    @property
-    def exit_code(self) -> int | None:
-        """Known once :meth:`ended` or :meth:`stop` has returned. Negative: the signal that killed the process."""
-        return self._child.exit_code
-
-    @property
-    def exit_description(self) -> str:
-        """How it ended, to complete a sentence that starts with "the engine process"."""
-        return self._child.exit_description
-
     async def start(self) -> None:
         """Start the process. Raises :class:`OSError` when that fails."""
-        await self._child.start()
+        await super().start()
         if self.pid is not None:
             self.watchdog.cpu_time = CpuTime(self.pid).usable
-
-    async def ready(self) -> EngineInfo:
-        """Wait until the model is loaded.
-
-        Raises :class:`EngineLoadError` when it can't be loaded, or when the process dies meanwhile.
-        """
-        try:
-            return (await self._child.loaded()).engine_info
-        except LoadError as error:
-            raise EngineLoadError(str(error)) from error
 
     def add(self, sequence: Sequence) -> None:
         """Start a sequence. Its outputs, or its refusal, arrive as reports."""
@@ -120,29 +90,16 @@ class EngineProcess:
         self.watchdog.add(
             sequence.number, len(sequence.prompt) + len(sequence.generated), encoding=pixels / _PIXELS_PER_SECOND
         )
-        self._child.send(Add(sequence))
+        self.send(Add(sequence))
 
     def cancel(self, number: int) -> None:
         """Remove a sequence. Earlier outputs may still arrive; the removal is not confirmed."""
-        self._child.send(Cancel(number))
+        self.send(Cancel(number))
         self.watchdog.discard(number)
 
     def preempt(self, numbers: Iterable[int]) -> None:
         """Preempt these sequences and resume all others. Another sequence must run until they are resumed."""
-        self._child.send(Preempt(tuple(numbers)))
-
-    async def ended(self) -> None:
-        """Wait until the process ends or is killed. Raises what the callbacks raise."""
-        await self._child.ended()
-        await self.stop()
-
-    async def stop(self, patience: float = 2.0) -> None:
-        """End the process after its current step; kill it after ``patience`` seconds. May be called more than once."""
-        await self._child.stop(patience)
-
-    def kill(self) -> None:
-        """Kill the process, which ends :meth:`ended`."""
-        self._child.kill()
+        self.send(Preempt(tuple(numbers)))
 
     def _on_report(self, report: RawEngineReport) -> None:
         if isinstance(report, Stepped):
@@ -218,38 +175,31 @@ class CurrentEngine:
         self._arrived.clear()
 
 
-class Outputs(Protocol):
-    """What is told of the sequences."""
-
-    def on_stepped(self, report: RawStep) -> None:
-        """Take the outputs of a step."""
-
-    def on_refused(self, report: Refused) -> None:
-        """Take the refusal of a sequence."""
-
-
 class EngineSupervisor:
-    """Owns the worker's engine process, and keeps :class:`~worker.engine.handle.CurrentEngine` up to date."""
+    """Owns the worker's engine process, and keeps :class:`CurrentEngine` up to date."""
 
     def __init__(
         self,
         options: EngineOptions,
         current: CurrentEngine,
-        outputs: Outputs,
         *,
         step_timeout: float,
+        on_stepped: Callable[[RawStep], None],
+        on_refused: Callable[[Refused], None],
         on_change: Callable[[], None],
         release_jobs: Callable[[], Awaitable[None]],
     ) -> None:
         """``step_timeout`` is the maximum duration of a step in seconds (see :mod:`worker.engine.watchdog`).
 
-        ``on_change`` is called when an engine becomes ready, and when it ends. ``release_jobs`` is called after an
-        engine has crashed, to return its jobs to the queue.
+        ``on_stepped`` and ``on_refused`` get the reports about sequences. ``on_change`` is called when an engine
+        becomes ready, and when it ends. ``release_jobs`` is called after an engine has crashed, to return its jobs to
+        the queue.
         """
         self._options = options
         self._current = current
-        self._outputs = outputs
         self._step_timeout = step_timeout
+        self._on_stepped = on_stepped
+        self._on_refused = on_refused
         self._on_change = on_change
         self._release_jobs = release_jobs
         self._running: EngineProcess | None = None
@@ -258,14 +208,14 @@ class EngineSupervisor:
     async def run(self) -> None:
         """Run engine processes, one after the other, until cancelled or stopped.
 
-        Raises :class:`EngineLoadError` when the first one can't be loaded: the settings are at fault then.
+        Raises :class:`LoadError` when the first one can't be loaded: the settings are at fault then.
         """
         backoff = INITIAL_BACKOFF
         while True:
             started = time.monotonic()
             try:
                 await self._run_engine()
-            except EngineLoadError as error:
+            except LoadError as error:
                 if self._current.restarts == 0:
                     raise
                 self._current.stage = str(error)
@@ -286,13 +236,13 @@ class EngineSupervisor:
         engine = self._running = EngineProcess(
             self._options,
             step_timeout=self._step_timeout,
-            on_stepped=self._outputs.on_stepped,
-            on_refused=self._outputs.on_refused,
+            on_stepped=self._on_stepped,
+            on_refused=self._on_refused,
             on_loading=self._on_stage,
         )
         try:
             await engine.start()
-            engine_info = await engine.ready()
+            engine_info = (await engine.loaded()).engine_info
             self._current.set(LoadedEngine(engine, engine_info))
             self._on_change()
             logger.info(

@@ -44,6 +44,6 @@ class ControlChannel:
         if word == b"cancel":
             self._jobs.cancel(rest.decode(errors="replace"))
         elif word in self._commands:
-            self._commands[word]()  # older replicas send a job's payload with "wake"
+            self._commands[word]()
         else:
             logger.warning("unknown control message: %r", message[:80])

@@ -1,25 +1,22 @@
 """What the jobs of one request share: the request, its images and its prompt, each read or prepared once."""
 
 import asyncio
-import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
-from redis.exceptions import RedisError
 
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.queue import JobQueue
 from shared.protocol.request import ChatRequest, Job, QueuedJob
+from shared.redis.outage import when_reachable
 from worker.engine.protocol import PlacedImage
 from worker.images.messages import DecodedImage
 from worker.images.service import ImageProcess
 from worker.prompt.messages import Prepared
 from worker.prompt.service import PromptProcess
-
-logger = logging.getLogger(__name__)
 
 _CACHED = 4
 """Requests kept while this worker has jobs, for further jobs of the same request."""
@@ -94,7 +91,7 @@ class RequestCache:
         return shared
 
     async def _read(self, name: str) -> ChatRequest:
-        request = await _when_reachable(lambda: self._queue.shared_request(name))
+        request = await when_reachable(lambda: self._queue.shared_request(name), _RETRY)
         if request is None:
             raise RequestGone(f"request {name} is not in the store")
         return request
@@ -113,7 +110,7 @@ class RequestCache:
         """Return the images of the request of ``job``, in order."""
         params = {image.digest: image.param for image in reversed(job.request.images)}
         digests = list(params)
-        stored = await _when_reachable(lambda: self._image_files.images(job.shared_request, digests))
+        stored = await when_reachable(lambda: self._image_files.images(job.shared_request, digests), _RETRY)
         files = {}
         for digest, file in zip(digests, stored, strict=True):
             if file is None:
@@ -131,13 +128,3 @@ def _start(work: Coroutine[Any, Any, _Value], name: str) -> asyncio.Task[_Value]
     # Mark the exception as retrieved: a job that no longer waits is not an error to log.
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return task
-
-
-async def _when_reachable(read: Callable[[], Awaitable[_Value]]) -> _Value:
-    """Return what ``read`` returns; repeat it while the store is unreachable."""
-    while True:
-        try:
-            return await read()
-        except (RedisError, OSError) as error:
-            logger.debug("not read yet, the store is unreachable: %s", error)
-            await asyncio.sleep(_RETRY)

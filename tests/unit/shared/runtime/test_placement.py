@@ -49,7 +49,7 @@ async def test_the_engine_has_all_of_its_cpus_though_its_supervisor_steps_aside(
     for cpus, expected in ((options.cpus, here), ((), {max(here)})):
         process = ReportingEngine(msgspec.structs.replace(options, cpus=cpus))
         await process.start()
-        await process.ready()
+        await process.loaded()
         assert process.pid is not None
         assert os.sched_getaffinity(process.pid) == expected
         await process.stop()

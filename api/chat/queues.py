@@ -68,7 +68,7 @@ class Reaper:
                 for model in self._directory.fleet.models:
                     expired, end = await self._queues.of(model).reap()
                     if expired:
-                        logger.warning("%d requests lost their worker and wait for another: %s", *summary(expired))
+                        logger.warning("%d jobs lost their worker and wait for another: %s", *summary(expired))
                     if end is not None:
                         soonest = min(soonest, end)
                 outage.store.succeeded("leases")

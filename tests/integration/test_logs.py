@@ -196,5 +196,5 @@ def test_a_workers_death_and_the_takeover_are_logged_once(empty_fleet: Fleet) ->
     assert 'vinoqueue_migrations_total{model="sim",reason="worker_lost"} 1.0' in metrics
     everything = fleet.logs()
     assert len(re.findall(r"WARNING .*worker \S+ of model sim is gone", everything)) == 1
-    assert len(re.findall(r"WARNING .*1 requests lost their worker and wait for another: \S+", everything)) == 1
-    assert len(re.findall(r"INFO .*request \S+ continues here after \d+ tokens", everything)) == 1
+    assert len(re.findall(r"WARNING .*1 jobs lost their worker and wait for another: \S+", everything)) == 1
+    assert len(re.findall(r"INFO .*job \S+ continues here after \d+ tokens", everything)) == 1

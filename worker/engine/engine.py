@@ -331,7 +331,7 @@ class OpenVINOEngine:
 
     def _end_without_rows(self, running: RunningSequence, error: RowLost) -> None:
         """End a sequence whose log probabilities, and perhaps biases, are not known to be right."""
-        logger.error("a request has lost its logits: %s", error)
+        logger.error("a sequence has lost its logits: %s", error)
         self._lost_rows += 1
         message = "The engine lost the log probabilities of this request. Please send it again."
         self._refuse(running.generation, Problem(kind=ProblemKind.ENGINE_FAILED, message=message))

@@ -89,7 +89,7 @@ class ActiveJobs:
             if attempt.queued.reply_to == replica and attempt.request is not None and not attempt.request.store
         ]
         if orphans:
-            logger.warning("API replica %s is gone: cancelling %d of its requests", replica, len(orphans))
+            logger.warning("API replica %s is gone: cancelling %d of its jobs", replica, len(orphans))
         for attempt in orphans:
             self._stop(attempt, StopCause.CANCELLED)
 

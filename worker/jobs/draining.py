@@ -36,7 +36,7 @@ class JobReleaser:
         """Release all jobs at the end of a drain. Raises :class:`RedisError` or :class:`OSError` if the store fails."""
         if len(self._jobs):
             released = await self._release("worker_draining", frozenset())
-            logger.info("%d requests released to other workers", released)
+            logger.info("%d jobs released to other workers", released)
 
     async def release_after_crash(self) -> None:
         """Release all jobs of an engine that has ended, and charge its suspects. Failures are logged."""
@@ -45,9 +45,9 @@ class JobReleaser:
             return
         try:
             released = await self._release("engine_lost", self._jobs.suspects())
-            logger.warning("%d requests released to the queue", released)
+            logger.warning("%d jobs released to the queue", released)
         except (RedisError, OSError) as error:
-            logger.warning("%d requests return to the queue when their leases expire: %s", count, error)
+            logger.warning("%d jobs return to the queue when their leases expire: %s", count, error)
 
     async def _release(self, cause: MoveCause, suspects: frozenset[str]) -> int:
         leases = self._jobs.leases()
@@ -112,7 +112,7 @@ class Draining:
         await self._task
 
     async def _drain(self) -> None:
-        logger.info("draining: %d requests have %.0f s to finish", len(self._jobs), self._seconds)
+        logger.info("draining: %d jobs have %.0f s to finish", len(self._jobs), self._seconds)
         with suppress(TimeoutError, RedisError, OSError):
             async with asyncio.timeout(_CALL_TIMEOUT):
                 await self._heartbeat.renew()

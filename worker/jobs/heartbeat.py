@@ -63,7 +63,7 @@ class Heartbeat:
             held = set(self._jobs.leases())
             for lease in leases:
                 if lease.job in lost and lease in held:
-                    logger.info("request %s: lease lost, stopping it here", lease.job)
+                    logger.info("job %s: lease lost, stopping it here", lease.job)
                     self._jobs.abandon([lease])
         info = self._record.current()
         await announce_worker(self._queue.redis, info, lease=self._lease)
@@ -72,7 +72,7 @@ class Heartbeat:
         self._status = info.status
         requeued, _ = await self._queue.reap()
         if requeued:
-            logger.warning("%d requests lost their worker and wait for another: %s", *summary(requeued))
+            logger.warning("%d jobs lost their worker and wait for another: %s", *summary(requeued))
 
     async def withdraw(self) -> None:
         """Remove the registry record."""

@@ -99,7 +99,7 @@ class JobRunner:
                 # This worker is about to exit. Its lease expires, and another worker continues the job.
                 await attempt.ended.wait()
             except Exception:
-                logger.exception("request %s failed in the worker", claim.job)
+                logger.exception("job %s failed in the worker", claim.job)
                 problem = Problem(kind=ProblemKind.INTERNAL, message="The worker failed while it served this request.")
                 self._publisher.end(attempt, attempt.failure(problem))
             finally:
@@ -139,7 +139,7 @@ class JobRunner:
         attempt.sequence = self._sequence(attempt.number, job, prepared, generated, engine.info, scored=scored)
         attempt.started_event = self._started(job, prepared, engine.info, claim)
         if generated or claim.lost_workers or claim.crashes:
-            logger.info("request %s continues here after %d tokens", job.id, len(generated))
+            logger.info("job %s continues here after %d tokens", job.id, len(generated))
         await self._generate(attempt)
 
     async def _generate(self, attempt: Attempt) -> None:

@@ -3,7 +3,6 @@
 import json
 from typing import Any, get_type_hints
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openai.types import Completion
@@ -13,7 +12,6 @@ from api.dialects.base.interface import Choice, TokenLogprob, Usage
 from api.dialects.openai.completions import OpenAICompletions
 from api.dialects.openai.completions_render import CompletionResponseEncoder
 from api.dialects.openai.completions_schema import CompletionRequest
-from api.dialects.openai.parse import DEFAULTS
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import PromptLogprobs, RankedToken, TopToken
 from shared.protocol.request import ChatRequest, PromptScoring, Sampling, decode_request, encode_request
@@ -25,132 +23,6 @@ USAGE = Usage(prompt_tokens=5, completion_tokens=7, cached_tokens=3)
 
 def parse(**fields: Any) -> ChatRequest:
     return DIALECT.parse(json.dumps({"model": "m", "prompt": "Once"} | fields).encode())
-
-
-def error_of(**fields: Any) -> dict[str, Any]:
-    with pytest.raises(RequestRefused) as refused:
-        parse(**fields)
-    reply = DIALECT.error(refused.value.problem)
-    assert reply.status == 400
-    error: dict[str, Any] = json.loads(reply.body)["error"]
-    return error
-
-
-def test_a_plain_request() -> None:
-    assert parse() == ChatRequest(model="m", prompts=("Once",), sampling=Sampling(max_tokens=16), defaults=DEFAULTS)
-
-
-def test_every_served_field() -> None:
-    request = parse(
-        prompt=["Once", "Twice"],
-        best_of=4,
-        echo=True,
-        frequency_penalty=1,
-        max_tokens=7,
-        n=3,
-        presence_penalty=-1,
-        seed=5,
-        stop="x",
-        temperature=0.5,
-        top_p=0.25,
-        user="me",
-    )
-    assert request == ChatRequest(
-        model="m",
-        prompts=("Once", "Twice"),
-        sampling=Sampling(
-            max_tokens=7,
-            frequency_penalty=1.0,
-            presence_penalty=-1.0,
-            seed=5,
-            stop=("x",),
-            temperature=0.5,
-            top_p=0.25,
-        ),
-        defaults=DEFAULTS,
-        n=3,
-        best_of=4,
-        echo=True,
-        user="me",
-    )
-    streamed = parse(stream=True, stream_options={"include_usage": True}, logprobs=0)
-    assert (streamed.stream, streamed.include_usage, streamed.sampling.logprobs) == (True, True, True)
-
-
-@pytest.mark.parametrize(
-    ("prompt", "prompts"),
-    [
-        ("", ("",)),
-        (None, ("",)),
-        (["a", ""], ("a", "")),
-        ([1, 2], ((1, 2),)),
-        ([[1], [2, 3]], ((1,), (2, 3))),
-    ],
-)
-def test_the_forms_of_prompts(prompt: Any, prompts: tuple[Any, ...]) -> None:
-    assert parse(prompt=prompt).prompts == prompts
-
-
-@pytest.mark.parametrize(
-    ("fields", "param", "code"),
-    [
-        ({"prompt": []}, "prompt", "empty_array"),
-        ({"prompt": [[]]}, "prompt[0]", "empty_array"),
-        ({"prompt": 5}, "prompt", "invalid_type"),
-        ({"prompt": [True]}, "prompt", "invalid_type"),
-        ({"prompt": ["a", 1]}, "prompt[1]", "invalid_type"),
-        ({"prompt": [1, "a"]}, "prompt[1]", "invalid_type"),
-        ({"prompt": [[1], 2]}, "prompt[1]", "invalid_type"),
-        ({"prompt": [-1]}, "prompt[0]", "integer_below_min_value"),
-        ({"prompt": ["a"] * 2049}, "prompt", "array_above_max_length"),
-        ({"logprobs": 6}, "logprobs", "integer_above_max_value"),
-        ({"logprobs": True}, "logprobs", "invalid_type"),
-        ({"n": 129}, "n", "integer_above_max_value"),
-        ({"best_of": 21}, "best_of", "integer_above_max_value"),
-        ({"max_tokens": -1}, "max_tokens", "integer_below_min_value"),
-        ({"n": 2, "best_of": 1}, "best_of", None),
-        ({"stream": True, "best_of": 2}, "best_of", None),
-        ({"stream_options": {}}, "stream_options", None),
-        ({"messages": []}, None, None),
-        ({"max_tokens": 0}, "max_tokens", "unsupported_parameter"),
-        ({"stream": True, "prompt_logprobs": 0}, "prompt_logprobs", "invalid_value"),
-        ({"prompt_logprobs": 21}, "prompt_logprobs", "integer_above_max_value"),
-        ({"echo": True, "prompt": [1]}, "echo", "unsupported_parameter"),
-        (
-            {"stream": True, "stream_options": {"include_obfuscation": True}},
-            "stream_options.include_obfuscation",
-            "unsupported_parameter",
-        ),
-        ({"suffix": "end"}, "suffix", "unsupported_parameter"),
-        ({"logit_bias": {"5": 101}}, "logit_bias", None),
-    ],
-    ids=str,
-)
-def test_what_is_refused_is_named(fields: dict[str, Any], param: str | None, code: str | None) -> None:
-    error = error_of(**fields)
-    assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", param, code)
-
-
-def test_fields_that_need_logits() -> None:
-    sampling = parse(logprobs=5, logit_bias={"5": -100, "7": 2}).sampling
-    assert (sampling.logprobs, sampling.top_logprobs, sampling.logit_bias) == (True, 5, ((5, -100.0), (7, 2.0)))
-    assert (parse(logprobs=0).sampling.logprobs, parse(logprobs=0).sampling.top_logprobs) == (True, 0)
-
-
-def test_prompts_are_scored_for_echo_and_for_the_field_of_vllm() -> None:
-    assert parse(logprobs=2).sampling.prompt_scoring is None
-    assert parse(echo=True).sampling.prompt_scoring is None
-    assert parse(echo=True, logprobs=0).sampling.prompt_scoring == PromptScoring(param="echo")
-    assert parse(prompt_logprobs=3).sampling.prompt_scoring == PromptScoring(top=3)
-    both = parse(echo=True, logprobs=4, prompt_logprobs=3, prompt=[1, 2], max_tokens=0)
-    assert both.sampling.prompt_scoring == PromptScoring(top=4, param="echo")
-    assert (both.prompt_logprobs, both.sampling.max_tokens) == (3, 0)
-
-
-def test_a_prompt_is_required() -> None:
-    with pytest.raises(RequestRefused) as refused:
-        DIALECT.parse(b'{"model": "m"}')
-    assert (refused.value.problem.param, refused.value.problem.code) == ("prompt", "missing_required_parameter")
 
 
 def test_the_schema_has_every_field_of_the_sdk() -> None:

@@ -7,7 +7,6 @@ from openai.lib._pydantic import to_strict_json_schema
 from pydantic import BaseModel
 
 from api.dialects.base.strict_schema import MAX_NESTING, MAX_PROPERTIES, strict_error
-from tests.unit.api.dialects.bodies import body, error_of, parse
 
 TEXT = {"type": "string"}
 
@@ -104,41 +103,3 @@ class Solution(BaseModel):
 
 def test_what_the_sdk_makes_of_a_type_is_strict() -> None:
     assert strict_error(to_strict_json_schema(Solution)) is None
-
-
-def test_a_response_format_that_is_not_strict_is_refused() -> None:
-    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}, "strict": True}}
-    status, error = error_of(body(response_format=form))
-    assert (status, error["param"], error["code"]) == (400, "response_format", None)
-    assert (error["message"] or "").startswith("Invalid schema for response_format 'n': In context=(), ")
-    parse(response_format=form | {"json_schema": {"name": "n", "schema": {"type": "array"}, "strict": False}})
-
-
-def test_a_strict_response_format_needs_a_schema() -> None:
-    _, error = error_of(body(response_format={"type": "json_schema", "json_schema": {"name": "n", "strict": True}}))
-    assert (error["param"], error["code"]) == ("response_format.json_schema.schema", "missing_required_parameter")
-
-
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        (
-            {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "string"}}}]},
-            "tools[0].function.parameters",
-        ),
-        (
-            {
-                "tools": [
-                    {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}},
-                    {"type": "function", "function": {"name": "g", "parameters": {"type": "object"}, "strict": True}},
-                ]
-            },
-            "tools[1].function.parameters",
-        ),
-        ({"functions": [{"name": "f", "parameters": {"type": "string"}}]}, "functions[0].parameters"),
-    ],
-)
-def test_parameters_that_are_no_object_or_not_strict_are_refused(fields: dict[str, Any], param: str) -> None:
-    status, error = error_of(body(**fields))
-    assert (status, error["param"], error["code"]) == (400, param, "invalid_function_parameters")
-    assert (error["message"] or "").startswith("Invalid schema for function '")

@@ -2,37 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 
-from tests.compatibility.anthropic import ANTHROPIC
-from tests.compatibility.azure import AZURE
-from tests.compatibility.batches import BATCHES, FILES, LINES
-from tests.compatibility.openai_chat import CHAT
-from tests.compatibility.openai_completions import COMPLETIONS
-from tests.compatibility.ovms import MODEL_SERVER
-from tests.compatibility.ovms_completions import MODEL_SERVER_COMPLETIONS
-from tests.compatibility.ovms_responses import MODEL_SERVER_RESPONSES
+from tests.compatibility.interfaces import INTERFACES
 from tests.compatibility.proof import refusal
-from tests.compatibility.responses import RESPONSES
 from tests.compatibility.rows import Answer, Interface, Request
 from tests.compatibility.samples import sent
-from tests.compatibility.tokens import DETOKENIZE, TOKENIZE
 from tests.support.paths import ROOT
 
 PAGE = ROOT / "docs" / "compatibility.md"
-INTERFACES = (
-    CHAT,
-    COMPLETIONS,
-    TOKENIZE,
-    DETOKENIZE,
-    RESPONSES,
-    FILES,
-    BATCHES,
-    LINES,
-    ANTHROPIC,
-    MODEL_SERVER,
-    MODEL_SERVER_COMPLETIONS,
-    MODEL_SERVER_RESPONSES,
-    AZURE,
-)
 
 _HEAD = """# Compatibility
 

@@ -24,6 +24,17 @@ def inside(value: object, prefix: str = "") -> Iterator[tuple[str, object]]:
             yield from inside(inner, f"{prefix}[]")
 
 
+_CLIENTS = {"parameters", "schema", "input_schema", "parsed_arguments", "logit_bias", "json", "guided_json"}
+"""Fields of requests whose contents are the client's own: their names are no fields of the interface."""
+
+
+def names_in(body: object) -> Iterator[str]:
+    """Each path of a field of the interface in a request, as often as it occurs."""
+    for path, _ in inside(body):
+        if not _CLIENTS & set(re.split(r"[.\[\]]+", path)[:-1]):
+            yield path
+
+
 def of_type(kind: Any, prefix: str = "", outer: tuple[Any, ...] = ()) -> Iterator[str]:
     """Each path that a type of an SDK describes: of a typed dictionary, a pydantic model, and whatever holds them."""
     hints = _fields(kind)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.compatibility.page import INTERFACES
+from tests.compatibility.interfaces import INTERFACES
 from tests.compatibility.rows import Interface
 from tests.support.fleet import Fleet
 from tests.support.fuzzing import cases

@@ -87,14 +87,15 @@ def findings(value: Any, path: str = "") -> Iterator[Finding]:
             yield Finding(place, mark, given)
 
 
-def refused_fields(model: type[BaseModel]) -> dict[str, Refused]:
-    """Return the unsupported fields of a schema itself, by name."""
-    return {field: mark for _, field, mark in _visited(model) if isinstance(mark, Refused)}
+def marked_fields(model: type[BaseModel]) -> dict[str, Refused | Only]:
+    """Return the annotated fields of a schema itself, with their annotations, by name."""
+    return {field: mark for _, field, mark in _visited(model) if isinstance(mark, Refused | Only)}
 
 
 def supported_fields(model: type[BaseModel]) -> frozenset[str]:
     """Return the names of the supported fields of a schema."""
-    return frozenset(field.alias or name for name, field in model.model_fields.items()) - refused_fields(model).keys()
+    refused = {name for name, mark in marked_fields(model).items() if isinstance(mark, Refused)}
+    return frozenset(field.alias or name for name, field in model.model_fields.items()) - refused
 
 
 def unsupported(param: str, reason: str) -> RequestRefused:

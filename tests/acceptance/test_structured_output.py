@@ -110,13 +110,18 @@ def test_sixteen_schemas_at_once_all_hold(real_fleet: Fleet) -> None:
     assert finished >= 12
 
 
-def test_json_mode_gives_an_object(real_fleet: Fleet) -> None:
-    choice = ask(real_fleet, "Describe a cat as JSON.", response_format={"type": "json_object"}, temperature=0)
-    text = choice.message.content
-    assert text.startswith("{")
-    assert "\n" not in text
-    if choice.finish_reason == "stop":
-        assert isinstance(json.loads(text), dict)
+def test_json_mode_gives_an_object_with_a_property(real_fleet: Fleet) -> None:
+    def answered(text: str) -> Any:
+        return ask(real_fleet, text, response_format={"type": "json_object"}, temperature=0)
+
+    for asked in ('Answer with the JSON object {"name": "Ben"}.', 'Write the colour of grass as JSON: {"colour": ...}'):
+        choice = answered(asked)
+        assert choice.finish_reason == "stop", choice.message.content
+        assert "\n" not in choice.message.content
+        value = json.loads(choice.message.content)
+        assert isinstance(value, dict)
+        assert value
+    assert answered("Answer with an empty JSON object: {}").message.content.startswith(('{"', '{ "'))
 
 
 @pytest.mark.parametrize(

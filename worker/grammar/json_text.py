@@ -1,8 +1,9 @@
 """Grammar rules of compact JSON.
 
-Whitespace is limited to one optional space after a comma or a colon, which is what models usually write: with
-unlimited whitespace, a small model may generate nothing else. Numbers have at most as many digits as a double
-distinguishes.
+Whitespace is limited to one optional space after a comma, a colon or an opening bracket, and before a closing bracket:
+with unlimited whitespace, a small model may generate nothing else. With line breaks and indentation, the default model
+adds members until the length ends, and grammars take longer to compile (docs/json-schema.md). Numbers have at most as
+many digits as a double distinguishes.
 """
 
 from collections.abc import Sequence
@@ -11,8 +12,9 @@ import msgspec
 
 from worker.grammar.ebnf import Ranges, Rules, character_class, either, literal, repeated, sequence, united, without
 
-COMMA = '"," " "?'
-COLON = '":" " "?'
+SPACE = '" "?'
+COMMA = f'"," {SPACE}'
+COLON = f'":" {SPACE}'
 DIGITS = 15
 """Maximum number of digits before and after the decimal point."""
 
@@ -78,19 +80,21 @@ class JsonRules:
     def object(self, value: str, minimum: int = 0, maximum: int | None = None) -> str:
         """Return the rule of an object with ``minimum`` to ``maximum`` members of any name with ``value`` as values."""
         pair = sequence([self.string(), COLON, value])
-        return self._rules.define(sequence([literal("{"), self.listed(pair, minimum, maximum), literal("}")]))
+        return self._rules.define(enclosed("{", self.listed(pair, minimum, maximum), "}", empty=not minimum))
 
     def array(self, item: str, minimum: int = 0, maximum: int | None = None) -> str:
         """Return the rule of an array of ``minimum`` to ``maximum`` items."""
-        return self._rules.define(sequence([literal("["), self.listed(item, minimum, maximum), literal("]")]))
+        return self._rules.define(enclosed("[", self.listed(item, minimum, maximum), "]", empty=not minimum))
 
     def listed(self, part: str, minimum: int, maximum: int | None) -> str:
-        """Return the expression of ``minimum`` to ``maximum`` comma-separated ``part``."""
+        """Return the expression of ``minimum`` to ``maximum`` comma-separated ``part``.
+
+        The least is one, unless ``maximum`` is 0; :func:`enclosed` allows none.
+        """
         if maximum == 0:
             return literal("")
         further = repeated(f"{COMMA} {part}", max(minimum - 1, 0), None if maximum is None else maximum - 1)
-        listed = sequence([part, further])
-        return listed if minimum else repeated(listed, 0, 1)
+        return sequence([part, further])
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -126,8 +130,16 @@ def object_of(rules: Rules, members: Sequence[Member], others: str | None, max_o
         if other is not None:
             rest = repeated(f"{COMMA} {other}", 0, None if max_others is None else max_others - 1)
             options.append(sequence([other, rest]))
-        options.append('""')
-    return rules.define(sequence([literal("{"), either(options), literal("}")]))
+    empty = not any(member.required for member in members)
+    return rules.define(enclosed("{", either(options) if options else '""', "}", empty=empty))
+
+
+def enclosed(begin: str, content: str, end: str, *, empty: bool) -> str:
+    """Return the expression of an object or array with ``content`` between brackets; ``empty``: or none."""
+    if content == literal(""):
+        return literal(begin + end)
+    inside = sequence([SPACE, content, SPACE])
+    return sequence([literal(begin), repeated(inside, 0, 1) if empty else inside, literal(end)])
 
 
 def other_name(rules: Rules, names: Sequence[str]) -> str:

@@ -23,7 +23,7 @@ from worker.grammar.schema import schema_grammar
 from worker.json_schema.keywords import SchemaError
 from worker.json_schema.lengths import LengthLimits
 
-_ANY_OBJECT = '{"type":"object"}'
+_ANY_OBJECT = '{"type":"object","minProperties":1}'
 _HARMONY_TURN = f"{HARMONY_START}assistant"
 _HARMONY_FINAL = "<|channel|>final<|message|>"
 

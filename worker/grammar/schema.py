@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from worker.grammar.ebnf import Rules, either, literal, repeated, sequence
-from worker.grammar.json_text import BOOLEAN, COMMA, NULL, JsonRules, Member, object_of
+from worker.grammar.json_text import BOOLEAN, COMMA, NULL, JsonRules, Member, enclosed, object_of
 from worker.grammar.limits import with_length_limits
 from worker.grammar.numbers import integer_range, number_range
 from worker.grammar.patterns import PatternError, string_content
@@ -268,7 +268,7 @@ class SchemaCompiler:
         if item:
             more = f"{COMMA} {self._json.listed(item, max(rest_min, 1), rest_max)}"
             listed = sequence([listed, repeated(more, min(rest_min, 1), 1)])
-        return self._rules.define(sequence([literal("["), listed, literal("]")]))
+        return self._rules.define(enclosed("[", listed, "]", empty=False))
 
     def _string(self, schema: Schema, path: str) -> str:
         minimum, maximum = bounds_of(schema, "minLength", "maxLength", path)

@@ -34,6 +34,12 @@ OPTIONAL = {"properties": {"a": {"const": 1}, "b": {"const": 2}, "c": {"const": 
         (PAIR, ['{"a":1}', '{"a": -20, "b":null}'], ['{"b":null}', '{"a":1,}', '{"a":  1}', '{"a":1,"c":1}', "{}"]),
         (OPTIONAL, ["{}", '{"b":2}', '{"a":1,"c":3}', '{"a":1, "b":2, "c":3}'], ['{"c":3,"a":1}', "{,}", '{"a":2}']),
         ({"type": "object"}, ["{}", '{"x":[1,{"y":"z"}],"":true}'], ["[]", '{"x"}', "{ }"]),
+        (
+            {"required": ["a"], "properties": {"a": {"items": {"additionalProperties": {"const": 1}}}}},
+            ['{ "a": [ { "b": 1, "c":1 },{}] }', '{"a":[]}', '{"a":[{ "b":1}]}'],
+            ['{  "a":1}', '{"a":1  }', '{\n"a":1}', '{"a":[ ]}', '{"a":{ }}', '{"a" :1}', '{"a":1 ,"b":1}', ' {"a":1}'],
+        ),
+        ({"type": "object", "minProperties": 1}, ['{"x":{}}', '{ "x": 1 }'], ["{}", "{ }"]),
         ({**PAIR, "additionalProperties": False}, ['{"a":0}'], ['{"a":0,"x":1}']),
         (
             {"properties": {"ab": {}}, "additionalProperties": {"type": "null"}},

@@ -16,8 +16,8 @@ PYTHON := $(shell for python in python3.13 python3.12 python3.11 python3 python3
 
 SOURCES := api worker shared cli bench faults tools tests requirements
 INSTALL := $(BIN)/python requirements/install.py
-# One process more than CPUs, because many tests wait. tests/conftest.py decides on the order of files.
-PROCESSES := $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
+# Two processes for each CPU, because many tests wait. tests/conftest.py decides on the order of files.
+PROCESSES := $(shell echo $$(($$(nproc 2>/dev/null || echo 2) * 2)))
 PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 LOCKED := --no-deps --require-hashes --only-binary=:all: --requirement requirements/
 
@@ -45,7 +45,7 @@ bench-%: $(VENV)/.up ## measure one part; 'make bench-list' names them
 	@$(BIN)/vinoqueue bench $(patsubst list,--help,$*) $(ARGS)
 
 faults: $(VENV)/.dev $(VENV)/.stores ## break everything under load, and write docs/fault-tolerance.md (ARGS='worker-killed' for some)
-	@$(if $(ARGS),,FUZZ_FACTOR=20 $(BIN)/python -m pytest tests/security && FUZZ_FACTOR=20 $(BIN)/python -m pytest tests/unit -m hypothesis)
+	@$(if $(ARGS),,FUZZ_FACTOR=20 $(BIN)/python -m pytest tests/security && FUZZ_FACTOR=40 $(BIN)/python -m pytest tests/unit -m hypothesis)
 	@$(BIN)/python -m faults $(ARGS)
 
 check: $(VENV)/.dev ## formatting, lint and strict types

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 settings.register_profile(
     "any-machine",
     deadline=None,
-    max_examples=cases(40),
+    max_examples=cases(20),
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=FACTOR not in os.environ,
 )
@@ -59,18 +59,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "LoadFileScheduling":
-    """Run all files with the real model's fleet in one process, because a fleet takes long to start."""
+    """Run all files that share a fixture of a session in one process, because those fixtures take long to start."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduler(LoadFileScheduling):  # type: ignore[misc] # xdist has no type hints
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
-            return "real_fleet" if _names_the_real_fleet(config.rootpath / file) else file
+            return _shared_fixture(config.rootpath / file) or file
 
     return Scheduler(config, log)
 
 
 @cache
-def _names_the_real_fleet(file: Path) -> bool:
+def _shared_fixture(file: Path) -> str | None:
     # The process that schedules knows the names of tests, not their fixtures.
-    return "real_fleet" in file.read_text()
+    text = file.read_text()
+    return next((name for name in ("real_fleet", "real_engine") if name in text), None)

@@ -28,6 +28,7 @@ from api.files import DirectoryStorage, FileRecord
 from api.files.record import new_file_id
 from shared.protocol.request import ChatRequest
 from shared.redis import keys
+from shared.redis.outage import Outage
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import cancel_all
 from tests.support.eventually import PATIENCE, eventually
@@ -108,7 +109,10 @@ async def test_a_batch_expires(replica: Parts) -> None:
     assert await replica.batches.store.unfinished() == 0
 
 
-async def test_a_key_that_is_gone_serves_no_more_lines(replica: Parts, redis: ArqRedis) -> None:
+async def test_a_key_that_is_gone_serves_no_more_lines(
+    replica: Parts, redis: ArqRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.batches.request._INITIAL_BACKOFF", 0.01)
     file = await put_file(replica, json.dumps(LINES[0]).encode())
     record = await replica.batches.files.get("", file)
     assert record is not None
@@ -242,6 +246,7 @@ async def test_a_batch_that_cannot_be_validated_is_tried_a_few_times(
 
     monkeypatch.setattr("api.batches.run.validate_file", broken)
     monkeypatch.setattr("api.batches.run._MAX_FAILURES", 3)
+    monkeypatch.setattr("api.batches.run._BACKOFF", 0)
     batch = new_batch(await put_file(replica, b"{}"))
     await replica.batches.store.create(batch)
     for attempt in range(1, 4):
@@ -265,7 +270,7 @@ async def test_a_batch_is_kept_while_its_results_cannot_be_written(
     def full(storage: DirectoryStorage, name: str, offset: int, data: bytes) -> None:
         nonlocal failures
         failures += 1
-        if failures < 10:
+        if failures < 4:
             raise OSError(errno.ENOSPC, "No space left on device")
         write_at(storage, name, offset, data)
 
@@ -282,6 +287,7 @@ async def test_a_batch_is_kept_while_its_results_cannot_be_written(
     monkeypatch.setattr("api.batches.run.serve_request", serve)
     monkeypatch.setattr("api.batches.run.LEASE", 0.03)
     monkeypatch.setattr("api.batches.run._RETRY", 0.03)
+    monkeypatch.setattr("shared.redis.outage.store", Outage())  # another test's may go on
     batch = new_batch(await put_file(replica, json.dumps(LINES[0]).encode()))
     await replica.batches.store.create(batch)
     await BatchRun(replica.batches, await claimed(replica.batches.store)).run()
@@ -306,6 +312,7 @@ async def test_batches_that_make_no_progress_do_not_keep_others_waiting(
         return None
 
     monkeypatch.setattr("api.batches.run.serve_request", serve)
+    monkeypatch.setattr("api.batches.feeder._POLL_INTERVAL", 0.3)
     many = build(redis, replica.settings.model_copy(update={"max_batches": 100}), "r")
     file = await put_file(replica, json.dumps(LINES[0]).encode())
     record = await replica.batches.files.get("", file)

@@ -2,9 +2,10 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
+import httpcore2
 import pytest
 
 from api.media import network
@@ -18,6 +19,15 @@ LIMIT = 1000
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: image/png\r\ncontent-length: %d\r\n\r\n%b"
 OK = ANSWER % (len(PNG), PNG)
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_tls_context() -> Iterator[None]:
+    """Each downloader reads the system's certificates, which takes 50 ms."""
+    context = httpcore2.default_ssl_context()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(httpcore2, "default_ssl_context", lambda: context)
+        yield
 
 
 class Site:
@@ -295,7 +305,7 @@ async def test_tenants_that_download_leave_places_to_others(site: Site) -> None:
 
 
 async def test_a_download_without_a_place_is_refused_with_a_time(site: Site) -> None:
-    load = downloads(timeout=1.0)
+    load = downloads(timeout=0.2)
     tasks = [asyncio.create_task(load(site.url("/slow"))) for _ in range(3 * DOWNLOADS_OF_TENANT)]
     results = await asyncio.gather(*tasks, return_exceptions=True)
     served = [result for result in results if isinstance(result, MediaError)]

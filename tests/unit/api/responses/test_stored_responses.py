@@ -131,8 +131,11 @@ async def test_a_response_ends_once(redis: ArqRedis, store: ResponseStore) -> No
     assert not any(event["type"] == "response.output_item.done" for event in events), "nothing was added"
 
 
-async def test_a_stream_ends_although_nobody_ended_its_response(redis: ArqRedis, store: ResponseStore) -> None:
+async def test_a_stream_ends_although_nobody_ended_its_response(
+    redis: ArqRedis, store: ResponseStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The replica that should have ended it has gone: whoever reads makes the document."""
+    monkeypatch.setattr("api.responses.replay._PAUSE", (0.001, 0.01))
     await journalled(redis, JOURNAL)
     await redis.delete(keys.payload("j1"))
     whole = await streamed(store)
@@ -141,8 +144,11 @@ async def test_a_stream_ends_although_nobody_ended_its_response(redis: ArqRedis,
     assert await streamed(store) == whole
 
 
-async def test_a_stream_of_a_lost_response_ends(redis: ArqRedis, store: ResponseStore) -> None:
+async def test_a_stream_of_a_lost_response_ends(
+    redis: ArqRedis, store: ResponseStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It read the journal of a lost job for ever."""
+    monkeypatch.setattr("api.responses.replay._PAUSE", (0.001, 0.01))
     await journalled(redis, JOURNAL[:3])
     await redis.delete(keys.payload("j1"))
     last = (await streamed(store))[-1]

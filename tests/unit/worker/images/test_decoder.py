@@ -206,13 +206,7 @@ def test_a_turned_image_is_made_smaller() -> None:
 
 
 def test_a_bomb_is_refused_before_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """30,000 x 30,000 pixels in less than 120 kB."""
-    packer = zlib.compressobj(9)
-    row = packer.compress(bytes(3751 * 1000))
-    data = row + b"".join(packer.compress(bytes(3751 * 1000)) for _ in range(29)) + packer.flush()
-    header = struct.pack(">IIBBBBB", 30_000, 30_000, 1, 0, 0, 0, 0)
-    bomb = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
-    assert len(bomb) < 120_000
+    bomb = png(30_000, 30_000, 1, 0, bytes(3751))
     monkeypatch.setattr(Image.Image, "load", lambda self: pytest.fail("pixels were decoded"))
     with pytest.raises(ImageError, match="too large: it has 30000 x 30000 pixels, and at most 1048576"):
         decode(bomb)
@@ -227,7 +221,7 @@ def test_the_limit_on_pixels_holds_for_each_format(form: str) -> None:
 
 
 def test_a_bomb_in_metadata_is_refused_or_ignored() -> None:
-    bomb = zlib.compress(bytes(100 << 20))
+    bomb = zlib.compress(bytes(16 << 20))
     text, profile = chunk(b"zTXt", b"comment\0\0" + bomb), chunk(b"iCCP", b"profile\0\0" + bomb)
     for more in (text, profile):
         try:

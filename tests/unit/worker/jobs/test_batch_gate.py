@@ -97,10 +97,11 @@ async def test_batch_requests_run_as_long_as_they_were_preempted(rig: Rig, secon
 
 async def test_a_preemption_ends_in_time_and_is_repeated(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "MAX_DURATION", 0.01)
+    monkeypatch.setattr(batches, "MIN_RUN", 0.01)
     await rig.enter("batch")
     other = await rig.enter()
     await eventually(lambda: rig.engine.commands == [(1,), ()])
-    rig.now += MIN_RUN
+    rig.now += batches.MIN_RUN
     await eventually(lambda: rig.engine.commands == [(1,), (), (1,), ()])
     other.leave()
     assert len(rig.engine.commands) == 4

@@ -10,7 +10,7 @@ import pytest
 from worker.model import identity
 from worker.model.identity import model_identity
 
-_LARGE = 5 << 20
+_LARGE = 1 << 20
 
 
 @pytest.fixture(autouse=True)

@@ -1,12 +1,14 @@
-"""The real default model behind real processes, once for all acceptance tests."""
+"""The real default model, once behind real processes and once in the test's own: loading it takes seconds."""
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from tests.support.engine_driver import ONE_THREAD
+from tests.support.engine_driver import ONE_THREAD, Bench
 from tests.support.fleet import Fleet, fleet
+from worker.engine.logits.operation import LogitsHook
 
 MODEL = "SmolLM2-135M-Instruct"
 
@@ -21,3 +23,20 @@ def real_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         running.worker("--precision", "exact", "--plugin-config", json.dumps(ONE_THREAD))
         running.api()
         yield running
+
+
+@pytest.fixture(scope="session")
+def loaded_engine() -> tuple[Bench, Any]:
+    """An engine with the default model, and what listens to its logits."""
+    bench = Bench()
+    return bench, LogitsHook.listener
+
+
+@pytest.fixture
+def real_engine(loaded_engine: tuple[Bench, Any]) -> Iterator[Bench]:
+    """An engine with the default model. A process has one listener, which is that of the engine loaded last."""
+    bench, LogitsHook.listener = loaded_engine
+    yield bench
+    assert not bench.engine.busy()
+    assert bench.engine.gauges().lost_rows == 0
+    assert LogitsHook.failures == 0

@@ -38,13 +38,13 @@ def drain(bench: Bench) -> tuple[list[StepOutput], list[Refused]]:
 
 def leaves_the_others_as_they_were(bench: Bench) -> None:
     topics = TOPICS[:4]
-    alone = [tokens_of(bench.one(f"Tell me about {topic}.")) for topic in topics]
-    old = [bench.sequence(f"Tell me about {topic}.") for topic in topics[:2]]
-    new = [bench.sequence(f"Tell me about {topic}.") for topic in topics[2:]]
+    alone = [tokens_of(bench.one(f"Tell me about {topic}.", max_tokens=16)) for topic in topics]
+    old = [bench.sequence(f"Tell me about {topic}.", max_tokens=16) for topic in topics[:2]]
+    new = [bench.sequence(f"Tell me about {topic}.", max_tokens=16) for topic in topics[2:]]
     broken = [bench.sequence("Say hi.", constraint=BROKEN) for _ in range(2)]
     for sequence in old:
         bench.engine.add(sequence)
-    outputs = [output for _ in range(8) for output in bench.engine.step()]
+    outputs = [output for _ in range(5) for output in bench.engine.step()]
     for sequence in (new[0], broken[0], new[1], broken[1]):
         bench.engine.add(sequence)
     later, refused = drain(bench)

@@ -5,7 +5,6 @@ What OpenVINO GenAI does here is not documented: run this at each upgrade. Memor
 
 import ctypes
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -40,18 +39,12 @@ def grammar(number: int) -> Constraint:
     return Constraint(kind="grammar", value=schema_grammar(json.dumps(schema)))
 
 
-@pytest.fixture(scope="module")
-def bench() -> Iterator[tuple[Bench, GrammarCompiler]]:
+@pytest.fixture
+def bench(real_engine: Bench) -> tuple[Bench, GrammarCompiler]:
     """An engine, and the compiler of its grammars."""
-    compilers: list[GrammarCompiler] = []
-    with pytest.MonkeyPatch.context() as patch:
-
-        def compiler(*args: object) -> GrammarCompiler:
-            compilers.append(GrammarCompiler(*args))  # type: ignore[arg-type]
-            return compilers[-1]
-
-        patch.setattr("worker.engine.load.GrammarCompiler", compiler)
-        yield Bench(), compilers[-1]
+    compiler = real_engine.engine._grammar_arrivals._compiler
+    assert compiler is not None
+    return real_engine, compiler
 
 
 def test_clearing_the_cache_frees_its_memory(bench: tuple[Bench, GrammarCompiler]) -> None:

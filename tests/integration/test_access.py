@@ -46,7 +46,7 @@ def closed_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Fle
     with fleet(tmp_path_factory.mktemp("closed")) as running:
         secret = running.key("create", "--name", "first")
         running.worker()
-        running.api()
+        running.api("--require-keys")
         yield running, secret
 
 
@@ -130,19 +130,13 @@ def test_keys_of_file_and_environment(empty_fleet: Fleet, tmp_path: Path) -> Non
     )
     path.write_text(done.stdout)
     empty_fleet.worker()
-    empty_fleet.api("--keys-file", str(path), "--api-keys", "from-the-environment", "--no-open-metrics")
+    empty_fleet.api(
+        "--keys-file", str(path), "--api-keys", "from-the-environment", "--no-open-metrics", "--require-keys"
+    )
     assert post(empty_fleet, done.stderr.split()[-1])[0] == 200
     assert post(empty_fleet, "from-the-environment")[0] == 200
     assert post(empty_fleet)[0] == 401
     assert empty_fleet.status("/metrics") == 401
-
-
-def test_a_bad_key_file_stops_the_start_with_its_reason(empty_fleet: Fleet, tmp_path: Path) -> None:
-    path = tmp_path / "keys.toml"
-    path.write_text("[[key]]\nname = 3\n")
-    process = empty_fleet.start("api", "--port", "0", "--keys-file", str(path))
-    assert process.popen.wait(60) == 1
-    assert "malformed" in process.log.read_text()
 
 
 def test_models_of_a_key(closed_fleet: tuple[Fleet, str]) -> None:
@@ -305,7 +299,7 @@ def test_a_single_request_waits_no_longer_than_a_slot_for_anothers_many(closed_f
     many, one = create(fleet, "--name", "many"), create(fleet, "--name", "one")
     body = {"model": "sim", "messages": [{"role": "user", "content": "[[tokens 120]]"}], "max_tokens": 120}
     statuses: list[int] = []
-    threads = [threading.Thread(target=lambda: statuses.append(post(fleet, many, body)[0])) for _ in range(200)]
+    threads = [threading.Thread(target=lambda: statuses.append(post(fleet, many, body)[0])) for _ in range(150)]
     for thread in threads:
         thread.start()
     store = fleet.redis()
@@ -321,12 +315,12 @@ def test_a_single_request_waits_no_longer_than_a_slot_for_anothers_many(closed_f
     assert served < 64
     for thread in threads:
         thread.join()
-    assert statuses == [200] * 200
+    assert statuses == [200] * 150
 
 
 def test_the_queue_is_bounded_by_the_wait_that_it_means(empty_fleet: Fleet) -> None:
-    empty_fleet.worker(*SIMULATED, "--max-batch", "2", "--sim-step", "0.02")
-    empty_fleet.api("--max-wait", "2")
+    empty_fleet.worker(*SIMULATED, "--max-batch", "2", "--sim-step", "0.01")
+    empty_fleet.api("--max-wait", "1")
     body = {"model": "sim", "messages": [{"role": "user", "content": "[[tokens 50]]"}], "max_tokens": 50}
     stop = threading.Event()
 
@@ -338,11 +332,11 @@ def test_the_queue_is_bounded_by_the_wait_that_it_means(empty_fleet: Fleet) -> N
                 time.sleep(0.1)
 
     seen: list[tuple[int, dict[str, str]]] = []
-    threads = [threading.Thread(target=keep_asking) for _ in range(24)]
+    threads = [threading.Thread(target=keep_asking) for _ in range(12)]
     for thread in threads:
         thread.start()
     try:
-        # Two slots of 50 tokens at 50 tokens a second: two requests a second, so four may wait.
+        # Two slots of 50 tokens at 100 tokens a second: four requests a second, so four may wait.
         empty_fleet.until(lambda: any(status == 429 for status, _ in seen), "a request to be refused")
     finally:
         stop.set()
@@ -350,7 +344,7 @@ def test_the_queue_is_bounded_by_the_wait_that_it_means(empty_fleet: Fleet) -> N
             thread.join()
     assert {status for status, _ in seen} == {200, 429}
     received = [int(headers["retry-after-ms"]) for status, headers in seen if status == 429]
-    assert all(2_000 <= wait <= 30_000 for wait in received)
+    assert all(1_000 <= wait <= 30_000 for wait in received)
 
 
 def test_refusals_are_counted(closed_fleet: tuple[Fleet, str]) -> None:
@@ -377,26 +371,16 @@ def test_a_key_sees_the_models_that_it_may_use(closed_fleet: tuple[Fleet, str]) 
         fleet.client().with_options(api_key=other).models.retrieve("sim")
 
 
-def test_an_api_that_requires_keys_does_not_start_without_any(empty_fleet: Fleet) -> None:
-    api = empty_fleet.start("api", "--port", "0", "--require-keys")
-    empty_fleet.until(lambda: api.popen.poll() is not None, "the API to end")
-    assert api.popen.returncode == 1
-    assert "there is no API key" in empty_fleet.logs()
-    assert "vinoqueue key create" in empty_fleet.logs()
-
-
-@pytest.mark.parametrize("source", ["store", "environment", "file"])
-def test_an_api_that_requires_keys_starts_with_one(empty_fleet: Fleet, source: str, tmp_path: Path) -> None:
-    arguments: tuple[str, ...] = ()
-    if source == "store":
-        empty_fleet.key("create", "--name", "first")
-    elif source == "environment":
-        arguments = ("--api-keys", "a-secret-of-the-environment")
-    else:
-        (tmp_path / "keys.toml").write_text(empty_fleet.key("create", "--toml"))
-        arguments = ("--keys-file", str(tmp_path / "keys.toml"))
-    empty_fleet.api("--require-keys", *arguments)
-    assert empty_fleet.request("GET", "/v1/models")[0] == 401
+def test_an_api_that_has_no_keys_and_one_with_a_bad_file_do_not_start(empty_fleet: Fleet, tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    path.write_text("[[key]]\nname = 3\n")
+    without = empty_fleet.start("api", "--port", "0", "--require-keys")
+    malformed = empty_fleet.start("api", "--port", "0", "--keys-file", str(path))
+    for api in (without, malformed):
+        assert api.popen.wait(PATIENCE) == 1
+    assert "there is no API key" in without.log.read_text()
+    assert "vinoqueue key create" in without.log.read_text()
+    assert "malformed" in malformed.log.read_text()
 
 
 def test_an_api_that_requires_keys_starts_closed_while_the_store_is_away(empty_fleet: Fleet) -> None:

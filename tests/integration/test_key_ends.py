@@ -35,10 +35,11 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 def create(running: Fleet, *options: str) -> tuple[str, str]:
     """Create a key; return its id and its secret, which works."""
+    known = {key["id"] for key in json.loads(running.key("list", "--json"))}
     secret = running.key("create", *options).splitlines()[-1]
     running.until(lambda: listed(running, secret) == 200, "the key to take effect")
-    keys = json.loads(running.key("list", "--json"))
-    return max(keys, key=lambda key: key["created"])["id"], secret
+    (key,) = {key["id"] for key in json.loads(running.key("list", "--json"))} - known
+    return key, secret
 
 
 def listed(running: Fleet, secret: str) -> int:

@@ -96,9 +96,9 @@ def test_the_workers_of_a_request_are_named_where_asked_for(empty_fleet: Fleet) 
         asked_not = fleet.request("POST", "/v1/chat/completions", body)[1]
         assert "x-vinoqueue-worker" not in asked_not
 
-    # A request that moves has two workers.
+    # A request that moves has two workers, and the log says so once.
     replies: list[dict[str, str]] = []
-    long = json.dumps({"model": "sim", "messages": [{"role": "user", "content": "[[tokens 2000]]"}]})
+    long = json.dumps({"model": "sim", "messages": [{"role": "user", "content": "[[tokens 400]]"}]})
     client = threading.Thread(
         target=lambda: replies.append(fleet.request("POST", "/v1/chat/completions", long, headers)[1])
     )
@@ -110,6 +110,14 @@ def test_the_workers_of_a_request_are_named_where_asked_for(empty_fleet: Fleet) 
     assert replies[0]["x-vinoqueue-worker"] == "first, second"
     fleet.until(lambda: len(requests(fleet)) == 5, "the lines")
     assert [line["workers"] for line in requests(fleet)] == ["first"] * 4 + ['"first,second"']
+
+    fleet.until(lambda: "is gone" in api_log(fleet).read_text(), "the death to be noticed")
+    metrics = fleet.request("GET", "/metrics")[2].decode()
+    assert 'vinoqueue_migrations_total{model="sim",reason="worker_lost"} 1.0' in metrics
+    everything = fleet.logs()
+    assert len(re.findall(r"WARNING .*worker \S+ of model sim is gone", everything)) == 1
+    assert len(re.findall(r"WARNING .*1 jobs lost their worker and wait for another: \S+", everything)) == 1
+    assert len(re.findall(r"INFO .*job \S+ continues here after \d+ tokens", everything)) == 1
 
     jobs = re.findall(r" DEBUG +worker\.job_log: job (.*)$", first.log.read_text(), re.MULTILINE)
     assert len(jobs) == 4  # at debug, a worker logs one line for each job that ends here
@@ -175,26 +183,3 @@ def test_an_outage_of_the_store_and_its_end_are_logged_once(small_fleet: Fleet) 
         logged = re.findall(r" (?:WARNING|ERROR) .*$", text, re.MULTILINE)
         assert (len(re.findall("the store fails", text)), len(re.findall("works again", text))) == (1, 1), text
         assert len(logged) == 2, text
-
-
-def test_a_workers_death_and_the_takeover_are_logged_once(empty_fleet: Fleet) -> None:
-    fleet = empty_fleet
-    workers = [fleet.worker(*SIMULATED[:-1], "0.1") for _ in range(2)]
-    fleet.api()
-    fleet.until(lambda: fleet.status("/ready") == 200, "readiness")
-    answers: list[int] = []
-    asking = threading.Thread(target=lambda: answers.append(post(fleet, BODY | {"max_tokens": 100})))
-    asking.start()
-    fleet.until(lambda: any(worker.get("used") for worker in fleet.workers()), "the request to run")
-    (busy,) = [worker["pid"] for worker in fleet.workers() if worker.get("used")]
-    dead = next(worker for worker in workers if worker.popen.pid == busy)
-    dead.kill()
-    asking.join()
-    assert answers == [200]
-    fleet.until(lambda: "is gone" in api_log(fleet).read_text(), "the death to be noticed")
-    metrics = fleet.request("GET", "/metrics")[2].decode()
-    assert 'vinoqueue_migrations_total{model="sim",reason="worker_lost"} 1.0' in metrics
-    everything = fleet.logs()
-    assert len(re.findall(r"WARNING .*worker \S+ of model sim is gone", everything)) == 1
-    assert len(re.findall(r"WARNING .*1 jobs lost their worker and wait for another: \S+", everything)) == 1
-    assert len(re.findall(r"INFO .*job \S+ continues here after \d+ tokens", everything)) == 1

@@ -3,14 +3,14 @@
 import json
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import openai
 import pytest
 
 from shared.runtime.processes import module_command
-from tests.support.fleet import Fleet, fleet
+from tests.support.fleet import Fleet, Process, fleet
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 JSON = {"content-type": "application/json"}
@@ -77,43 +77,41 @@ def test_a_retired_model_can_be_forgotten(small_fleet: Fleet) -> None:
     fleet.until(lambda: chat() == 404, "the model to be forgotten")
 
 
-@pytest.mark.parametrize("allowed", ["first", "org/second"])
-def test_a_key_for_one_name_opens_the_model(empty_fleet: Fleet, allowed: str) -> None:
+def test_a_key_for_one_name_opens_the_model(empty_fleet: Fleet) -> None:
     empty_fleet.worker("--engine", "simulated", "--model", "first", "--served-model-name", "first,org/second")
-    secret = empty_fleet.key("create", "--models", allowed)
+    secrets = {name: empty_fleet.key("create", "--models", name) for name in ("first", "org/second")}
     empty_fleet.api()
-    headers = {**JSON, "api-key": secret}
-    empty_fleet.until(lambda: empty_fleet.request("GET", "/v1/models", None, headers)[0] == 200, "the key")
-    body = json.dumps({"model": allowed, "messages": HELLO, "max_tokens": 3})
-    assert empty_fleet.request("POST", "/v1/chat/completions", body, headers)[0] == 200
+    for name, secret in secrets.items():
+        body = json.dumps({"model": name, "messages": HELLO, "max_tokens": 3})
+        assert empty_fleet.request("POST", "/v1/chat/completions", body, {**JSON, "api-key": secret})[0] == 200
 
 
-def _load_slowly(fleet: Fleet, silent: socket.socket) -> None:
-    fleet.start(
+def _load_slowly(fleet: Fleet, silent: socket.socket) -> Process:
+    return fleet.start(
         "worker", "--engine", "simulated", "--model", "sim", "--sim-load", "3600", "--served-model-name", "sim", "alias"
     )
 
 
-def _download_slowly(fleet: Fleet, silent: socket.socket) -> None:
+def _download_slowly(fleet: Fleet, silent: socket.socket) -> Process:
     port = silent.getsockname()[1]
-    fleet.start(
+    return fleet.start(
         "worker", "--model", "org/name", "--served-model-name", "sim", "alias",
         HF_ENDPOINT=f"http://127.0.0.1:{port}", HF_HOME=str(fleet.folder), HF_HUB_OFFLINE="0",
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("start", [_load_slowly, _download_slowly])
-def test_a_model_that_is_being_loaded_is_unavailable_and_not_unknown(
-    empty_fleet: Fleet, start: Callable[[Fleet, socket.socket], None]
-) -> None:
+def test_a_model_that_is_being_loaded_is_unavailable_and_not_unknown(empty_fleet: Fleet) -> None:
+    empty_fleet.api()
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        start(empty_fleet, silent)
-        _check_unavailable(empty_fleet)
+        for start in (_load_slowly, _download_slowly):
+            worker = start(empty_fleet, silent)
+            empty_fleet.until(lambda: empty_fleet.workers("loading"), "the worker to load its model")
+            _check_unavailable(empty_fleet)
+            worker.kill()
+            empty_fleet.until(lambda: not empty_fleet.workers(), "the worker to be gone")
 
 
 def _check_unavailable(empty_fleet: Fleet) -> None:
-    empty_fleet.api()
-    empty_fleet.until(lambda: empty_fleet.workers("loading"), "the worker to load its model")
     client = empty_fleet.client()
     for name in ("sim", "alias"):
         with pytest.raises(openai.InternalServerError, match="is loading") as refused:

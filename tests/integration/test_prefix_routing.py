@@ -26,11 +26,11 @@ class ChatClient:
         known = self._claimed().keys()
         messages: list[ChatCompletionMessageParam] = [
             {"role": "system", "content": f"{beginning} " * 500},
-            {"role": "user", "content": "[[tokens 400]]"},
+            {"role": "user", "content": "[[tokens 300]]"},
         ]
         client = self.fleet.client()
         thread = threading.Thread(
-            target=lambda: client.chat.completions.create(model="sim", messages=messages, max_tokens=400)
+            target=lambda: client.chat.completions.create(model="sim", messages=messages, max_tokens=300)
         )
         thread.start()
         self.threads.append(thread)

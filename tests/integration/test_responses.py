@@ -347,8 +347,7 @@ def test_a_background_response_is_cancelled(session_fleet: Fleet, client: openai
     session_fleet.until(lambda: sum(worker.get("used", 0) for worker in session_fleet.workers()) == 0, "a free slot")
 
 
-@pytest.mark.parametrize("end", ["cancel", "delete"])
-def test_a_cancelled_response_counts_as_cancelled(empty_fleet: Fleet, end: str) -> None:
+def test_a_cancelled_response_counts_as_cancelled(empty_fleet: Fleet) -> None:
     """Counted as ``answer_lost``, it fed an alert."""
     empty_fleet.worker("--engine", "simulated", "--model", "sim", "--max-batch", "1")
     empty_fleet.api()
@@ -359,12 +358,13 @@ def test_a_cancelled_response_counts_as_cancelled(empty_fleet: Fleet, end: str) 
         return {outcome: float(count) for outcome, count in found if float(count)}
 
     with empty_fleet.client() as client:
-        running, waiting = (respond(client, input="[[tokens 6000]]", background=True) for _ in range(2))
-        empty_fleet.until(lambda: client.responses.retrieve(running.id).status == "in_progress", "the start")
-        for response in (waiting, running):
-            getattr(client.responses, end)(response.id)
-        empty_fleet.until(lambda: sum(outcomes().values()) == 2, "both requests to end")
-        assert outcomes() == {"cancelled": 2}
+        for number, end in enumerate((client.responses.cancel, client.responses.delete), 1):
+            running, waiting = (respond(client, input="[[tokens 6000]]", background=True) for _ in range(2))
+            empty_fleet.until(lambda: client.responses.retrieve(running.id).status == "in_progress", "the start")  # noqa: B023
+            for response in (waiting, running):
+                end(response.id)
+            empty_fleet.until(lambda: sum(outcomes().values()) == 2 * number, "both requests to end")  # noqa: B023
+            assert outcomes() == {"cancelled": 2 * number}
 
 
 def test_a_background_stream_goes_on_without_its_client_and_is_resumed(client: openai.OpenAI) -> None:

@@ -28,11 +28,9 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         yield running
 
 
-def stream(fleet: Fleet, content: str = "hello", tokens: int = 40) -> Iterator[ChatCompletionChunk]:
-    return iter(
-        fleet.client().chat.completions.create(
-            model="sim", messages=[{"role": "user", "content": content}], max_tokens=tokens, stream=True
-        )
+def stream(fleet: Fleet, content: str = "hello", tokens: int = 40) -> openai.Stream[ChatCompletionChunk]:
+    return fleet.client().chat.completions.create(
+        model="sim", messages=[{"role": "user", "content": content}], max_tokens=tokens, stream=True
     )
 
 
@@ -60,13 +58,14 @@ def test_a_worker_waits_for_the_store_and_then_serves(empty_fleet: Fleet) -> Non
     fleet.until(lambda: "worker w1 serves sim on SIMULATED" in log(), "the worker to serve")
 
 
-@pytest.mark.parametrize("kind", ["worker", "api"])
-def test_another_lease_than_the_fleets_is_refused(small_fleet: Fleet, kind: str) -> None:
-    options = {"worker": SIMULATED, "api": ("--port", "0")}[kind]
-    other = small_fleet.start(kind, *options, "--lease", "3")
-    assert other.popen.wait(PATIENCE) == 1
-    (worker,) = small_fleet.workers()
-    assert f"--lease is 3 s here, but 2 s in worker {worker['id']} on {worker['host']}." in other.log.read_text()
+def test_another_lease_than_the_fleets_is_refused(lasting: Fleet) -> None:
+    options = {"worker": SIMULATED, "api": ("--port", "0")}
+    others = [lasting.start(kind, *own, "--lease", "3") for kind, own in options.items()]
+    (worker,) = lasting.workers()
+    for other in others:
+        assert other.popen.wait(PATIENCE) == 1
+        assert f"--lease is 3 s here, but 2 s in worker {worker['id']} on {worker['host']}." in other.log.read_text()
+        lasting.processes.remove(other)
 
 
 def test_a_worker_is_drained_and_resumed_on_command(empty_fleet: Fleet) -> None:
@@ -80,7 +79,7 @@ def test_a_worker_is_drained_and_resumed_on_command(empty_fleet: Fleet) -> None:
     workers = [fleet.worker(*SIMULATED, "--drain", "0.5", "--worker-id", name) for name in ("first", "second")]
     fleet.api()
     texts: list[str] = []
-    client = threading.Thread(target=lambda: texts.append(text_of(stream(fleet, "[[tokens 3000]]", 3000))))
+    client = threading.Thread(target=lambda: texts.append(text_of(stream(fleet, "[[tokens 2000]]", 2000))))
     client.start()
     fleet.until(lambda: slots_used(fleet) == 1, "the request to run")
     (busy,) = (worker["id"] for worker in fleet.workers() if worker.get("used"))
@@ -92,7 +91,7 @@ def test_a_worker_is_drained_and_resumed_on_command(empty_fleet: Fleet) -> None:
         ],
     )
     client.join()
-    assert len(texts[0].split()) > 2900  # the other worker has continued it
+    assert len(texts[0].split()) > 1900  # the other worker has continued it
     (line,) = (line for line in command("status")[1] if line.startswith(busy))
     assert " draining " in line
     workers[busy == "first"].stop()
@@ -204,8 +203,8 @@ def test_a_drain_past_its_time_hands_the_rest_over(empty_fleet: Fleet) -> None:
 
 def test_a_draining_api_serves_until_it_closes_its_port(empty_fleet: Fleet) -> None:
     empty_fleet.worker()
-    api = empty_fleet.api("--drain-delay", "5", "--drain", str(PATIENCE))
-    chunks = stream(empty_fleet, "[[tokens 2000]]", tokens=2000)
+    api = empty_fleet.api("--drain-delay", "3", "--drain", str(PATIENCE))
+    chunks = stream(empty_fleet, "[[tokens 1000]]", tokens=1000)
     next(chunks)
     api.signal(signal.SIGTERM)
     empty_fleet.until(lambda: empty_fleet.status("/ready") == 503, "readiness to end")
@@ -246,6 +245,8 @@ def test_a_client_that_goes_away_while_it_waits_leaves_the_queue(lasting: Fleet)
     store = lasting.redis()
     lasting.until(lambda: store.zcard("vinoqueue:queue:sim") == 0, "the queue to be empty")
     lasting.until(lambda: slots_used(lasting) == 16, "the others to be seen at work still")
+    for holder in holders:
+        holder.close()
 
 
 def leave_in_the_middle(fleet: Fleet, streamed: bool, wait_for_slot: bool = True) -> None:

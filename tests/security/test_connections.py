@@ -142,21 +142,21 @@ def test_a_connection_is_not_held_open_between_requests(target: Fleet, rest: byt
         assert is_closed(connection)
 
 
-@pytest.mark.parametrize(
-    "request_head",
-    [
+def test_a_connection_is_not_held_open_by_a_body_that_nobody_reads(closed: Fleet) -> None:
+    heads = (
         head("GET", "/live", "Content-Length: 100"),
         head("GET", "/live", "Transfer-Encoding: chunked"),
         head("POST", "/none", "Content-Length: 100"),
         head("POST", "/v1/chat/completions", "Content-Length: 100"),
-    ],
-)
-def test_a_connection_is_not_held_open_by_a_body_that_nobody_reads(closed: Fleet, request_head: bytes) -> None:
-    with connect(closed) as connection:
-        connection.sendall(request_head)
-        read_answer(connection)
-        connection.sendall(b"1")
-        assert is_closed(connection)
+    )
+    with ExitStack() as opened:
+        connections = [opened.enter_context(connect(closed)) for _ in heads]
+        for connection, request_head in zip(connections, heads, strict=True):
+            connection.sendall(request_head)
+            read_answer(connection)
+            connection.sendall(b"1")
+        for connection, request_head in zip(connections, heads, strict=True):
+            assert is_closed(connection), request_head
 
 
 def test_a_body_that_nobody_reads_is_bounded(closed: Fleet) -> None:

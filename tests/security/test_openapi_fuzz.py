@@ -16,7 +16,7 @@ from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet, fleet
 from tests.support.fuzzing import cases
 
-CASES = 20
+CASES = 10
 
 DOCUMENT = json.loads(openapi_document())
 ENDLESS = {"/v1/fleet/events"}

@@ -38,6 +38,7 @@ from shared.protocol.events import (
 from shared.protocol.request import ChatRequest, Message, Prompt, Sampling, Tool
 
 STARTED = Started(worker="w", prompt_tokens=5, fingerprint="fp", cached_tokens=2)
+HERMES = msgspec.structs.replace(STARTED, tools="hermes")
 LOGPROBS = Sampling(logprobs=True)
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
 LOST = Problem(kind=ProblemKind.LOST, message="It was lost.")
@@ -259,11 +260,10 @@ async def test_tokens_come_once_and_in_order_however_a_text_is_split(text: str, 
 
 async def test_calls_are_read_where_the_worker_names_a_format() -> None:
     request = asked(tools=(Tool(name="f"),), stream=True)
-    started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes")
-    (choice,) = await whole(request, said("Well. ", CALL[:20], CALL[20:], started=started))
+    (choice,) = await whole(request, said("Well. ", CALL[:20], CALL[20:], started=HERMES))
     assert (choice.text, choice.reason) == ("Well.", "tool_calls")
     assert [(call.name, json.loads(call.arguments)) for call in choice.calls] == [("f", {"a": 1})]
-    chunks = await streamed(request, said(*CALL, started=started))
+    chunks = await streamed(request, said(*CALL, started=HERMES))
     opened, *arguments = [call for (call,) in deltas(chunks, "tool_calls")[0]]
     assert (opened["index"], opened["function"]) == (0, {"name": "f", "arguments": ""})
     assert json.loads("".join(piece["function"]["arguments"] for piece in arguments)) == {"a": 1}
@@ -287,14 +287,13 @@ def called(name: str, arguments: str) -> str:
 )
 async def test_a_repeated_call_ends_the_choice(calls: list[tuple[str, str]], kept: int, complete: bool) -> None:
     request = asked(tools=(Tool(name="f"), Tool(name="g")), tool_choice="required")
-    started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes")
     text = "\n".join(called(*call) for call in calls) + "\n"
     expected = [(name, json.loads(arguments)) for name, arguments in calls[:kept]]
     for size in (1, 7, len(text)):
         cancelled: list[str] = []
         answer = ResponseStream(["job0"], "m", cancel=partial(_note, cancelled))
         parts = [text[at : at + size] for at in range(0, len(text), size)]
-        answer.choices[0].fill(said(*parts, started=started)[: -1 if complete else None])
+        answer.choices[0].fill(said(*parts, started=HERMES)[: -1 if complete else None])
         (choice,) = await collect(answer, request, UsageRecorder())
         assert [(call.name, json.loads(call.arguments)) for call in choice.calls] == expected
         assert (choice.text, choice.reason) == ("", "tool_calls")
@@ -311,34 +310,39 @@ def test_arguments_are_held_back_only_while_they_are_those_of_an_earlier_call() 
     assert [list(calls.filter([part])) for part in rest] == [[*held, rest[0]], [rest[1]], [rest[2]]]
 
 
-@pytest.mark.parametrize("reason", ["length", "stop"])
-async def test_an_incomplete_repetition_is_kept(reason: FinishReason) -> None:
-    request = asked(tools=(Tool(name="f"),))
-    started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes")
-    (choice,) = await whole(request, said(CALL, CALL[: CALL.index("1")], reason=reason, started=started))
-    assert [call.arguments for call in choice.calls] == ['{"a": 1}', '{"a": ']
-    assert choice.reason == ("length" if reason == "length" else "tool_calls")
+CUT = CALL[: CALL.index("1")]
+NUMBERED = [called("f", f'{{"a": {number}}}') for number in range(3)]
 
 
-async def test_a_call_beyond_the_maximum_ends_the_choice() -> None:
-    request = asked(tools=(Tool(name="f"),), max_tool_calls=2)
-    started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes")
-    texts = [called("f", f'{{"a": {number}}}') for number in range(3)]
-    (choice,) = await whole(request, said(*texts, started=started))
-    assert [call.arguments for call in choice.calls] == ['{"a": 0}', '{"a": 1}']
-    assert choice.reason == "tool_calls"
+@pytest.mark.parametrize(
+    ("fields", "texts", "reason", "text", "calls", "ending"),
+    [
+        ({}, [CALL, CUT], "length", "", ['{"a": 1}', '{"a": '], "length"),
+        ({}, [CALL, CUT], "stop", "", ['{"a": 1}', '{"a": '], "tool_calls"),
+        ({}, [CUT], "length", "", ['{"a": '], "length"),
+        ({"max_tool_calls": 2}, NUMBERED, "stop", "", ['{"a": 0}', '{"a": 1}'], "tool_calls"),
+        ({"tool_choice": "none"}, [CALL], "stop", CALL, [], "stop"),
+        ({"messages": (), "prompts": ("x",)}, [f"<think>{CALL}"], "stop", f"<think>{CALL}", [], "stop"),
+    ],
+    ids=["incomplete repetition, cut", "incomplete repetition", "incomplete", "maximum", "none allowed", "completion"],
+)
+async def test_which_calls_are_kept(
+    fields: dict[str, Any], texts: list[str], reason: FinishReason, text: str, calls: list[str], ending: str
+) -> None:
+    started = msgspec.structs.replace(HERMES, reasoning="think")
+    (choice,) = await whole(asked(tools=(Tool(name="f"),), **fields), said(*texts, reason=reason, started=started))
+    assert (choice.text, [call.arguments for call in choice.calls], choice.reason) == (text, calls, ending)
 
 
 @pytest.mark.parametrize("fields", [{"named_tool": "f", "tool_choice": "required"}, {"parallel_tool_calls": False}])
 @pytest.mark.parametrize("streams", [False, True])
 async def test_a_second_call_ends_the_choice_and_cancels_its_job(fields: dict[str, Any], streams: bool) -> None:
     request = asked(tools=(Tool(name="f"),), n=2, **fields)
-    started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes")
     cancelled: list[str] = []
     answer = ResponseStream(["job0", "job1"], "m", cancel=partial(_note, cancelled))
-    answer.choices[1].fill(said(CALL, started=started))
+    answer.choices[1].fill(said(CALL, started=HERMES))
     # The job of the first choice never ends by itself.
-    answer.choices[0].fill(said(CALL, CALL[:40], CALL[40:] + "and so on", started=started)[:-1])
+    answer.choices[0].fill(said(CALL, CALL[:40], CALL[40:] + "and so on", started=HERMES)[:-1])
     if streams:
         rendering = ChatResponseEncoder(request, response_id="0", created=0, fingerprint="fp")
         sent = b"".join([piece async for piece in stream(answer, request, rendering, UsageRecorder())]).decode()
@@ -356,26 +360,10 @@ async def test_a_second_call_ends_the_choice_and_cancels_its_job(fields: dict[st
 @pytest.mark.parametrize("tail", ["<tool_", '<tool_call>\n{"name": "', '<tool_call>\n{"name": "f", "argu'])
 async def test_a_call_that_is_cut_off_is_no_content(tail: str) -> None:
     request = asked(tools=(Tool(name="f"),), sampling=LOGPROBS)
-    started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes")
-    events = said("Well. ", "\n", tail, reason="length", started=started)
+    events = said("Well. ", "\n", tail, reason="length", started=HERMES)
     (choice,) = await whole(request, events)
     assert (choice.text, choice.calls, choice.reason) == ("Well.", (), "length")
     assert [token.piece for token in choice.logprobs or ()] == [b"Well. "]
-
-
-async def test_an_incomplete_call_with_a_name_is_kept() -> None:
-    request = asked(tools=(Tool(name="f"),))
-    started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes")
-    (choice,) = await whole(request, said(CALL[: CALL.index("1")], reason="length", started=started))
-    assert (choice.text, choice.reason) == ("", "length")
-    assert [(call.name, call.arguments) for call in choice.calls] == [("f", '{"a": ')]
-
-
-async def test_no_call_where_none_is_allowed() -> None:
-    request = asked(tools=(Tool(name="f"),), tool_choice="none")
-    started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes")
-    (choice,) = await whole(request, said(CALL, started=started))
-    assert (choice.text, choice.calls, choice.reason) == (CALL, (), "stop")
 
 
 async def test_a_guided_text_is_all_calls() -> None:
@@ -396,13 +384,6 @@ async def test_reasoning_is_separated_and_counted() -> None:
     assert tally.usage().reasoning_tokens in (2, 3)
     chunks = await streamed(asked(), said("Hm", "m.", "</think>", "Hi", started=started))
     assert "".join(deltas(chunks, "reasoning_content")[0]) == "Hmm."
-
-
-async def test_plain_completions_are_not_parsed() -> None:
-    started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes", reasoning="think")
-    text = f"<think>{CALL}"
-    (choice,) = await whole(asked(messages=(), prompts=("x",)), said(text, started=started))
-    assert (choice.text, choice.calls) == (text, ())
 
 
 async def test_the_likeliest_are_chosen() -> None:

@@ -76,13 +76,7 @@ def test_a_message_has_every_field(choice: Choice) -> None:
 @pytest.mark.parametrize("choice", CHOICES)
 def test_each_event_has_every_field(choice: Choice) -> None:
     by = encoder()
-    stream = by.opening(0, 9)
-    stream += by.reasoning(0, choice.reasoning) if choice.reasoning else b""
-    stream += by.content(0, choice.text) if choice.text else b""
-    for index, call in enumerate(choice.calls):
-        stream += by.call(0, index, call.id, call.name) + by.arguments(0, index, call.arguments)
-    stream += by.closing(0, choice.reason, choice.stop) + by.usage(USAGE) + by.done
-    types = check_stream(stream)
+    types = check_stream(by.opening(0, 9) + by.whole(choice) + by.usage(USAGE) + by.done)
     assert (*types[:2], *types[-2:]) == ("message_start", "ping", "message_delta", "message_stop")
 
 

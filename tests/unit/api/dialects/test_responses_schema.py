@@ -122,22 +122,13 @@ def check_stream(stream: bytes, first: int = 0) -> Sequence[str]:
     return types
 
 
-def said(by: ResponsesEncoder, choice: Choice) -> bytes:
-    """The events of a choice, from the first item's to the last one's."""
-    stream = by.reasoning(0, choice.reasoning) if choice.reasoning else b""
-    stream += by.content(0, choice.text, choice.logprobs or ()) if choice.text else b""
-    for index, call in enumerate(choice.calls):
-        stream += by.call(0, index, call.id, call.name) + by.arguments(0, index, call.arguments)
-    return stream + by.closing(0, choice.reason)
-
-
 @pytest.mark.parametrize("fields", REQUESTS)
 @pytest.mark.parametrize("choice", CHOICES)
 def test_responses_and_events_have_every_field(choice: Choice, fields: dict[str, Any]) -> None:
     complete(Response, encoder(**fields).completion([choice], USAGE), OMITTED)
     by = encoder(**fields)
     stream = by.queued() if fields.get("background") else b""
-    types = check_stream(stream + by.opening(0, 9) + said(by, choice) + by.usage(USAGE) + by.done)
+    types = check_stream(stream + by.opening(0, 9) + by.whole(choice) + by.usage(USAGE) + by.done)
     ending = "response.incomplete" if choice.reason == "length" else "response.completed"
     assert (types[0], types[-1]) == ("response.created", ending)
     complete(Response, by.document, OMITTED)

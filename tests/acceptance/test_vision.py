@@ -19,11 +19,12 @@ from PIL import Image
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.request import Constraint, PromptScoring, Sampling
 from tests.support.engine_driver import options
-from tests.support.engine_outputs import text_of, tokens_of
+from tests.support.engine_outputs import deltas_of, text_of, tokens_of
 from tests.support.fleet import Fleet, Process, fleet
 from tests.support.pictures import data_url, picture
 from tests.support.processes import family
 from worker.engine.engine import OpenVINOEngine
+from worker.engine.logits.operation import LogitsHook
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError, PlacedImage, Refused, Sequence, StepOutput
 from worker.grammar.schema import schema_grammar
@@ -52,7 +53,7 @@ class Driver:
     """An engine that runs sequences to their ends."""
 
     def __init__(self, name: str) -> None:
-        self.engine = OpenVINOEngine(engine_options(name), lambda stage: None)
+        self.engine = OpenVINOEngine(engine_options(name, logits="on"), lambda stage: None)
         tokenizer = openvino_genai.Tokenizer(str(MODELS / name))
         prompt = tokenizer.encode(PROMPTS[NAMES.index(name)], add_special_tokens=False).input_ids.data[0]
         self.prompt = tuple(map(int, prompt))
@@ -251,22 +252,56 @@ def test_speculation_is_refused_when_the_model_is_loaded(fields: dict[str, Any])
         OpenVINOEngine(engine_options(NAMES[0], **fields), lambda stage: None)
 
 
-def test_access_to_logits_is_refused_when_the_model_is_loaded() -> None:
-    with pytest.raises(EngineLoadError, match="vision-language"):
-        OpenVINOEngine(engine_options(NAMES[0], logits="on"), lambda stage: None)
+def test_each_sequence_gets_the_rows_that_it_gets_alone(driver: Driver) -> None:
+    """Some have images and some a bias; some need no rows. Log probabilities are compared with the pipeline's own."""
+    wishes: list[dict[str, Any]] = [
+        {"logprobs": True, "top_logprobs": 3},
+        {},
+        {"logit_bias": ((300, 100.0),)},
+        {"logprobs": True, "top_logprobs": 2, "logit_bias": ((301, -100.0), (302, 4.0))},
+    ]
+    kinds = [(shown, wish) for wish in wishes for shown in ((), (image(BEFORE, 1),), (image(AFTER, 2, 60, 200),))]
+    together, _ = driver.run(*(driver.sequence(*shown, max_tokens=12, **wish) for shown, wish in kinds))
+    for (shown, wish), outputs in zip(kinds, together, strict=True):
+        (alone,), refused = driver.run(driver.sequence(*shown, max_tokens=12, **wish))
+        assert not refused
+        assert tokens_of(outputs) == tokens_of(alone)
+        for one, other in zip(deltas_of(outputs), deltas_of(alone), strict=True):
+            assert [token.piece for top in one.top for token in top] == [
+                token.piece for top in other.top for token in top
+            ]
+            assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+            assert all(len(top) == wish["top_logprobs"] for top in one.top)
+        if wish.get("top_logprobs") == 3:
+            (plain,), _ = driver.run(driver.sequence(*shown, max_tokens=12, logprobs=True))
+            pairs = zip(deltas_of(plain), deltas_of(outputs), strict=True)
+            assert all(one.logprobs == pytest.approx(other.logprobs, abs=1e-3) for one, other in pairs)
+    assert set(tokens_of(together[6])) == set(tokens_of(together[7])) == {300}
+    assert driver.engine.gauges().lost_rows == LogitsHook.failures == 0
 
 
-@pytest.mark.parametrize(
-    "sampling",
-    [
-        {"top_logprobs": 1, "logprobs": True},
-        {"logit_bias": ((1, 5.0),)},
-        {"prompt_scoring": PromptScoring(top=1, param="prompt_logprobs")},
-    ],
-)
-def test_fields_that_need_logits_are_refused_by_name(driver: Driver, sampling: dict[str, Any]) -> None:
-    with pytest.raises(RequestRefused, match="not supported with this model"):
-        driver.engine.add(driver.sequence(image(BEFORE, 1), **sampling))
+def test_cached_tokens_include_those_of_images(driver: Driver) -> None:
+    shown = (image(BEFORE, 77), image(AFTER, 78))
+    sequences = [msgspec.structs.replace(driver.sequence(*shown), prompt=driver.prompt * 4) for _ in range(2)]
+    cold, warm = (driver.run(sequence)[0][0] for sequence in sequences)
+    assert tokens_of(cold) == tokens_of(warm)
+    assert cold[-1].cached < 32
+    assert prompt_tokens(warm) - 64 < warm[-1].cached < prompt_tokens(warm)
+
+
+def test_log_probabilities_of_prompts_are_refused_by_name(driver: Driver) -> None:
+    scoring = PromptScoring(top=1, param="prompt_logprobs")
+    for images in ((), (image(BEFORE, 1),)):
+        with pytest.raises(RequestRefused, match="'prompt_logprobs' is not supported with this model") as refusal:
+            driver.engine.add(driver.sequence(*images, prompt_scoring=scoring))
+        assert refusal.value.problem.param == "prompt_logprobs"
+
+
+def test_without_a_hook_fields_that_need_logits_are_refused_by_name() -> None:
+    engine = OpenVINOEngine(engine_options(NAMES[0], logits="off"), lambda stage: None)
+    sampling = Sampling(temperature=0.0, seed=1, logprobs=True, top_logprobs=1)
+    with pytest.raises(RequestRefused, match="'top_logprobs' is not supported with this model"):
+        engine.add(Sequence(number=1, prompt=(1, 2), sampling=sampling))
 
 
 @pytest.fixture(scope="module")

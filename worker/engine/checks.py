@@ -78,10 +78,16 @@ def check_sampling(sequence: Sequence) -> None:
         raise _invalid("stop_token_ids", "Invalid 'stop_token_ids': token ids are not negative.")
 
 
-def check_logits(sampling: Sampling, vocabulary_size: int, *, hooked: bool) -> None:
-    """Raise :class:`RequestRefused` for fields that need logits if the model is not ``hooked``, and for unknown ids."""
+def check_logits(sampling: Sampling, vocabulary_size: int, *, hooked: bool, sees_images: bool = False) -> None:
+    """Raise :class:`RequestRefused` for fields that need logits if the model is not ``hooked``, and for unknown ids.
+
+    A vision-language model's pipeline does not know the tokens of a prompt: it crashes where it has to score them.
+    """
     if not hooked and sampling.logits_param is not None:
         raise logits_refused(sampling.logits_param)
+    if sees_images and sampling.prompt_scoring is not None:
+        param = sampling.prompt_scoring.param
+        raise _invalid(param, f"'{param}' is not supported with this model: it reads images, and scores no prompts.")
     biased = [token for token, _ in sampling.logit_bias]
     for field, tokens in (("logit_bias", biased), ("allowed_token_ids", sampling.allowed_token_ids)):
         for token in tokens:

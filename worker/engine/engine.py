@@ -16,11 +16,10 @@ from worker.engine.checks import check_logits, check_sampling, check_speculation
 from worker.engine.generation import Generation
 from worker.engine.grammar_compiler import GrammarError
 from worker.engine.huge_pages import use_huge_pages
-from worker.engine.load import WARM_UP_ID, check_available, describe, load_model, scheduler_config, served_path
+from worker.engine.load import WARM_UP_ID, check_available, describe, load_model, served_path
 from worker.engine.logits.operation import LogitsHook
-from worker.engine.logits.prefill import PrefillTracker
 from worker.engine.logits.readers import RowLost, read_rows
-from worker.engine.logits.rows import RowAssigner, new_request_id, readers_of
+from worker.engine.logits.rows import RowAssigner, readers_of
 from worker.engine.options import EngineOptions
 from worker.engine.prompts import PromptCounts, add_prompt, refusal_of
 from worker.engine.protocol import (
@@ -74,11 +73,7 @@ class OpenVINOEngine:
         self._sees_images = loaded.sees_images
         self._grammar_arrivals = GrammarArrivals(self._table, loaded.grammars)
         self._image_arrivals, self._prompt_counts = ImageArrivals(self._table), PromptCounts()
-        counted = options.prefix_caching and self._logits_width
-        self._prefills = PrefillTracker(
-            self._table.running, scheduler_config(options).max_num_batched_tokens if counted else 0
-        )
-        LogitsHook.listener = RowAssigner(self._table.running, self._prefills)
+        LogitsHook.listener = RowAssigner(self._table.running)
         self._recovery = Recovery(self._pipeline, self._table, self._restart, self._refuse)
         self._caches_prefixes = options.prefix_caching
         end = self._pipeline.get_tokenizer().get_eos_token_id()
@@ -94,7 +89,12 @@ class OpenVINOEngine:
     def add(self, sequence: Sequence) -> None:
         """Add a sequence to the batch. Raises :class:`RequestRefused`, without affecting other sequences."""
         check_sampling(sequence)
-        check_logits(sequence.sampling, len(self._vocabulary), hooked=self._logits_width > 0)
+        check_logits(
+            sequence.sampling,
+            len(self._vocabulary),
+            hooked=self._logits_width > 0,
+            sees_images=self._sees_images,
+        )
         check_speculation(sequence.sampling, self._speculation)
         generation = self._generation(sequence)
         if generation.stop_reason is not None and generation.prompt_scoring is None:
@@ -154,7 +154,6 @@ class OpenVINOEngine:
         self._steps += 1
         if self._clearing:
             self._clearing -= 1
-        self._prefills.commit_step()
         outputs += self._prompt_counts.counted() + self._read()
         self._recovery.end_trial()
         self._computed_at = ended if self.busy() else None
@@ -219,19 +218,18 @@ class OpenVINOEngine:
         if sequence.images and sequence.sampling.beams == 1:
             # Only the pipeline knows how many tokens an image has, so it limits the length to the context.
             config.max_length, config.max_new_tokens = self._context_length, _UNLIMITED
-        width, used = self._logits_width, (running.request_id for running in self._table.running.values())
-        number = new_request_id(self._request_ids, used, width)
-        input_tokens = generation.with_known_salts(sequence.prompt + done)
-        readers = readers_of(sequence, generation.prompt_scoring, input_tokens, config, number=number, width=width)
+        number = next(self._request_ids)
+        readers = readers_of(
+            sequence, generation.prompt_scoring, sequence.prompt + done, config, number=number, width=self._logits_width
+        )
         try:
             handle = add_prompt(
                 self._pipeline, number, readers.input_tokens, config, sequence.images, spelled=self._sees_images
             )
         except Exception as error:
             raise refusal_of(native_message(error), self._context_length) from error
-        running = RunningSequence(generation, handle, number, readers, repeated)
+        running = RunningSequence(generation, handle, readers, repeated)
         self._table.run(running)
-        self._prefills.add(running)
         return running
 
     def _restart(self, generation: Generation, *, repeat: bool = True) -> RunningSequence | None:

@@ -28,8 +28,6 @@ class Generation:
         """Why the sequence has ended, or None. A resumed sequence may be complete from the start."""
         self.prompt_scoring = sampling.prompt_scoring
         """The log probabilities of the prompt that were requested and not reported yet, or None."""
-        self.input_tokens: tuple[int, ...] = ()
-        """The last input of the pipeline. Some tokens may be salted (:mod:`worker.engine.logits.rows`)."""
         self.cached: int | None = None if self.prompt_scoring is None else 0
         """Number of prompt tokens from the prefix cache, None until it is known. A scored prompt has none."""
         self._limit = limit
@@ -52,10 +50,6 @@ class Generation:
     def remaining(self) -> int:
         """Maximum number of tokens still to be generated."""
         return self._limit - len(self.tokens)
-
-    def with_known_salts(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
-        """Return ``tokens`` with the salts of the last input, so that the prefix cache has them."""
-        return self.input_tokens[: len(tokens)] + tokens[len(self.input_tokens) :]
 
     @property
     def is_constrained(self) -> bool:

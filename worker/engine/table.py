@@ -8,7 +8,7 @@ import openvino_genai
 from openvino_genai.py_openvino_genai import GenerationHandle
 
 from worker.engine.generation import Generation
-from worker.engine.logits.rows import Readers
+from worker.engine.logits.rows import FollowedSequence, Readers
 
 NO_REASON = openvino_genai.GenerationFinishReason.NONE
 
@@ -16,22 +16,18 @@ NewTokens = tuple[list[int], list[float], openvino_genai.GenerationFinishReason]
 """New tokens, their log probabilities if requested, and why the sequence ended."""
 
 
-class RunningSequence:
+class RunningSequence(FollowedSequence):
     """A sequence that runs in the pipeline. Dropping the last reference to ``handle`` cancels it there."""
 
     __slots__ = (
         "_echoes",
         "beams",
-        "expected",
         "generation",
         "handle",
         "input_tokens",
         "logprobs",
-        "prompt",
         "proven",
-        "reader",
         "repeated",
-        "request_id",
         "usable",
     )
 
@@ -39,25 +35,20 @@ class RunningSequence:
         self,
         generation: Generation,
         handle: GenerationHandle,
-        request_id: int,
         readers: Readers,
         repeated: int = 0,
     ) -> None:
-        sampling = generation.sequence.sampling
+        sequence, sampling = generation.sequence, generation.sequence.sampling
+        super().__init__(readers.reader, readers.prompt, searching=sampling.beams > 1, has_images=bool(sequence.images))
         self.generation = generation
         self.handle = handle
-        self.request_id = request_id
         self.beams = sampling.beams
-        self.input_tokens, self.reader, self.prompt, self.usable = readers
-        if self.prompt is None:
-            generation.input_tokens = self.input_tokens
+        self.input_tokens, self.usable = readers.input_tokens, readers.usable
         self.logprobs = sampling.logprobs or self.reader is not None
         self.proven = False
         """Whether it has generated a token. Until then it is a suspect when a step throws."""
         self.repeated = repeated
         """Number of known tokens that the pipeline still has to generate again."""
-        self.expected: int | None = None
-        """The position at which its prefill should continue; None until it has started."""
         self._echoes = self.prompt is not None
 
     @property
@@ -66,19 +57,17 @@ class RunningSequence:
         return self.generation.sequence.number
 
     @property
-    def searching(self) -> bool:
-        """Whether it is a beam search, which has output only at its end."""
-        return self.beams > 1
+    def known(self) -> int:
+        """Number of its tokens in the pipeline, without those of images."""
+        return len(self.generation.sequence.prompt) + len(self.generation.tokens) - self.repeated
 
-    @property
-    def cached(self) -> int | None:
-        """Number of prompt tokens from the prefix cache; None until it is known."""
-        return self.generation.cached
-
-    @cached.setter
-    def cached(self, tokens: int | None) -> None:
-        prompt = len(self.generation.sequence.prompt)
-        self.generation.cached = tokens if tokens is None else min(tokens, prompt)
+    def count_cached(self, past: int, images: int) -> None:
+        """Learn that the pipeline computes its prompt from position ``past`` on; ``images``: the tokens of its images,
+        0 until all is computed. The lowest position was not cached."""
+        generation = self.generation
+        generation.cached = past if generation.cached is None else min(generation.cached, past)
+        if self.started:
+            generation.cached = min(generation.cached, len(generation.sequence.prompt) + images)
 
     def is_resumable(self, *, sees_images: bool) -> bool:
         """Return whether it can leave the pipeline, and be resumed exactly without recomputing all of it.
@@ -92,22 +81,6 @@ class RunningSequence:
             and not generation.sequence.images
             and not generation.is_stateful(sees_images=sees_images)
         )
-
-    def has_output(self) -> bool:
-        """Return whether the pipeline has output to read."""
-        return bool(self.handle.can_read())
-
-    def token_at(self, position: int) -> int:
-        """Return the token at ``position`` of the pipeline's input or output."""
-        if position < len(self.input_tokens):
-            return self.input_tokens[position]
-        return self.generation.tokens[position - len(self.generation.sequence.prompt)]
-
-    def last(self) -> tuple[int, int]:
-        """Return the last token of the sequence in the pipeline, and its position."""
-        generation = self.generation
-        position = len(generation.sequence.prompt) + len(generation.tokens) - self.repeated - 1
-        return self.token_at(position), position
 
     def generated(self, most: int) -> Sequence[int]:
         """Return the last tokens that the pipeline has generated or continues, at most ``most``."""

@@ -6,9 +6,8 @@ import openvino_genai
 from shared.protocol.request import Sampling
 from worker.engine.checks import Speculation
 from worker.engine.logits.operation import HookFailed, Logits, LogitsHook, StepInput
-from worker.engine.logits.prefill import PrefillTracker
 from worker.engine.logits.readers import RowLost, RowReader
-from worker.engine.logits.rows import RowAssigner
+from worker.engine.logits.rows import FollowedSequence, RowAssigner
 from worker.engine.prompts import add_prompt
 from worker.engine.protocol import EngineLoadError, PlacedImage
 from worker.engine.recovery import native_message
@@ -25,22 +24,23 @@ _BIAS = 5.0
 """Bias of one token, so that the pipeline's log probabilities show whether biases arrive."""
 
 
-class _WarmUpSequence:
+class _WarmUpSequence(FollowedSequence):
     """The sequence of the warm-up, as the row assigner sees it."""
 
     def __init__(self, prompt: list[int]) -> None:
         self.tokens = prompt
-        self.reader = RowReader(Sampling(top_logprobs=1, logit_bias=((prompt[0], _BIAS),)))
-        self.prompt = None
+        self.rows = RowReader(Sampling(top_logprobs=1, logit_bias=((prompt[0], _BIAS),)))
+        super().__init__(self.rows, None, searching=False, has_images=False)
 
-    def token_at(self, position: int) -> int:
-        return self.tokens[position]
+    @property
+    def known(self) -> int:
+        return len(self.tokens)
+
+    def count_cached(self, past: int, images: int) -> None:
+        pass
 
     def generated(self, most: int) -> list[int]:
         return []
-
-    def last(self) -> tuple[int, int]:
-        return self.tokens[-1], len(self.tokens) - 1
 
 
 class _WarmUpRows:
@@ -86,7 +86,7 @@ def warm_up(
     ordinary = [token for token in range(len(vocabulary)) if token not in vocabulary.special]
     prompt = [ordinary[index % len(ordinary)] for index in range(_TOKENS - 1)]
     sequence = _WarmUpSequence(prompt)
-    assigner = RowAssigner({request_id: sequence}, PrefillTracker({}, 0))
+    assigner = RowAssigner({request_id: sequence})
     LogitsHook.listener = rows = _WarmUpRows(assigner)
     handle = add_prompt(pipeline, request_id, prompt, config, spelled=sees_images)
     try:
@@ -95,7 +95,7 @@ def warm_up(
             while hooked and handle.can_read():
                 for chunk in handle.read().values():
                     for token, logprob in zip(chunk.generated_ids, chunk.generated_log_probs, strict=True):
-                        sequence.reader.take(token, logprob)
+                        sequence.rows.take(token, logprob)
                         sequence.tokens.append(token)
     except RowLost as error:
         raise HookFailed(str(error)) from error

@@ -11,12 +11,13 @@ from shared.runtime.plugin_config import PluginValue
 from worker.model.devices import device_kinds
 
 LANGUAGE_MODEL = "openvino_language_model.xml"
+LANGUAGE_WEIGHTS = "openvino_language_model.bin"
 
 _VISION_ENCODER = "openvino_vision_embeddings_model.xml"
 
 VISION_FILES = (
     LANGUAGE_MODEL,
-    "openvino_language_model.bin",
+    LANGUAGE_WEIGHTS,
     "openvino_text_embeddings_model.xml",
     "openvino_text_embeddings_model.bin",
     _VISION_ENCODER,

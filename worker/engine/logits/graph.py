@@ -11,19 +11,15 @@ import numpy
 import openvino
 from openvino import opset13 as opset
 
-from worker.engine.logits.operation import LogitsHook
+from worker.engine.logits.operation import LogitsHook, StepInput
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
 from worker.model.devices import device_kind
 from worker.model.export import MODEL_FILES, cached_form, export_gguf
-from worker.model.files import SMALL_MODEL, model_bytes, sees_images
+from worker.model.files import LANGUAGE_MODEL, LANGUAGE_WEIGHTS, SMALL_MODEL, model_bytes, sees_images
 from worker.model.source import ModelError
 
 logger = logging.getLogger(__name__)
-
-_SAMPLED = "sampled_tokens_indices"
-"""Input with the indices of the tokens whose logits are needed. The pipeline adds and fills it; if the model already
-has it, the pipeline only fills it."""
 
 
 class NoHook(ValueError):
@@ -37,36 +33,38 @@ def add_hook(model: openvino.Model) -> None:
     the logits the same memory, and reads the model's outputs when all operations have run. The warm-up tests that.
     Adding a bias, which is nearly always zero, in the graph costs up to 2 % of a step.
 
-    The weights keep their single consumer, because the CPU plugin multiplies by compressed weights only then. Token ids
-    are taken modulo the number of logits, so that a multiple of it can mark a request without changing its result.
+    The weights keep their single consumer, because the CPU plugin multiplies by compressed weights only then. If the
+    model has token ids, they are taken modulo the number of logits, so that a multiple of it can mark a prompt without
+    changing its result.
     """
-    parameters = {name: parameter for parameter in model.get_parameters() for name in parameter.output(0).get_names()}
-    for name in ("input_ids", "position_ids"):
-        if name not in parameters:
-            raise NoHook(f"the model has no input '{name}'")
     result = model.output(0).node
     logits = result.input(0).get_source_output()
     shape = logits.get_partial_shape()
     if len(shape) != 3 or not shape[2].is_static:
         raise NoHook(f"the shape of the model's logits is {shape}, not [batch, tokens, vocabulary]")
-    _apply_modulo(parameters["input_ids"], shape[2].get_length())
-    indices = opset.parameter([-1], openvino.Type.i64, name=_SAMPLED)
-    indices.output(0).set_names({_SAMPLED})
+    for parameter in model.get_parameters():
+        if "input_ids" in parameter.output(0).get_names():
+            _apply_modulo(parameter, shape[2].get_length())
+    # The pipeline adds and fills inputs of these names; those that the model already has, it only fills.
+    inputs = []
+    for name in StepInput._fields:
+        kind = openvino.Type.i64 if name == "sampled_tokens_indices" else openvino.Type.i32
+        inputs.append(opset.parameter([-1], kind, name=name))
+        inputs[-1].output(0).set_names({name})
     axis = opset.constant(numpy.array(0, numpy.int64))
 
     projection = _projection(logits)
     hidden = projection.input(0)
-    hidden.replace_source_output(opset.gather(hidden.get_source_output(), indices.output(0), axis).output(0))
+    hidden.replace_source_output(opset.gather(hidden.get_source_output(), inputs[0].output(0), axis).output(0))
     # The conversion keeps the pipeline from finding the projection, to which it would add its own indices. For f32
     # logits it does nothing, and is removed when the model is compiled.
     converted = opset.convert(logits, openvino.Type.f32)
     result.input(0).replace_source_output(converted.output(0))
     converted.output(0).set_names({"logits"})
-    inputs = (parameters["input_ids"], parameters["position_ids"], indices)
     hook = LogitsHook([converted.output(0), *(node.output(0) for node in inputs)])
     hook.output(0).set_names({"logits_hook"})
     model.add_results([opset.result(hook.output(0))])
-    model.add_parameters([indices])
+    model.add_parameters(inputs)
     model.validate_nodes_and_infer_types()
 
 
@@ -92,7 +90,7 @@ def _apply_modulo(parameter: openvino.Node, size: int) -> None:
         consumer.replace_source_output(remainder)
 
 
-_VERSION = "4"
+_VERSION = "5"
 """Change it when the hook is put into graphs in another way."""
 
 
@@ -118,7 +116,8 @@ def hooked_folder(path: Path, context_length: int) -> Path:
 
 def _make(original: Path, made: Path, transfer: Callable[[Path, Path], object]) -> None:
     """Write the model of the IR folder ``original`` with a hook to ``made``; ``transfer`` its other files."""
-    xml, weights = (made / name for name in MODEL_FILES)
+    names = (LANGUAGE_MODEL, LANGUAGE_WEIGHTS) if sees_images(original) else MODEL_FILES
+    xml, weights = (made / name for name in names)
     model = openvino.Core().read_model(original / xml.name)
     add_hook(model)
     openvino.save_model(model, xml, compress_to_fp16=False)
@@ -127,7 +126,7 @@ def _make(original: Path, made: Path, transfer: Callable[[Path, Path], object]) 
         weights.unlink()
         transfer(original / weights.name, weights)
     for file in original.iterdir():
-        if file.name not in MODEL_FILES and file.suffix != ".gguf":
+        if file.name not in names and file.suffix != ".gguf":
             transfer(file, made / file.name)
 
 
@@ -155,8 +154,6 @@ def hooked_model(options: EngineOptions, served: Path) -> Path | None:
 
 
 def _obstacle(options: EngineOptions, served: Path) -> str | None:
-    if sees_images(served):
-        return "it has not been tried with vision-language models"
     if device_kind(options.device) != "CPU":
         return f"it has not been tried on {options.device}"
     if options.speculation != "none":

@@ -20,24 +20,23 @@ logger = logging.getLogger(__name__)
 TYPE_NAME = "LogitsHook"
 
 Logits = NDArray[numpy.float32]
-Ids = NDArray[numpy.int64]
-
-
-Key = tuple[int, int]
-"""The token that a row was computed from, as in the pipeline's input, and that token's position."""
+Indices = NDArray[numpy.integer[Any]]
 
 
 class StepInput(NamedTuple):
-    """The input of a step: all ``tokens`` and their ``positions`` [tokens], and the indices of the ``sampled`` ones,
-    which have a row of logits [rows]."""
+    """What the pipeline tells the model about the sequences of a step, in its order: inputs of these names.
 
-    tokens: Ids
-    positions: Ids
-    sampled: Ids
+    ``sampled_tokens_indices`` [rows]: indices of the tokens that have a row of logits. ``past_lens`` [sequences]: the
+    number of tokens in the KV cache before the step. ``subsequence_begins`` [sequences + 1]: index of a sequence's
+    first token. ``block_indices``: the blocks of the KV cache of all sequences; ``block_indices_begins`` [sequences +
+    1]: where those of a sequence begin.
+    """
 
-    def copy(self) -> "StepInput":
-        """Return a copy that stays valid."""
-        return StepInput(*(array.copy() for array in self))
+    sampled_tokens_indices: Indices
+    past_lens: Indices
+    subsequence_begins: Indices
+    block_indices: Indices
+    block_indices_begins: Indices
 
 
 class Listener(Protocol):

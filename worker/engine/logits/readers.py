@@ -101,31 +101,31 @@ class TokenLogprobs(NamedTuple):
 
 
 class RowReader:
-    """The rows of one sequence that needs them: keeps the latest one until its token is read."""
+    """The rows of one sequence that needs them: keeps those of a step until its tokens are read."""
 
     def __init__(self, sampling: Sampling, bad_word_tokens: Sequence[tuple[int, ...]] = ()) -> None:
         """``bad_word_tokens`` are sequences of tokens that must not be generated."""
         self._top = sampling.top_logprobs
         self.bias = Bias(sampling, bad_word_tokens)
-        self._row: Row | None = None
+        self._rows: list[Row] = []
 
-    def keep(self, row: Row) -> None:
-        """Copy the row that the next token is sampled from."""
-        self._row = row.copy()
+    def keep(self, rows: Logits) -> None:
+        """Copy the rows that the next tokens are sampled from."""
+        self._rows = list(rows.copy())
 
     def forget(self) -> None:
-        """Discard the row: a step begins, or its token is not needed."""
-        self._row = None
+        """Discard the rows: a step begins."""
+        self._rows = []
 
     def take(self, token: int, reported: float) -> TokenLogprobs:
-        """Return the log probabilities at the position of ``token`` before any bias, and discard the row.
+        """Return the log probabilities at the position of ``token`` before any bias, and discard its row.
 
         ``reported`` is the pipeline's own log probability of the token. Raises :class:`RowLost` if there is no row, or
         if the row gives another value, and thus belongs to another sequence.
         """
-        row, self._row = self._row, None
-        if row is None:
+        if not self._rows:
             raise RowLost("no row of logits was found")
+        row = self._rows.pop(0)
         normalizer = log_normalizer(row)
         logprob = float(row[token]) - normalizer
         expected = logprob

@@ -83,7 +83,7 @@ class Engine:
         self._run(one)
 
     def _run(self, one: Generation) -> None:
-        self.table.run(RunningSequence(one, cast(GenerationHandle, None), 0, Readers((1,))))
+        self.table.run(RunningSequence(one, cast(GenerationHandle, None), Readers((1,))))
 
 
 def generation(

@@ -35,6 +35,13 @@ def test_weights_and_tokenizer_are_linked(model: Path) -> None:
     assert "LogitsHook" in (folder / "openvino_model.xml").read_text()
 
 
+@pytest.mark.parametrize("name", ["qwen2-vl-shapes", "llava-random"])
+def test_only_the_language_model_of_a_vision_language_model_is_changed(name: str) -> None:
+    folder = hooked_folder(MODELS / name, 64)
+    assert {file.name for file in folder.iterdir()} == {file.name for file in (MODELS / name).iterdir()}
+    assert [file.name for file in folder.iterdir() if not file.is_symlink()] == ["openvino_language_model.xml"]
+
+
 def test_it_is_made_once_for_each_content(model: Path) -> None:
     folder = hooked_folder(model, 64)
     made = (folder / "openvino_model.xml").stat().st_mtime_ns
@@ -61,8 +68,8 @@ def test_a_model_without_a_place_for_it_is_served_without(model: Path, caplog: p
     ids.output(0).set_names({"input_ids"})
     openvino.save_model(openvino.Model([opset.result(ids)], [ids]), model / "openvino_model.xml")
     assert hooked_model(options(), model) is None
-    assert "has no input 'position_ids'" in caplog.text
-    with pytest.raises(EngineLoadError, match="position_ids"):
+    assert "the shape of the model's logits is [?,?]" in caplog.text
+    with pytest.raises(EngineLoadError, match="shape of the model's logits"):
         hooked_model(options(logits="on"), model)
 
 

@@ -1,108 +1,191 @@
-"""Rows of logits find their sequences, and give log probabilities."""
+"""Rows of logits find their sequences by the blocks of the KV cache, and give log probabilities."""
 
 from collections.abc import Iterable
+from itertools import accumulate
 
 import numpy
+import openvino_genai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.protocol.request import Sampling
+from shared.protocol.request import PromptScoring, Sampling
 from worker.engine.logits.operation import Logits, StepInput
-from worker.engine.logits.prefill import PrefillTracker
 from worker.engine.logits.readers import RowLost, RowReader, log_normalizer, needs_rows, read_rows, top
-from worker.engine.logits.rows import RowAssigner, new_request_id, with_salt
+from worker.engine.logits.rows import FollowedSequence, RowAssigner, readers_of
+from worker.engine.protocol import Sequence
 
 WIDTH = 8
 
+Part = tuple[int, int, list[int], int]
+"""What a step computes of a sequence: first position, number of positions, blocks, number of rows."""
 
-class InPipeline:
-    def __init__(self, token: int, position: int, sampling: Sampling | None = None) -> None:
-        self._last = (token, position)
-        self.reader = RowReader(sampling) if sampling else None
-        self.prompt = None
-        self.output: tuple[int, ...] = ()
 
-    def token_at(self, position: int) -> int:
-        raise NotImplementedError
+class InPipeline(FollowedSequence):
+    def __init__(
+        self, length: int, sampling: Sampling | None = None, *, searching: bool = False, has_images: bool = False
+    ) -> None:
+        self.wished = RowReader(sampling or Sampling())
+        super().__init__(self.wished if sampling else None, None, searching=searching, has_images=has_images)
+        self.length = length
+        self.cached: list[tuple[int, int]] = []
+
+    @property
+    def known(self) -> int:
+        return self.length
+
+    def count_cached(self, past: int, images: int) -> None:
+        self.cached.append((past, images))
 
     def generated(self, most: int) -> tuple[int, ...]:
-        return self.output[-most:] if most else ()
-
-    def last(self) -> tuple[int, int]:
-        return self._last
+        return ()
 
 
-def step(sequences: Iterable[InPipeline], rows: list[tuple[int, int]]) -> tuple[Logits, Logits]:
-    """Have rows handed out; return them as they were and with biases. Row ``n`` is likeliest at token ``n``."""
-    logits = numpy.eye(max(len(rows), 1), WIDTH, dtype=numpy.float32)
-    before = logits.copy()
-    tokens, positions = (numpy.array(column, numpy.int64) for column in zip(*rows, strict=True))
-    step = StepInput(tokens, positions, numpy.arange(len(rows)))
-    RowAssigner(dict(enumerate(sequences)), PrefillTracker({}, 0)).on_logits(logits, step)
-    return before, logits
+class Steps:
+    """Steps of some sequences. Row ``n`` is likeliest at token ``n``."""
+
+    def __init__(self, *sequences: InPipeline) -> None:
+        self.sequences = dict(enumerate(sequences))
+        self.assigner = RowAssigner(self.sequences)
+
+    def step(self, *parts: Part) -> tuple[Logits, Logits]:
+        """Have rows handed out, and a token generated for each; return them as they were and with biases."""
+        count = sum(rows for *_, rows in parts)
+        logits = numpy.eye(max(count, 1), WIDTH, dtype=numpy.float32)
+        before = logits.copy()
+        begins = [0, *accumulate(size for _, size, _, _ in parts)]
+        sampled = [end - back for end, (*_, rows) in zip(begins[1:], parts, strict=True) for back in range(rows, 0, -1)]
+        arrays: Iterable[list[int]] = (
+            sampled,
+            [past for past, *_ in parts],
+            begins,
+            [block for _, _, blocks, _ in parts for block in blocks],
+            [0, *accumulate(len(blocks) for _, _, blocks, _ in parts)],
+        )
+        self.assigner.on_logits(logits, StepInput(*(numpy.array(array, numpy.int64) for array in arrays)))
+        return before, logits
 
 
-def row_of(sequence: InPipeline) -> int:
+def row_of(sequence: InPipeline) -> int | None:
     """The row that a sequence got."""
-    assert sequence.reader is not None
-    likeliest = 1 - float(numpy.log(numpy.exp(1) + WIDTH - 1))
-    for row in range(WIDTH):
-        kept = sequence.reader._row
-        try:
-            sequence.reader.take(row, likeliest)
-        except RowLost:
-            sequence.reader._row = kept
-        else:
-            return row
-    raise AssertionError("no row")
+    rows = sequence.wished._rows
+    return int(rows[0].argmax()) if rows else None
 
 
 WISH = Sampling(top_logprobs=1)
 
 
-def test_rows_are_identified_by_token_and_position() -> None:
-    first, second, third = (InPipeline(5, position, WISH) for position in (3, 9, 4))
-    step([first, second, third], [(5, 9), (5, 4), (5, 3)])
-    assert [row_of(one) for one in (first, second, third)] == [2, 0, 1]
+def test_sequences_are_known_by_their_blocks() -> None:
+    three = [InPipeline(5, WISH) for _ in range(3)]
+    steps = Steps(*three)
+    steps.step((0, 5, [1, 2], 1), (0, 5, [3, 4], 1), (0, 5, [5, 6], 1))
+    assert [row_of(one) for one in three] == [0, 1, 2]
+    for one in three:
+        one.length = 6
+    steps.step((5, 1, [5, 6], 1), (5, 1, [1, 2], 1))
+    assert [row_of(one) for one in three] == [1, None, 0]
 
 
-def test_equal_rows_go_to_sequences_in_order_of_addition() -> None:
-    wishing = [InPipeline(5, 3, WISH if number % 2 else None) for number in range(6)]
-    step(wishing, [(5, 3)] * 6)
-    assert [row_of(one) for one in wishing if one.reader] == [1, 3, 5]
+def test_a_shared_block_is_copied_when_its_sequences_part() -> None:
+    two = [InPipeline(6, WISH), InPipeline(6, WISH)]
+    steps = Steps(*two)
+    steps.step((0, 6, [1, 2], 1), (0, 6, [1, 2], 1))
+    for one in two:
+        one.length = 7
+    steps.step((6, 1, [1, 3], 1), (6, 1, [1, 2], 1))
+    assert [row_of(one) for one in two] == [0, 1]
+    for one in two:
+        one.length = 8
+    steps.step((7, 1, [1, 3], 1), (7, 1, [1, 2], 1))
+    assert [row_of(one) for one in two] == [0, 1]
+
+
+def test_a_prompt_in_parts_has_a_row_at_its_end() -> None:
+    long, short = InPipeline(9, WISH), InPipeline(3, WISH)
+    steps = Steps(long, short)
+    steps.step((0, 4, [1], 0), (0, 3, [2], 1))
+    assert (row_of(long), row_of(short)) == (None, 0)
+    short.length = 4
+    steps.step((3, 1, [2], 1), (4, 5, [1, 3, 4], 1))
+    assert (row_of(long), row_of(short)) == (1, 0)
+    assert long.cached == [(0, 0), (4, 0)]
+
+
+def test_a_sequence_that_lost_its_blocks_is_known_by_its_length() -> None:
+    lost, new = InPipeline(6, WISH), InPipeline(3, WISH)
+    steps = Steps(lost)
+    steps.step((0, 6, [1, 2], 1))
+    lost.length = 7
+    steps.sequences[1] = new
+    steps.step((0, 7, [5, 6], 1), (0, 3, [1], 1))
+    assert (row_of(lost), row_of(new)) == (0, 1)
+
+
+def test_a_sequence_that_lost_its_last_blocks_keeps_its_first() -> None:
+    lost, other = InPipeline(9, WISH), InPipeline(9, WISH)
+    steps = Steps(lost, other)
+    steps.step((0, 9, [1, 2, 3], 1), (0, 9, [4, 5, 6], 1))
+    lost.length = other.length = 10
+    steps.step((9, 1, [4, 5, 6], 1), (4, 6, [1, 7, 8], 1))
+    assert (row_of(lost), row_of(other)) == (1, 0)
+
+
+def test_the_length_of_a_prompt_with_images_is_learnt() -> None:
+    shown = InPipeline(3, WISH, has_images=True)
+    steps = Steps(shown)
+    steps.step((4, 4, [1, 2], 0))
+    steps.step((8, 7, [1, 2, 3, 4], 1))
+    assert (row_of(shown), shown.started) == (0, True)
+    assert shown.cached == [(4, 0), (8, 12)]
+
+
+def test_beams_do_not_take_the_rows_of_others() -> None:
+    beams, other = InPipeline(5, searching=True), InPipeline(6, WISH)
+    steps = Steps(beams, other)
+    steps.step((0, 5, [1, 2], 1))
+    steps.step((5, 1, [1, 2], 1), (5, 1, [1, 3], 1), (0, 6, [4, 5], 1))
+    assert row_of(other) == 2
+
+
+def test_with_speculation_a_sequence_has_several_rows() -> None:
+    one, two = InPipeline(5, WISH), InPipeline(5, Sampling(top_logprobs=1, logit_bias=((7, 50.0),)))
+    steps = Steps(one, two)
+    steps.step((0, 5, [1, 2], 1), (0, 5, [3, 4], 1))
+    one.length, two.length = 6, 6
+    _, after = steps.step((5, 3, [1, 2], 3), (5, 2, [3, 4], 2))
+    assert [len(sequence.wished._rows) for sequence in (one, two)] == [3, 2]
+    assert [row_of(one), row_of(two)] == [0, 3]
+    assert after[:, 7].tolist() == [0, 0, 0, 50, 50]
 
 
 def test_a_sequence_without_a_row_in_this_step_has_none() -> None:
-    waiting = InPipeline(5, 3, WISH)
-    step([waiting], [(5, 3)])
-    step([waiting], [(6, 3)])
-    assert waiting.reader is not None
+    waiting = InPipeline(5, WISH)
+    steps = Steps(waiting)
+    steps.step((0, 5, [1, 2], 1))
+    steps.step((5, 1, [8, 9], 1))
     with pytest.raises(RowLost, match="no row"):
-        waiting.reader.take(0, 0.0)
+        waiting.wished.take(0, 0.0)
 
 
 def test_the_row_of_another_sequence_is_noticed() -> None:
-    one = InPipeline(5, 3, WISH)
-    logits, _ = step([one], [(5, 3)])
-    assert one.reader is not None
+    one = InPipeline(5, WISH)
+    logits, _ = Steps(one).step((0, 5, [1, 2], 1))
     with pytest.raises(RowLost, match="log probability"):
-        one.reader.take(0, float(logits[0, 0] - log_normalizer(logits[0])) - 0.5)
+        one.wished.take(0, float(logits[0, 0] - log_normalizer(logits[0])) - 0.5)
 
 
 @pytest.mark.parametrize("reported", [float("nan"), float("-inf")])
 def test_a_value_that_is_no_number_is_noticed(reported: float) -> None:
-    one = InPipeline(5, 3, WISH)
-    step([one], [(5, 3)])
-    assert one.reader is not None
+    one = InPipeline(5, WISH)
+    Steps(one).step((0, 5, [1, 2], 1))
     with pytest.raises(RowLost):
-        one.reader.take(0, reported)
+        one.wished.take(0, reported)
 
 
 def test_biases_stay_in_their_rows() -> None:
-    plain, wishing = InPipeline(5, 3), InPipeline(6, 3, WISH)
-    biased = InPipeline(7, 3, Sampling(logit_bias=((2, -100.0), (4, 1.5))))
-    before, after = step([plain, wishing, biased], [(5, 3), (6, 3), (7, 3)])
+    plain, wishing = InPipeline(4), InPipeline(4, WISH)
+    biased = InPipeline(4, Sampling(logit_bias=((2, -100.0), (4, 1.5))))
+    before, after = Steps(plain, wishing, biased).step((0, 4, [1], 1), (0, 4, [2], 1), (0, 4, [3], 1))
     expected = before.copy()
     expected[2, 2] -= 100
     expected[2, 4] += 1.5
@@ -110,20 +193,23 @@ def test_biases_stay_in_their_rows() -> None:
 
 
 def test_rows_are_wanted_while_a_sequence_needs_one() -> None:
-    sequences = {1: InPipeline(5, 3), 2: InPipeline(6, 3, WISH)}
-    assigner = RowAssigner(sequences, PrefillTracker({}, 0))
-    assert assigner.wants_rows()
-    del sequences[2]
-    assert not assigner.wants_rows()
+    plain, wishing = InPipeline(4), InPipeline(4, WISH)
+    steps = Steps(plain, wishing)
+    assert steps.assigner.wants_rows()
+    steps.step((0, 4, [1], 1), (0, 4, [2], 1))
+    assert steps.assigner.wants_rows()
+    del steps.sequences[1]
+    assert not steps.assigner.wants_rows()
+    steps.sequences[2] = InPipeline(4)
+    assert steps.assigner.wants_rows()
 
 
 def test_log_probabilities_are_those_before_the_bias() -> None:
-    one = InPipeline(5, 3, Sampling(logprobs=True, top_logprobs=2, logit_bias=((0, -100.0),)))
-    logits, biased = step([one], [(5, 3)])
-    assert one.reader is not None
+    one = InPipeline(4, Sampling(logprobs=True, top_logprobs=2, logit_bias=((0, -100.0),)))
+    logits, biased = Steps(one).step((0, 4, [1], 1))
     after = biased[0]
     assert after[0] == logits[0, 0] - 100
-    logprobs, tops = read_rows(one.reader, [1], [float(after[1]) - log_normalizer(after)], lambda token: b"%d" % token)
+    logprobs, tops = read_rows(one.wished, [1], [float(after[1]) - log_normalizer(after)], lambda token: b"%d" % token)
     assert logprobs == pytest.approx([-log_normalizer(logits[0])])
     assert [(token.piece, round(token.logprob, 3)) for token in tops[0]] == [
         (b"0", round(1 - log_normalizer(logits[0]), 3)),
@@ -137,21 +223,16 @@ def test_only_biases_and_most_likely_tokens_need_rows() -> None:
     assert needs_rows(Sampling(logit_bias=((1, 1.0),)))
 
 
-def test_a_salt_marks_the_last_token_and_vanishes_modulo_the_width() -> None:
-    salted = [with_salt((1, 2, 3), number, WIDTH, WISH) for number in range(1000)]
-    assert all(tokens[:-1] == (1, 2) and tokens[-1] % WIDTH == 3 and WIDTH < tokens[-1] < 2**31 for tokens in salted)
-    assert len(set(salted)) == 1000
-    assert with_salt(salted[7], 8, WIDTH, WISH) == salted[8]
-    assert with_salt((1, 2), 7, WIDTH, Sampling(repetition_penalty=1.1)) == (1, 2)
-    assert with_salt((1, 2), 7, WIDTH, WISH, scored=True) == (1 + 8 * WIDTH, 2)
+def test_a_scored_prompt_is_marked_and_the_mark_vanishes_modulo_the_width() -> None:
+    def tokens(number: int, scoring: PromptScoring | None, sampling: Sampling) -> tuple[int, ...]:
+        sequence = Sequence(number=1, prompt=(1, 2, 3), sampling=sampling)
+        config = openvino_genai.GenerationConfig()
+        return readers_of(sequence, scoring, (1, 2, 3), config, number=number, width=WIDTH).input_tokens
 
-
-def test_two_sequences_never_have_the_same_salt() -> None:
-    width = 2**31 // 11
-    ids = iter(range(5, 100))
-    assert new_request_id(ids, [], width) == 5
-    assert new_request_id(ids, [16, 7, 8], width) == 9  # 6, 7 and 8 have the salts of 16, 7 and 8
-    assert new_request_id(ids, [10], 0) == 10
+    marked = [tokens(number, PromptScoring(), Sampling()) for number in range(1000)]
+    assert all(one[1:] == (2, 3) and one[0] % WIDTH == 1 and WIDTH < one[0] < 2**31 for one in marked)
+    assert len(set(marked)) == 1000
+    assert tokens(1, None, WISH) == tokens(1, None, Sampling()) == (1, 2, 3)
 
 
 @given(length=st.integers(1, 1100), highest=st.integers(0, 8), count=st.integers(1, 20), seed=st.integers(0, 2**32 - 1))

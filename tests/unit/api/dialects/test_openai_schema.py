@@ -20,6 +20,7 @@ from openai.types.shared_params import (
 from openai.types.shared_params.response_format_json_schema import JSONSchema
 from pydantic import BaseModel, TypeAdapter
 
+from api.dialects.base.unsupported import marked_fields, supported_fields
 from api.dialects.openai import content, messages, schema, tools
 from api.dialects.openai.content import PARTS_BY_ROLE
 
@@ -120,6 +121,14 @@ def test_each_type_of_part_is_given_to_the_roles_that_the_sdk_gives_it() -> None
             if name.startswith("ChatCompletionContentPart") or name == "File"
         }
     assert {role: set(parts) for role, parts in PARTS_BY_ROLE.items()} == known
+
+
+def test_each_field_is_supported_or_marked() -> None:
+    refused = {"audio", "modalities", "moderation", "prediction", "prompt_cache_options", "web_search_options"}
+    fields = schema.ChatCompletionRequest.model_fields.keys()
+    assert supported_fields(schema.ChatCompletionRequest) == fields - refused
+    only = {"prompt_cache_retention", "service_tier"}
+    assert marked_fields(schema.ChatCompletionRequest).keys() == refused | only
 
 
 def _literals(hint: Any) -> list[Any]:

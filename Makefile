@@ -16,9 +16,8 @@ PYTHON := $(shell for python in python3.13 python3.12 python3.11 python3 python3
 
 SOURCES := api worker shared cli bench faults tools tests requirements
 INSTALL := $(BIN)/python requirements/install.py
-# Two processes for each CPU, because many tests wait. tests/conftest.py decides on the order of files.
-PROCESSES := $(shell echo $$(($$(nproc 2>/dev/null || echo 2) * 2)))
-PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# tests/conftest.py decides on the number of processes and the order of files.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 LOCKED := --no-deps --require-hashes --only-binary=:all: --requirement requirements/
 
 help: ## list the targets

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from shared.runtime.placement import own_cpus
 from tests.support.fuzzing import FACTOR, cases
 
 if TYPE_CHECKING:
@@ -55,6 +56,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     pairs = zip_longest(busy, waiting)
     order = [*(file for pair in pairs for file in pair if file), *short]
     items[:] = [item for file in order for item in files[file]]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return two for each CPU, because many tests wait; one for each where there are unit tests only."""
+    only_unit = all("unit" in Path(argument.partition("::")[0]).parts for argument in config.args)
+    return len(own_cpus()) * (1 if only_unit else 2)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -26,7 +26,7 @@ def test_hangs(): threading.Event().wait()
 def run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the tests of a folder as ``make test`` does."""
     (command,) = re.findall(r"^PYTEST := \$\(BIN\)/python (.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    arguments = command.replace("$(PROCESSES)", "2").split()
+    arguments = command.replace("-n auto", "-n 2").split()
     return subprocess.run(
         [
             *(sys.executable, *arguments, "-p", "tests.support.run_limit", "-p", "no:asyncio"),

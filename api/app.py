@@ -5,15 +5,13 @@ import time
 from contextlib import suppress
 
 from quart import Quart, Response, request
-from quart.wrappers.base import BaseRequestWebsocket
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
-from werkzeug.routing import MapAdapter
 
 from api.build import Parts
 from api.chat.usage import RequestMetrics
 from api.http.exchange import current_exchange
 from api.http.guards import CrossOrigin
-from api.http.handler import ExchangeApplication, Exchanges
+from api.http.handler import ExchangeApplication
 from api.http.routes import json_response, routes_of
 from api.models.directory import Directory
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
@@ -21,23 +19,13 @@ from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 logger = logging.getLogger(__name__)
 
 
-class _Application(ExchangeApplication):
-    """Routing ignores the Host header, which is not validated yet at that point."""
-
-    def __init__(self, exchanges: Exchanges) -> None:
-        super().__init__("vinoqueue", static_folder=None)
-        self.exchanges = exchanges
-
-    def create_url_adapter(self, request: BaseRequestWebsocket | None) -> MapAdapter | None:
-        """Return an adapter that matches the path and method of ``request``."""
-        if request is None:
-            return super().create_url_adapter(None)
-        return self.url_map.bind("localhost", path_info=request.path, default_method=request.method)
-
-
 def create_app(replica: Parts) -> Quart:
-    """Construct the application of ``replica``."""
-    app = _Application(replica.exchanges)
+    # The fleet is replaced by each refresh of the directory.
+    app = ExchangeApplication(
+        replica.tracing,
+        lambda: replica.directory.fleet.serving(),  # noqa: PLW0108
+        lambda name: replica.directory.fleet.own_name(name),  # noqa: PLW0108
+    )
     app.config["MAX_CONTENT_LENGTH"] = replica.settings.max_request_body
     # Prevents redirects of paths such as '/v1//models', which would contain the Host header.
     app.url_map.merge_slashes = False
@@ -55,8 +43,6 @@ def create_app(replica: Parts) -> Quart:
 
 
 class _Hooks:
-    """What precedes and follows all routes."""
-
     def __init__(self, directory: Directory, cross_origin: CrossOrigin, metrics: RequestMetrics) -> None:
         self._directory = directory
         self._cross_origin = cross_origin
@@ -69,7 +55,6 @@ class _Hooks:
                 await self._directory.refresh_if_empty()
 
     async def add_headers(self, response: Response) -> Response:
-        """Add the headers that all responses have."""
         exchange = current_exchange()
         exchange.status = response.status_code
         if self._cross_origin.enabled:
@@ -83,7 +68,6 @@ class _Hooks:
         return response
 
     async def on_refusal(self, refusal: RequestRefused) -> Response:
-        """Respond with a refusal."""
         response = self._error(refusal.problem)
         if refusal.problem.kind is ProblemKind.UNAUTHORIZED:
             response.headers["www-authenticate"] = "Bearer"

@@ -25,14 +25,13 @@ from api.chat.streams import OpenStreams
 from api.chat.submission import Submission
 from api.chat.tokens import TokenHandler
 from api.chat.usage import RequestMetrics
-from api.files import FileStore, storage_root
-from api.files.folder import FilesFolder
+from api.files.folder import FilesFolder, storage_root
 from api.files.routes import FilesHandler
+from api.files.store import FileStore
 from api.fleet.routes import FleetHandler
 from api.fleet.watch import FleetWatch
 from api.http.bodies import BodyParser
 from api.http.guards import AllowedHosts, CrossOrigin, Guards, is_loopback
-from api.http.handler import Exchanges
 from api.http.routes import METRICS_PATH
 from api.keys import Keyring
 from api.limits import Limiter
@@ -75,7 +74,6 @@ class Parts:
     batches: BatchServices
     metrics: Metrics
     cross_origin: CrossOrigin
-    exchanges: Exchanges
     guards: Guards
     handlers: Sequence[object]
     """The handlers of all routes, one of each of :data:`HANDLERS`."""
@@ -97,7 +95,6 @@ HANDLERS = (
 
 @cache
 def openapi_document() -> bytes:
-    """Return the OpenAPI document of all routes, as JSON."""
     return openapi.document(HANDLERS)
 
 
@@ -121,41 +118,10 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
     settlement = Settlement(limiter, queues, job_tasks)
     streams = OpenStreams(relay, queues, directory, job_tasks, settings)
     admission = Admission(directory, limiter, settlement, settings)
-    downloads = Downloads(
-        domains=settings.media_domains.split(","),
-        private_addresses=settings.media_private_addresses,
-        redirects=settings.media_redirects,
-        timeout=settings.media_timeout,
-        limit=settings.max_image_bytes,
-        memory=settings.max_media_bytes,
-    )
-    media = MediaLoader(
-        downloads,
-        local_path=settings.allowed_local_media_path,
-        max_images=settings.max_images,
-        max_image_bytes=settings.max_image_bytes,
-    )
-    submission = Submission(
-        queues,
-        directory,
-        streams,
-        replica=replica_id,
-        max_queue=settings.max_queue,
-        max_queue_bytes=settings.max_queue_bytes,
-        max_wait=settings.max_wait,
-        max_choice_bytes=settings.max_choice_bytes,
-        max_media_bytes=settings.max_media_bytes,
-    )
+    media = MediaLoader(Downloads(settings), settings)
+    submission = Submission(queues, directory, streams, settings, replica=replica_id)
     thread = FairThread()
-    stored = ResponseStore(
-        redis,
-        job_tasks,
-        thread,
-        ttl=settings.store_ttl,
-        limit=settings.store_limit,
-        max_bytes=settings.store_bytes,
-        max_total_bytes=settings.store_total_bytes,
-    )
+    stored = ResponseStore(redis, job_tasks, thread, settings)
     first_token_times = RecentTimes()
     registry = CollectorRegistry()
     request_metrics = RequestMetrics(registry, first_token_times)
@@ -214,12 +180,6 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         batches=batches,
         metrics=metrics,
         cross_origin=cross_origin,
-        # The fleet is replaced by each refresh of the directory.
-        exchanges=Exchanges(
-            tracing,
-            lambda: directory.fleet.serving(),  # noqa: PLW0108
-            lambda name: directory.fleet.own_name(name),  # noqa: PLW0108
-        ),
         guards=Guards(
             AllowedHosts(settings.allowed_hosts.split(","), settings.host),
             cross_origin,
@@ -232,7 +192,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
             ResponsesHandler(bodies, parser, chat, responder, stored, background, settings),
             StoredCompletionHandler(stored, parser),
             FilesHandler(files, cross_origin, settings),
-            BatchesHandler(batches.store, files, parser, settings),
+            BatchesHandler(batches.store, files, parser),
             ModelsHandler(directory),
             FleetHandler(fleet, streams, keyring, timeout=settings.request_timeout),
             OperationsHandler(redis, directory, relay, streams, metrics, openapi_document, replica=replica_id),

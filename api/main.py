@@ -18,9 +18,9 @@ from api.app import create_app
 from api.base.garbage_collection import tune_gc
 from api.batches.feeder import BatchFeeder
 from api.build import Parts, build
-from api.files import FilesDirError
 from api.files.cleanup import FileCleanup
-from api.http.connection import DRAIN_FACTOR, Bounds, connection_type
+from api.files.storage import FilesDirError
+from api.http.connection import connection_type
 from api.http.connection_limits import ConnectionLimits, max_connections
 from api.http.listener import BACKLOG, listen
 from api.keys import KeyFileError, NoKeysError
@@ -53,9 +53,6 @@ _REGISTRY_TIMEOUT = 2.0
 
 _DATE_AGE = 1.0
 """Maximum age of the Date header in seconds."""
-
-KEEP_ALIVE = 75
-"""Idle timeout of connections in seconds. Longer than the usual 60 s of load balancers, so that they close first."""
 
 
 def run(settings: ApiSettings) -> int:
@@ -185,7 +182,7 @@ async def _serve(settings: ApiSettings, listener: socket.socket, limits: Connect
     config = uvicorn.Config(
         create_app(replica),
         interface="asgi3",
-        http=connection_type(_bounds(settings), limits),
+        http=connection_type(settings, limits),
         ws="none",
         lifespan="off",
         access_log=False,
@@ -274,15 +271,3 @@ def _connection_limits(settings: ApiSettings, open_files: int | None) -> Connect
         )
     per_address = settings.max_connections_per_address
     return ConnectionLimits(total, total // 2 if per_address == "auto" else per_address)
-
-
-def _bounds(settings: ApiSettings) -> Bounds:
-    return Bounds(
-        header_timeout=settings.header_timeout,
-        body_timeout=settings.body_timeout,
-        response_timeout=settings.request_timeout + settings.client_timeout,
-        client_timeout=settings.client_timeout,
-        keep_alive=KEEP_ALIVE,
-        max_body=settings.max_request_body,
-        max_discarded=max(DRAIN_FACTOR * settings.max_body, 2 * settings.max_request_body),
-    )

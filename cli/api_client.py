@@ -33,7 +33,6 @@ class ApiClient:
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
 
     def json(self, method: str, path: str, body: Body = None, headers: dict[str, str] | None = None) -> dict[str, Any]:
-        """Return the JSON object with which the API responds."""
         connection = self.connect()
         try:
             response = self.send(connection, method, path, body, headers)

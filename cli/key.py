@@ -31,7 +31,6 @@ class Duration(click.ParamType[float]):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return ``value`` in seconds."""
         if isinstance(value, float):
             return value
         found = re.fullmatch(r"(\d+)([smhd])", str(value))
@@ -58,7 +57,6 @@ _LIMITS = ("requests-per-minute", "tokens-per-minute", "concurrency", "queue-tim
 
 
 def _limit_options(command: _Command) -> _Command:
-    """Add the options of a key's limits to ``command``."""
     for option in reversed(_LIMIT_OPTIONS):
         command = option(command)
     return command

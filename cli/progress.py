@@ -100,11 +100,9 @@ class Stages:
         self._started_at = 0.0
 
     def __enter__(self) -> "Stages":
-        """Show nothing yet."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the current stage."""
         self.end()
 
     def begin(self, text: str, *, silent: bool = True) -> None:
@@ -122,7 +120,6 @@ class Stages:
         self._drawn.start()
 
     def end(self) -> None:
-        """End the current stage, if there is one."""
         if self._drawn is not None:
             self._drawn.stop()
             self._drawn = None

@@ -93,7 +93,6 @@ def read_snapshot(redis_url: str) -> Snapshot:
 
 
 async def read(redis: ArqRedis) -> Snapshot:
-    """Return the state of the service."""
     workers, replicas, known = await read_registry(redis)
     models = sorted({*(worker.model for worker in workers), *known})
     queues = []
@@ -133,7 +132,6 @@ def as_table(snapshot: Snapshot, *, now: float) -> str:
 
 
 def tables(snapshot: Snapshot, *, now: float) -> list[Table]:
-    """Return the tables of workers, queues, replicas and batches."""
     workers = [
         (
             worker.id,

@@ -34,7 +34,6 @@ class LatencyHistogram:
         self._sums: dict[str, float] = {}
 
     def observe(self, label: str, seconds: float, times: int = 1) -> None:
-        """Count ``times`` equal observations."""
         counts = self.counts.get(label)
         if counts is None:
             counts = self.counts[label] = [0] * (len(self._bounds) + 1)
@@ -56,7 +55,6 @@ class RecentTimes:
         self._periods: deque[tuple[float, LatencyHistogram]] = deque()
 
     def observe(self, label: str, seconds: float) -> None:
-        """Count an observation."""
         now = time.monotonic()
         if not self._periods or now - self._periods[-1][0] >= _PERIOD:
             self._periods.append((now, LatencyHistogram(FINE_BUCKETS)))

@@ -35,27 +35,21 @@ class Description:
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
     def counter(self, registry: CollectorRegistry) -> Counter:
-        """Return a counter in ``registry``."""
         return Counter(self.name, self.meaning, self.labels, registry=registry)
 
     def gauge(self, registry: CollectorRegistry) -> Gauge:
-        """Return a gauge in ``registry``."""
         return Gauge(self.name, self.meaning, self.labels, registry=registry)
 
     def histogram(self, registry: CollectorRegistry) -> Histogram:
-        """Return a latency histogram in ``registry``."""
         return Histogram(self.name, self.meaning, self.labels, buckets=BUCKETS, registry=registry)
 
     def counters(self) -> CounterMetricFamily:
-        """Return a counter for a collector."""
         return CounterMetricFamily(self.name, self.meaning, labels=self.labels)
 
     def gauges(self) -> GaugeMetricFamily:
-        """Return a gauge for a collector."""
         return GaugeMetricFamily(self.name, self.meaning, labels=self.labels)
 
     def histograms(self) -> HistogramMetricFamily:
-        """Return a histogram for a collector."""
         return HistogramMetricFamily(self.name, self.meaning, labels=self.labels)
 
 

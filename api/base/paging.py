@@ -5,6 +5,8 @@ from typing import TypeVar
 
 from redis.asyncio import Redis
 
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+
 _Found = TypeVar("_Found")
 
 
@@ -17,17 +19,17 @@ async def read_page(
     limit: int,
     scan: int,
     newest_first: bool = True,
-) -> tuple[list[_Found], bool] | None:
-    """Return up to ``limit`` records, and whether there are more; None if ``index`` has no entry ``after``.
+) -> tuple[list[_Found], bool]:
+    """Return up to ``limit`` records, and whether there are more.
 
     ``read`` returns the wanted ones of the records with these names, of which up to ``scan`` are read at a time. Raises
-    what redis-py raises.
+    :class:`RequestRefused` if ``index`` has no entry ``after``, and what redis-py raises.
     """
     start = 0
     if after is not None:
         place = await (redis.zrevrank if newest_first else redis.zrank)(index, after)
         if place is None:
-            return None
+            raise unknown_cursor(after)
         start = place + 1
     found: list[_Found] = []
     while len(found) <= limit:
@@ -37,3 +39,8 @@ async def read_page(
         start += len(names)
         found += await read([name.decode() for name in names])
     return found[:limit], len(found) > limit
+
+
+def unknown_cursor(after: str) -> RequestRefused:
+    message = f"Invalid 'after': nothing with id '{after[:64]}' found."
+    return refuse(ProblemKind.INVALID, message, param="after", code="invalid_value")

@@ -1,6 +1,5 @@
 """Batches: the body and the queries of their routes, and their JSON."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -11,7 +10,6 @@ from api.batches.record import COMPLETION_WINDOW, Batch, Counts, new_batch_id
 from api.dialects.base.body import decode_object
 from api.dialects.base.fields import NotNull, Strict
 from api.dialects.base.lists import render_list
-from api.dialects.base.query import validate_query
 from api.dialects.base.validation import listed, validate
 from api.dialects.openai.schema import Metadata
 from api.files.forms import ExpiresAfter
@@ -60,24 +58,15 @@ def parse_batch(body: bytes, *, owner: str, now: float) -> Batch:
     )
 
 
-def parse_page(query: Mapping[str, str]) -> tuple[str | None, int]:
-    """Return ``after`` and ``limit`` of a list. Raises :class:`RequestRefused` for invalid values."""
-    wanted = validate_query(BatchesQuery, query)
-    return wanted.after, wanted.limit
-
-
 def render_batch(batch: Batch) -> bytes:
-    """Encode a batch as JSON."""
     return msgspec.json.encode(_object(batch))
 
 
 def render_batches(batches: list[Batch], *, more: bool) -> bytes:
-    """Encode a page of batches as JSON."""
     return render_list([_object(batch) for batch in batches], [batch.id for batch in batches], more=more)
 
 
 def not_found(batch_id: str) -> RequestRefused:
-    """Return the refusal of an unknown id."""
     return refuse(ProblemKind.NOT_FOUND, f"No batch found with id '{batch_id[:64]}'.", param="batch_id")
 
 
@@ -85,12 +74,6 @@ def not_cancellable(batch: Batch) -> RequestRefused:
     """Return the refusal of cancelling a batch that has ended."""
     message = f"Cannot cancel a batch with status '{batch.status}'."
     return refuse(ProblemKind.INVALID, message, param="batch_id", code="invalid_batch_status")
-
-
-def too_many(limit: int) -> RequestRefused:
-    """Return the refusal of another batch of an owner with as many unfinished ones as allowed."""
-    message = f"There are {limit} unfinished batches, the maximum. Wait until one of them has ended, or cancel one."
-    return refuse(ProblemKind.RATE_LIMITED, message, code="batch_limit_exceeded")
 
 
 def _object(batch: Batch) -> dict[str, Any]:

@@ -23,9 +23,7 @@ class BatchMetrics:
         self._requests.labels("failed").inc(failed)
 
     def ended(self, status: str) -> None:
-        """Count a batch that has ended."""
         self._ended.labels(status).inc()
 
     def unfinished(self, count: int) -> None:
-        """Set the number of batches that have not ended."""
         self._unfinished.set(count)

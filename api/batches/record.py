@@ -37,8 +37,6 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Numbers of requests and tokens."""
-
     total: int = 0
     completed: int = 0
     failed: int = 0
@@ -76,17 +74,14 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error_file: str | None = None
 
     def at(self, status: BatchStatus, now: float) -> "Batch":
-        """Return the batch with a new status."""
         return msgspec.structs.replace(self, status=status, times=self.times | {status: int(now)})
 
 
 def new_batch_id() -> str:
-    """Return an unused batch id."""
     return f"batch_{uuid.uuid4().hex}"
 
 
 def is_batch_id(text: str) -> bool:
-    """Return whether ``text`` has the form of a batch id."""
     return _ID.fullmatch(text) is not None
 
 

@@ -26,7 +26,7 @@ from api.chat.exchange import ChatExchange, ChatServices
 from api.chat.handler import Responder
 from api.dialects.base.interface import Dialect
 from api.dialects.openai.stored import sent_messages
-from api.files import FileStore
+from api.files.store import FileStore
 from api.http.bodies import BodyParser, check_body_size
 from api.keys import ApiKey, Keyring
 from api.models.directory import Directory

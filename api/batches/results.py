@@ -13,7 +13,7 @@ import msgspec
 
 from api.batches.record import Batch, segment_name
 from api.dialects.base.interface import Usage
-from api.files import Storage
+from api.files.storage import Storage
 
 Kind = Literal["o", "e"]
 """Whether a result belongs into the output file or the error file."""

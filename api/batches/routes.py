@@ -6,26 +6,22 @@ from quart import Response, request
 
 from api.batches import forms as dialect
 from api.batches.record import UNFINISHED, Batch
-from api.batches.store import BatchStore, TooManyBatches
-from api.dialects.base.lists import unknown_cursor
-from api.files import FilesTooLarge, FileStore, TooManyFiles
+from api.batches.store import BatchStore
+from api.dialects.base.query import validate_query
 from api.files.forms import not_found as file_not_found
-from api.files.forms import too_large as files_too_large
-from api.files.forms import too_many as too_many_files
+from api.files.store import FileStore
 from api.http.bodies import BodyParser
 from api.http.exchange import key_owner
 from api.http.routes import STORE_ERRORS, json_response, route
-from shared.runtime.settings import ApiSettings
 
 
 class BatchesHandler:
     """Batches of clients."""
 
-    def __init__(self, batches: BatchStore, files: FileStore, parser: BodyParser, settings: ApiSettings) -> None:
+    def __init__(self, batches: BatchStore, files: FileStore, parser: BodyParser) -> None:
         self._batches = batches
         self._files = files
         self._parser = parser
-        self._settings = settings
 
     @route("POST", "/v1/batches", "createBatch", body="CreateBatchRequest", errors=(*STORE_ERRORS, 408, 413, 415, 429))
     async def create(self) -> Response:
@@ -36,25 +32,16 @@ class BatchesHandler:
         file = await self._files.get(owner, batch.input_file)
         if file is None or file.purpose != "batch":
             raise file_not_found(batch.input_file, "input_file_id")
-        try:
-            await self._files.require_room(owner, for_results=True)
-            await self._batches.create(batch)
-        except TooManyFiles:
-            raise too_many_files(2 * self._settings.max_files, param=None) from None
-        except FilesTooLarge:
-            raise files_too_large(2 * self._settings.max_files_bytes, param=None) from None
-        except TooManyBatches:
-            raise dialect.too_many(self._settings.max_batches) from None
+        await self._files.require_room(owner, for_results=True)
+        await self._batches.create(batch)
         return json_response(dialect.render_batch(batch))
 
     @route("GET", "/v1/batches", "listBatches", query=dialect.BatchesQuery, errors=STORE_ERRORS)
     async def list(self) -> Response:
         """List batches, paginated."""
-        after, limit = dialect.parse_page(request.args)
-        page = await self._batches.select(key_owner(), after=after, limit=limit)
-        if page is None:
-            raise unknown_cursor(after or "")
-        return json_response(dialect.render_batches(page.batches, more=page.more))
+        wanted = validate_query(dialect.BatchesQuery, request.args)
+        batches, more = await self._batches.select(key_owner(), after=wanted.after, limit=wanted.limit)
+        return json_response(dialect.render_batches(batches, more=more))
 
     @route("GET", "/v1/batches/<batch_id>", "retrieveBatch", errors=STORE_ERRORS)
     async def get(self, batch_id: str) -> Response:

@@ -16,8 +16,8 @@ from api.batches.record import Batch, Counts, LineError, Outcome, Segment, segme
 from api.batches.request import BatchServices, serve_request
 from api.batches.results import Result, assemble, encode, failure_of, remove_segments
 from api.batches.store import LEASE, BatchClaim, BatchStore, Superseded
-from api.files import FileRecord, Storage
-from api.files.record import new_file_id
+from api.files.record import FileRecord, new_file_id
+from api.files.storage import Storage
 from shared.protocol.errors import RequestRefused
 from shared.redis import outage
 from shared.runtime.tasks import cancel_all
@@ -82,7 +82,6 @@ class BatchRun:
 
     @property
     def owner(self) -> str:
-        """The owner of the batch."""
         return self._batch.owner
 
     @property
@@ -92,7 +91,6 @@ class BatchRun:
 
     @property
     def yielding(self) -> bool:
-        """Whether :meth:`request_yield` was called."""
         return self._yielding.is_set()
 
     def request_yield(self) -> None:
@@ -388,7 +386,6 @@ class BatchRun:
 
 
 def _read_at(file: BinaryIO, offset: int, size: int) -> bytes:
-    """Return ``size`` bytes at ``offset``."""
     return os.pread(file.fileno(), size, offset)
 
 

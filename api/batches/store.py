@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from api.base.paging import read_page
 from api.base.store_errors import store_errors
 from api.batches.record import Batch, is_batch_id
+from shared.protocol.errors import ProblemKind, refuse
 from shared.redis import keys
 from shared.redis.clock import store_time
 from shared.redis.records import decode_record
@@ -33,10 +34,6 @@ _encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(Batch)
 
 
-class TooManyBatches(Exception):
-    """The owner has as many unfinished batches as allowed."""
-
-
 class Superseded(Exception):
     """Another replica has claimed the batch, or the store has lost its newest records."""
 
@@ -50,13 +47,6 @@ class BatchClaim(NamedTuple):
     done: bytes
     cancelling: int | None
     """When its owner asked to cancel it (Unix seconds)."""
-
-
-class BatchPage(NamedTuple):
-    """A page of batches, and whether there are more."""
-
-    batches: list[Batch]
-    more: bool
 
 
 class BatchStore:
@@ -80,7 +70,7 @@ class BatchStore:
             return await store_time(self._redis)
 
     async def create(self, batch: Batch) -> None:
-        """Add a batch. Raises :class:`TooManyBatches`.
+        """Add a batch. Raises :class:`RequestRefused` if the owner has as many unfinished ones as allowed.
 
         Deletes the owner's oldest batches that have ended, beyond :data:`MAX_BATCHES`.
         """
@@ -91,10 +81,14 @@ class BatchStore:
                 [batch.id, _encode(batch), f"{now:.6f}", self._limit, MAX_BATCHES, 2 * RETENTION, keys.batch("")],
             )
         if not created:
-            raise TooManyBatches
+            raise refuse(
+                ProblemKind.RATE_LIMITED,
+                f"There are {self._limit} unfinished batches, the maximum. Wait until one of them has ended, or cancel "
+                "one.",
+                code="batch_limit_exceeded",
+            )
 
     async def get(self, owner: str, batch_id: str) -> Batch | None:
-        """Return a batch of ``owner``, or ``None``."""
         if not is_batch_id(batch_id):
             return None
         async with store_errors():
@@ -107,17 +101,11 @@ class BatchStore:
             now = int(await store_time(self._redis))
             await self._redis.hsetnx(keys.batch(batch.id), "cancelling", str(now))  # type: ignore[misc]
 
-    async def select(self, owner: str, *, after: str | None, limit: int) -> BatchPage | None:
-        """Return a page of the batches of ``owner``, newest first; ``None`` if there is no batch ``after``."""
+    async def select(self, owner: str, *, after: str | None, limit: int) -> tuple[list[Batch], bool]:
+        """Return a page of the batches of ``owner``, newest first, and whether there are more."""
         index = keys.batch_index(owner)
         async with store_errors():
-            page = await read_page(self._redis, index, self._readable, after=after, limit=limit, scan=limit + 1)
-        return BatchPage(*page) if page is not None else None
-
-    async def known(self, batch_id: str) -> bool:
-        """Return whether there is a batch with this id, regardless of its owner."""
-        async with store_errors():
-            return bool(await self._redis.exists(keys.batch(batch_id)))
+            return await read_page(self._redis, index, self._readable, after=after, limit=limit, scan=limit + 1)
 
     async def unfinished(self) -> int:
         """Return the number of unfinished batches. Raises what redis-py raises."""

@@ -47,8 +47,6 @@ class AdmittedRequest:
 
 
 class Admission:
-    """Admits chat requests."""
-
     def __init__(
         self,
         directory: Directory,

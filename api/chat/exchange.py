@@ -182,7 +182,6 @@ class ChatExchange:
 
     @property
     def is_stored(self) -> bool:
-        """Whether the response is to be stored."""
         return self._record is not None
 
     @property
@@ -288,12 +287,10 @@ class ChatExchange:
             self._services.stored.withdraw(self._admitted.tenant, self._record.id)
 
     def _close(self) -> None:
-        """Close the response stream, which cancels unfinished jobs."""
         if self._stream is not None:
             self._cancellation = self._services.streams.close(self._stream)
 
     def _count(self) -> None:
-        """Count the request in the metrics."""
         self._services.metrics.record(self.stream, self.recorder, timed=self.request.tier != "batch")
 
     def _trace(self) -> None:

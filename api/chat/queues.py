@@ -25,7 +25,6 @@ class JobQueues:
         self._queues: dict[str, JobQueue] = {}
 
     def of(self, model: str) -> JobQueue:
-        """Return the queue of ``model``."""
         queue = self._queues.get(model)
         if queue is None:
             queue = self._queues[model] = JobQueue(

@@ -175,7 +175,6 @@ class ChoiceReader:
         return self._calls is not None and self._calls.complete
 
     def read(self, delta: Delta) -> list[ParsedPart]:
-        """Return the parts that ``delta`` adds."""
         if self.plain:
             return [(Content(delta.text), ())] if delta.text else []
         if self.complete:
@@ -292,7 +291,6 @@ class _Aligner:
         self._owed = ""
 
     def take(self) -> list[TokenLogprob]:
-        """Return and remove the tokens that are ready."""
         ready, self._ready = self._ready, []
         return ready
 

@@ -43,16 +43,13 @@ class Relay:
 
     @property
     def listening(self) -> bool:
-        """Whether the relay is subscribed to its channel."""
         return self._subscribed.is_set()
 
     def open(self, stream: ResponseStream) -> None:
-        """Start routing events to ``stream``."""
         for choice_stream in stream.choices:
             self._choices[choice_stream.job] = choice_stream
 
     def close(self, stream: ResponseStream) -> None:
-        """Stop routing events to ``stream``."""
         for job in stream.jobs:
             self._choices.pop(job, None)
 
@@ -85,7 +82,6 @@ class Relay:
         await asyncio.gather(*self._recoveries)
 
     async def close_all(self) -> None:
-        """Cancel the tasks that read journals."""
         await cancel_all(self._recoveries)
 
     def route(self, frame: bytes) -> None:

@@ -122,15 +122,12 @@ class ResponseStream:
 
     @property
     def finished(self) -> bool:
-        """Whether every choice has ended."""
         return self._unfinished == 0
 
     def set_queued(self) -> None:
-        """Note that the jobs are in the queue."""
         self._queueing = "queued"
 
     def set_refused(self) -> None:
-        """Note that the queue has refused the jobs."""
         self._queueing = "refused"
 
     def put(self, choice: int, event: Event, *, last: bool) -> None:
@@ -293,7 +290,6 @@ class ChoiceStream:
 
     @property
     def position(self) -> int:
-        """The number of tokens that were accepted."""
         return len(self._tokens)
 
     def push(self, attempt: int, event: Event) -> bool:

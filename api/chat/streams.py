@@ -48,8 +48,6 @@ _SHUT_DOWN = Problem(
 
 
 class OpenStreams:
-    """The open response streams of this replica."""
-
     def __init__(
         self, relay: Relay, queues: JobQueues, directory: Directory, tasks: BackgroundTasks, settings: ApiSettings
     ) -> None:

@@ -15,6 +15,7 @@ from api.models.directory import Directory
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.queue import JobsTooLarge, QueueFull
 from shared.protocol.request import ChatRequest, Job, TraceContext
+from shared.runtime.settings import ApiSettings
 
 _RETRY_SOON = 1.0
 """``Retry-After`` in seconds when the service rate is unknown, and while this replica is draining."""
@@ -27,30 +28,13 @@ class Submission:
     """Queues the jobs of admitted requests within the bounds of the queue."""
 
     def __init__(
-        self,
-        queues: JobQueues,
-        directory: Directory,
-        streams: OpenStreams,
-        *,
-        replica: str,
-        max_queue: int,
-        max_queue_bytes: int,
-        max_wait: float,
-        max_choice_bytes: int,
-        max_media_bytes: int,
+        self, queues: JobQueues, directory: Directory, streams: OpenStreams, settings: ApiSettings, *, replica: str
     ) -> None:
-        """The bounds of a model's queue: ``max_queue`` on waiting jobs, ``max_wait`` on the estimated wait in seconds,
-        ``max_queue_bytes`` on the size of all unfinished requests, ``max_media_bytes`` on the size of their images.
-        ``max_choice_bytes`` is the bound on a request's size times its jobs."""
         self._queues = queues
         self._directory = directory
         self._streams = streams
+        self._settings = settings
         self._replica = replica
-        self._max_queue = max_queue
-        self._max_queue_bytes = max_queue_bytes
-        self._max_wait = max_wait
-        self._max_choice_bytes = max_choice_bytes
-        self._max_media_bytes = max_media_bytes
 
     def split(self, request: ChatRequest, *, tenant: str = "", trace: TraceContext | None = None) -> list[Job]:
         """Return the jobs of ``request``: one per prompt and choice, each with its own prompt only.
@@ -72,15 +56,15 @@ class Submission:
 
         Raises :class:`RequestRefused` when the queue is full or unavailable.
         """
-        limit = self._max_queue if request.tier == "batch" else self._queue_limit(request.model, len(jobs))
+        limit = self._settings.max_queue if request.tier == "batch" else self._queue_limit(request.model, len(jobs))
         try:
             await self._queues.of(request.model).enqueue(
                 jobs,
                 limit=limit,
-                max_bytes=self._max_choice_bytes,
-                limit_bytes=self._max_queue_bytes,
+                max_bytes=self._settings.max_choice_bytes,
+                limit_bytes=self._settings.max_queue_bytes,
                 images=images,
-                max_media_bytes=self._max_media_bytes,
+                max_media_bytes=self._settings.max_media_bytes,
             )
         except JobsTooLarge:
             stream.set_refused()
@@ -96,20 +80,21 @@ class Submission:
     def _queue_limit(self, model: str, jobs: int) -> int:
         """Return the queue bound for a request of ``jobs`` jobs: the lower of ``max_queue`` and ``max_wait`` at the
         current service rate. One number lets the enqueue script enforce both."""
-        within = self._directory.jobs_within(model, self._max_wait)
-        return self._max_queue if within is None else min(self._max_queue, max(jobs, within))
+        within = self._directory.jobs_within(model, self._settings.max_wait)
+        return self._settings.max_queue if within is None else min(self._settings.max_queue, max(jobs, within))
 
     def _full(self, request: ChatRequest, full: QueueFull, images: Mapping[str, bytes]) -> RequestRefused:
-        if full.by == "images" and sum(map(len, images.values())) > self._max_media_bytes:
+        if full.by == "images" and sum(map(len, images.values())) > self._settings.max_media_bytes:
             return refuse(
                 ProblemKind.TOO_LARGE,
-                f"The images of this request exceed the maximum of {self._max_media_bytes} bytes together. Send fewer "
-                "or smaller ones.",
+                f"The images of this request exceed the maximum of {self._settings.max_media_bytes} bytes together. "
+                "Send fewer or smaller ones.",
                 param=request.images[0].param,
             )
         why = {
             "jobs": f"The queue of model '{request.model}' is full ({full.ahead} requests wait).",
-            "bytes": f"The queue of model '{request.model}' is full: its requests have {self._max_queue_bytes} bytes.",
+            "bytes": f"The queue of model '{request.model}' is full: its requests have "
+            f"{self._settings.max_queue_bytes} bytes.",
             "tenant_bytes": f"The unfinished requests of this API key fill its share of the queue of model "
             f"'{request.model}'.",
             "images": "The images of other requests leave no room for those of this one.",
@@ -123,7 +108,7 @@ class Submission:
         )
 
     def _too_large(self, request: ChatRequest, jobs: int) -> RequestRefused:
-        maximum = min(self._max_choice_bytes, self._max_queue_bytes)
+        maximum = min(self._settings.max_choice_bytes, self._settings.max_queue_bytes)
         return refuse(
             ProblemKind.TOO_LARGE,
             f"This request asks for {jobs} texts (prompts times choices), and its size times their number exceeds "

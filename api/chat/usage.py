@@ -93,7 +93,6 @@ class UsageRecorder:
         return TEXT_BYTES * self.completion_tokens + (self._share.bytes if self._share is not None else 0)
 
     def usage(self) -> Usage:
-        """Return the usage so far."""
         return Usage(
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,
@@ -177,5 +176,4 @@ class RequestMetrics:
                 metric.labels(model).observe(seconds, exemplar)
 
     def refused(self, kind: ProblemKind) -> None:
-        """Count an error response."""
         self._refused.labels(kind).inc()

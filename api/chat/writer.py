@@ -32,7 +32,6 @@ class Builder:
         self._choices: dict[int, Choice] = {}
 
     def add(self, parts: Iterable[ChoicePart]) -> None:
-        """Append parts."""
         for choice, part, logprobs in parts:
             match part:
                 case Started():
@@ -48,8 +47,6 @@ class Builder:
 
 
 class _ChoiceBuilder:
-    """Assembles the parts of one choice."""
-
     def __init__(self, index: int, started: Started, *, logprobs: bool) -> None:
         self._index = index
         self._prompt_tokens = started.prompt_token_ids
@@ -61,7 +58,6 @@ class _ChoiceBuilder:
         self._tokens: list[int] = []
 
     def add(self, part: Part | PromptLogprobs | TokenIds, logprobs: Sequence[TokenLogprob]) -> None:
-        """Append one part."""
         if self._logprobs is not None:
             self._logprobs += logprobs
         match part:
@@ -81,7 +77,6 @@ class _ChoiceBuilder:
                 pass
 
     def choice(self, reason: FinishReason, stop: str) -> Choice:
-        """Return the complete choice."""
         return Choice(
             index=self._index,
             text="".join(self._text),
@@ -188,7 +183,6 @@ async def _stream_selected(
 
 
 def encoded(encoder: ResponseEncoder, parts: Iterable[ChoicePart]) -> list[bytes]:
-    """Return the encoded parts of a response."""
     pieces: list[bytes] = []
     for choice, part, logprobs in parts:
         match part:

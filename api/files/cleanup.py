@@ -28,7 +28,6 @@ class FileCleanup:
         self._min_age = min_age
 
     async def run(self) -> None:
-        """Clean up from time to time, until cancelled."""
         while True:
             await asyncio.sleep(_INTERVAL * random.uniform(0.5, 1.5))  # noqa: S311
             try:

@@ -1,8 +1,8 @@
 """Files: the form and the queries of their routes, and their JSON."""
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from pydantic import Field
@@ -11,13 +11,12 @@ from api.dialects.base.fields import Strict
 from api.dialects.base.lists import render_list
 from api.dialects.base.query import validate_query
 from api.dialects.base.validation import missing, validate, wrong_value
-from api.files import FilePage, FileRecord, FileSelection
-from api.files.record import LONGEST_RETENTION
+from api.files.record import LONGEST_RETENTION, FileRecord
 from api.files.upload import Upload, unknown_field
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 
 SHORTEST_RETENTION = 3600
-_PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
+Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]
 """The purposes that OpenAI's service accepts."""
 _MAX_NAME = 255
 
@@ -32,10 +31,8 @@ class ExpiresAfter(Strict):
 class UploadForm(Strict):
     """The fields of an upload besides the file."""
 
-    purpose: Annotated[
-        Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"],
-        Field(json_schema_extra={"enum": ["batch"]}),  # The others are known, but refused.
-    ]
+    # The others are known, but refused.
+    purpose: Annotated[Purpose, Field(json_schema_extra={"enum": ["batch"]})]
     expires_after: ExpiresAfter | None = None
 
 
@@ -80,52 +77,28 @@ def parse_upload(upload: Upload) -> NewFile:
     return NewFile(filename=re.split(r"[/\\]", upload.filename)[-1][:_MAX_NAME] or "upload", retention=retention)
 
 
-def parse_selection(query: Mapping[str, str]) -> FileSelection:
+def parse_query(query: Mapping[str, str]) -> FilesQuery:
     """Parse the query of a list. Raises :class:`RequestRefused` for invalid values."""
-    wanted = validate_query(FilesQuery, query)
-    if wanted.purpose is not None and wanted.purpose not in (*_PURPOSES, "batch_output"):
-        raise wrong_value("purpose", wanted.purpose, (*_PURPOSES, "batch_output"))
-    return FileSelection(
-        after=wanted.after, limit=wanted.limit, newest_first=wanted.order == "desc", purpose=wanted.purpose
-    )
+    wanted, known = validate_query(FilesQuery, query), (*get_args(Purpose), "batch_output")
+    if wanted.purpose is not None and wanted.purpose not in known:
+        raise wrong_value("purpose", wanted.purpose, known)
+    return wanted
 
 
 def render_file(record: FileRecord) -> bytes:
-    """Encode a file as JSON."""
     return msgspec.json.encode(_object(record))
 
 
-def render_files(page: FilePage) -> bytes:
-    """Encode a page of files as JSON."""
-    return render_list([_object(record) for record in page.files], [record.id for record in page.files], more=page.more)
+def render_files(files: Sequence[FileRecord], *, more: bool) -> bytes:
+    return render_list([_object(record) for record in files], [record.id for record in files], more=more)
 
 
 def render_deleted(file_id: str) -> bytes:
-    """Encode the response to a deletion."""
     return msgspec.json.encode({"id": file_id, "object": "file", "deleted": True})
 
 
 def not_found(file_id: str, param: str = "id") -> RequestRefused:
-    """Return the refusal of an unknown id."""
     return refuse(ProblemKind.NOT_FOUND, f"No such File object: {file_id[:64]}", param=param)
-
-
-def too_many(limit: int, *, param: str | None = "file") -> RequestRefused:
-    """Return the refusal of another file of an owner with as many as allowed."""
-    message = f"There are {limit} files already, the maximum. Delete some of them, or let them expire earlier."
-    return refuse(ProblemKind.INVALID, message, param=param, code="file_limit_exceeded")
-
-
-def too_large(limit: int, *, param: str | None = "file") -> RequestRefused:
-    """Return the refusal of another file of an owner whose files have as many bytes as allowed."""
-    message = f"Your files may have at most {limit} bytes together. Delete some of them, or let them expire earlier."
-    return refuse(ProblemKind.INVALID, message, param=param, code="file_storage_limit_exceeded")
-
-
-def too_many_uploads(limit: int) -> RequestRefused:
-    """Return the refusal of an upload of an owner with as many uploads in progress as allowed."""
-    message = f"You are uploading {limit} files already, the maximum at a time. Please try again when one is complete."
-    return refuse(ProblemKind.RATE_LIMITED, message, code="rate_limit_exceeded", retry_after=1.0)
 
 
 def _object(record: FileRecord) -> dict[str, Any]:

@@ -27,10 +27,8 @@ class FileRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def new_file_id() -> str:
-    """Return an unused file id."""
     return f"file-{uuid.uuid4().hex}"
 
 
 def is_file_id(text: str) -> bool:
-    """Return whether ``text`` has the form of a file id."""
     return _ID.fullmatch(text) is not None

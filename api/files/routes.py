@@ -7,11 +7,9 @@ from typing import BinaryIO
 from quart import Response, request
 from werkzeug.exceptions import RequestEntityTooLarge
 
-from api.dialects.base.lists import unknown_cursor
-from api.files import MAX_UPLOADS, FileRecord, FilesTooLarge, TooManyFiles, TooManyUploads
 from api.files import forms as dialect
 from api.files.folder import in_storage
-from api.files.record import new_file_id
+from api.files.record import FileRecord, new_file_id
 from api.files.storage import Writer
 from api.files.store import FileStore
 from api.files.upload import FORM_OVERHEAD, Upload, boundary_of, file_too_large, receive
@@ -19,7 +17,7 @@ from api.http.connection_extension import connection_extension
 from api.http.exchange import key_owner
 from api.http.guards import CrossOrigin
 from api.http.routes import STORE_ERRORS, json_response, route
-from shared.protocol.errors import ProblemKind, refuse
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.runtime.settings import ApiSettings
 
 _PIECE = 256 * 1024
@@ -42,22 +40,12 @@ class FilesHandler:
         boundary = boundary_of(request.headers.get("content-type", ""))
         if (request.content_length or 0) > settings.max_file_bytes + FORM_OVERHEAD:
             raise file_too_large(settings.max_file_bytes)
-        try:
-            async with self._files.uploading(key_owner(), max(0, (request.content_length or 0) - FORM_OVERHEAD)):
-                record = await self._store(boundary)
-        except TooManyFiles:
-            raise dialect.too_many(settings.max_files) from None
-        except FilesTooLarge:
-            raise dialect.too_large(settings.max_files_bytes) from None
-        except TooManyUploads:
-            raise dialect.too_many_uploads(MAX_UPLOADS) from None
+        async with self._files.uploading(key_owner(), max(0, (request.content_length or 0) - FORM_OVERHEAD)):
+            record = await self._store(boundary)
         return json_response(dialect.render_file(record))
 
     async def _store(self, boundary: bytes) -> FileRecord:
-        """Receive the file in the request's form, and add it.
-
-        Raises :class:`TooManyFiles` and :class:`FilesTooLarge`.
-        """
+        """Receive the file in the request's form, and add it."""
         settings = self._settings
         storage = await self._files.storage()
         connection = connection_extension(request)
@@ -82,19 +70,25 @@ class FilesHandler:
             await asyncio.to_thread(writer.discard)
         try:
             await self._files.add(record)
-        except (TooManyFiles, FilesTooLarge):
-            await in_storage(lambda: storage.remove(record.id))
+        except RequestRefused as refusal:
+            # If the store is unavailable, the record may have been added.
+            if refusal.problem.kind is not ProblemKind.STORE_UNAVAILABLE:
+                await in_storage(lambda: storage.remove(record.id))
             raise
         return record
 
     @route("GET", "/v1/files", "listFiles", query=dialect.FilesQuery, errors=STORE_ERRORS)
     async def list(self) -> Response:
         """List files, filtered and paginated."""
-        wanted = dialect.parse_selection(request.args)
-        page = await self._files.select(key_owner(), wanted)
-        if page is None:
-            raise unknown_cursor(wanted.after or "")
-        return json_response(dialect.render_files(page))
+        wanted = dialect.parse_query(request.args)
+        files, more = await self._files.select(
+            key_owner(),
+            after=wanted.after,
+            limit=wanted.limit,
+            newest_first=wanted.order == "desc",
+            purpose=wanted.purpose,
+        )
+        return json_response(dialect.render_files(files, more=more))
 
     @route("GET", "/v1/files/<file_id>", "retrieveFile", errors=STORE_ERRORS)
     async def get(self, file_id: str) -> Response:

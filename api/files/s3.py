@@ -81,11 +81,9 @@ class S3Root:
             raise
 
     def create(self, folder: str) -> None:
-        """Create a folder."""
         _write(lambda: obstore.put(self._store, f"{folder}/{_MARKER}", b""))
 
     def remove(self, folder: str) -> None:
-        """Delete an empty folder."""
         _write(lambda: obstore.delete(self._store, f"{folder}/{_MARKER}"))
 
     def storage(self, folder: str) -> "S3Storage":
@@ -100,8 +98,6 @@ class S3Root:
 
 
 class _Part(NamedTuple):
-    """A part of a file that grows."""
-
     path: str
     offset: int
     size: int
@@ -122,7 +118,6 @@ class S3Storage:
         return _S3Writer(self, self._min_free)
 
     def open(self, name: str) -> BinaryIO:
-        """Open a file for reading."""
         return io.BufferedReader(_Reader(self._store, self._path(name)), _PIECE)
 
     def open_local(self, name: str) -> BinaryIO:
@@ -142,18 +137,15 @@ class S3Storage:
             raise
 
     def write_at(self, name: str, offset: int, data: bytes) -> None:
-        """Write durably into a file that grows, which this creates."""
         path = f"{self._path(name)}/{offset:015d}"
         _write(lambda: obstore.put(self._store, path, data))
 
     def remove(self, name: str) -> None:
-        """Delete a file, if there is one."""
         path = self._path(name)
         parts = [found.path for found in self._parts(name)]
         _write(lambda: obstore.delete(self._store, [*parts, path]))
 
     def names(self) -> Iterator[StoredName]:
-        """Yield all files."""
         found = ((name, modified) for name, modified in self._objects() if not name.startswith("."))
         for name, group in groupby(found, key=lambda entry: entry[0]):
             yield StoredName(name, max(modified for _, modified in group))
@@ -212,16 +204,13 @@ class _S3Writer:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  # closed by discard
 
     def write(self, data: bytes) -> None:
-        """Append ``data``."""
         check_free(tempfile.gettempdir(), len(data), self._min_free)
         self._file.write(data)
 
     def commit(self, name: str) -> None:
-        """Upload the file as ``name``."""
         self._storage.upload(name, self._file)
 
     def discard(self) -> None:
-        """Delete the file on the disk."""
         with suppress(OSError):  # It writes what is buffered, for which a full disk has no space.
             self._file.close()
 
@@ -233,11 +222,9 @@ class _Reader(io.RawIOBase):
         self._reader = _call(lambda: obstore.open_reader(store, path, buffer_size=_READ_AHEAD))
 
     def readable(self) -> bool:
-        """Return true."""
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Read up to the size of ``buffer``; return how much was read."""
         data = _call(lambda: self._reader.read(len(buffer)))
         buffer[: len(data)] = data
         return len(data)

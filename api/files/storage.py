@@ -98,11 +98,9 @@ class DirectoryRoot:
         """Do nothing: the directory may be mounted later."""
 
     def create(self, folder: str) -> None:
-        """Create a folder."""
         (self._root() / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def remove(self, folder: str) -> None:
-        """Delete an empty folder."""
         (self._root() / folder).rmdir()
 
     def storage(self, folder: str) -> "DirectoryStorage":
@@ -126,20 +124,16 @@ class DirectoryStorage:
         self._min_free = min_free
 
     def create(self) -> "_DirectoryWriter":
-        """Start a new file under a temporary name."""
         self._make_folder()
         return _DirectoryWriter(self._folder, self._min_free)
 
     def open(self, name: str) -> BinaryIO:
-        """Open a file for reading."""
         return self._path(name).open("rb")
 
     def open_local(self, name: str) -> BinaryIO:
-        """Open a file for reading in any order."""
         return self.open(name)
 
     def write_at(self, name: str, offset: int, data: bytes) -> None:
-        """Write durably into a file that grows, which this creates."""
         self._make_folder()
         descriptor = os.open(self._path(name), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with open(descriptor, "wb") as file:
@@ -149,11 +143,9 @@ class DirectoryStorage:
             os.fsync(descriptor)
 
     def remove(self, name: str) -> None:
-        """Delete a file, if there is one."""
         self._path(name).unlink(missing_ok=True)
 
     def names(self) -> Iterator[StoredName]:
-        """Yield all files, including those that were never completed."""
         with suppress(FileNotFoundError), os.scandir(self._folder) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):
@@ -178,12 +170,10 @@ class _DirectoryWriter:
         self._file = open(descriptor, "wb")  # noqa: SIM115  # closed by commit or discard
 
     def write(self, data: bytes) -> None:
-        """Append ``data``."""
         check_free(self._folder, len(data), self._min_free)
         self._file.write(data)
 
     def commit(self, name: str) -> None:
-        """Make the file durable and visible under ``name``."""
         with self._file:
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -191,7 +181,6 @@ class _DirectoryWriter:
         _sync_folder(self._folder)
 
     def discard(self) -> None:
-        """Delete the file unless it was committed."""
         self._path.unlink(missing_ok=True)
         with suppress(OSError):  # It writes what is buffered, for which a full disk has no space.
             self._file.close()

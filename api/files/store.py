@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from importlib.resources import files
-from typing import BinaryIO, NamedTuple, cast
+from typing import BinaryIO, cast
 
 import msgspec
 from redis.asyncio import Redis
@@ -18,6 +18,7 @@ from api.base.store_errors import store_errors
 from api.files.folder import FilesFolder, in_storage
 from api.files.record import FileRecord, is_file_id
 from api.files.storage import Storage
+from shared.protocol.errors import ProblemKind, refuse
 from shared.redis import keys
 from shared.redis.clock import store_time
 from shared.redis.records import decode_record
@@ -31,34 +32,6 @@ _PAGE = 500
 
 _encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(FileRecord)
-
-
-class TooManyFiles(Exception):
-    """The owner has as many files as allowed."""
-
-
-class FilesTooLarge(Exception):
-    """The files of the owner have as many bytes together as allowed."""
-
-
-class TooManyUploads(Exception):
-    """The owner has as many uploads in progress as allowed."""
-
-
-class FileSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of files: at most ``limit`` after the id ``after``."""
-
-    after: str | None = None
-    limit: int = 10_000
-    newest_first: bool = True
-    purpose: str | None = None
-
-
-class FilePage(NamedTuple):
-    """A page of files, and whether there are more."""
-
-    files: list[FileRecord]
-    more: bool
 
 
 class FileStore:
@@ -82,7 +55,6 @@ class FileStore:
         await self._folder.check()
 
     async def storage(self) -> Storage:
-        """Return the storage of contents."""
         return await self._folder.storage()
 
     async def now(self) -> float:
@@ -94,10 +66,16 @@ class FileStore:
     async def uploading(self, owner: str, size: int) -> AsyncIterator[None]:
         """Bound the uploads of ``owner``, of which this one has at least ``size`` bytes.
 
-        Raises :class:`TooManyFiles`, :class:`FilesTooLarge` and :class:`TooManyUploads`.
+        Raises :class:`RequestRefused` if there is no room for it.
         """
         if self._uploads[owner] >= MAX_UPLOADS:
-            raise TooManyUploads
+            raise refuse(
+                ProblemKind.RATE_LIMITED,
+                f"You are uploading {MAX_UPLOADS} files already, the maximum at a time. Please try again when one is "
+                "complete.",
+                code="rate_limit_exceeded",
+                retry_after=1.0,
+            )
         self._uploads[owner] += 1
         try:
             await self.require_room(owner, size)
@@ -108,15 +86,16 @@ class FileStore:
                 del self._uploads[owner]
 
     async def require_room(self, owner: str, size: int = 0, *, for_results: bool = False) -> None:
-        """Raise :class:`TooManyFiles` or :class:`FilesTooLarge` if ``owner`` has no room for a file of ``size`` bytes.
+        """Raise :class:`RequestRefused` if ``owner`` has no room for a file of ``size`` bytes.
 
-        There is twice as much room ``for_results``.
+        There is twice as much room ``for_results``, which no parameter of a request names.
         """
+        share, param = (2, None) if for_results else (1, "file")
         async with store_errors():
-            await self._call("", owner, b"", size, ttl=1, now=0, share=2 if for_results else 1)
+            await self._call("", owner, b"", size, ttl=1, now=0, share=share, param=param)
 
     async def add(self, record: FileRecord) -> None:
-        """Add the record of a file whose content is complete. Raises :class:`TooManyFiles` and :class:`FilesTooLarge`.
+        """Add the record of a file whose content is complete. Raises :class:`RequestRefused` without room.
 
         Results of batches are always added: there was room for them when the batch was created.
         """
@@ -127,29 +106,32 @@ class FileStore:
             await self._call(record.id, record.owner, _encode(record), record.size, ttl=ttl, now=now, share=share)
 
     async def _call(
-        self, file_id: str, owner: str, record: bytes, size: int, *, ttl: int, now: float, share: int
+        self,
+        file_id: str,
+        owner: str,
+        record: bytes,
+        size: int,
+        *,
+        ttl: int,
+        now: float,
+        share: int,
+        param: str | None = "file",
     ) -> None:
-        """Run the script with ``share`` times the limits."""
+        """Run the script with ``share`` times the limits. ``param`` names the file in a refusal."""
+        limit, max_bytes = share * self._limit, share * self._max_bytes
         added = await self._add(
             [keys.file(file_id), keys.file_index(owner), keys.file_sizes(owner)],
-            [
-                file_id,
-                record,
-                ttl,
-                f"{now:.6f}",
-                share * self._limit,
-                keys.file(""),
-                size,
-                share * self._max_bytes,
-            ],
+            [file_id, record, ttl, f"{now:.6f}", limit, keys.file(""), size, max_bytes],
         )
+        remedy = "Delete some of them, or let them expire earlier."
         if added == 0:
-            raise TooManyFiles
+            message = f"There are {limit} files already, the maximum. {remedy}"
+            raise refuse(ProblemKind.INVALID, message, param=param, code="file_limit_exceeded")
         if added < 0:
-            raise FilesTooLarge
+            message = f"Your files may have at most {max_bytes} bytes together. {remedy}"
+            raise refuse(ProblemKind.INVALID, message, param=param, code="file_storage_limit_exceeded")
 
     async def get(self, owner: str, file_id: str) -> FileRecord | None:
-        """Return a file of ``owner``, or ``None``."""
         if not is_file_id(file_id):
             return None
         async with store_errors():
@@ -187,20 +169,27 @@ class FileStore:
                 pipe.exists(keys.batch(name.partition(".")[0]) if name.startswith("batch_") else keys.file(name))
             return [bool(found) for found in await pipe.execute()]
 
-    async def select(self, owner: str, wanted: FileSelection) -> FilePage | None:
-        """Return a page of the files of ``owner``, ordered by age; ``None`` if there is no file ``after``."""
-        index = keys.file_index(owner)
+    async def select(
+        self,
+        owner: str,
+        *,
+        after: str | None = None,
+        limit: int = 10_000,
+        newest_first: bool = True,
+        purpose: str | None = None,
+    ) -> tuple[list[FileRecord], bool]:
+        """Return up to ``limit`` files of ``owner`` after the one with the id ``after``, ordered by age, and whether
+        there are more."""
         async with store_errors():
-            page = await read_page(
+            return await read_page(
                 self._redis,
-                index,
-                lambda names: self._readable(names, wanted.purpose),
-                after=wanted.after,
-                limit=wanted.limit,
+                keys.file_index(owner),
+                lambda names: self._readable(names, purpose),
+                after=after,
+                limit=limit,
                 scan=_PAGE,
-                newest_first=wanted.newest_first,
+                newest_first=newest_first,
             )
-        return FilePage(*page) if page is not None else None
 
     async def _readable(self, names: list[str], purpose: str | None) -> list[FileRecord]:
         values = await self._redis.mget([keys.file(name) for name in names]) if names else []

@@ -55,8 +55,6 @@ async def receive(
 
 
 class _Form:
-    """A form that is being parsed."""
-
     def __init__(self, boundary: bytes, limit: int) -> None:
         self._parser = PushMultipartParser(boundary, max_segment_count=_MAX_PARTS)
         self._limit = limit
@@ -119,7 +117,6 @@ def file_too_large(limit: int) -> RequestRefused:
 
 
 def unknown_field(name: str) -> RequestRefused:
-    """Return the refusal of a field that the form does not have."""
     return refuse(ProblemKind.INVALID, f"Unknown parameter: '{name[:64]}'.", param=name[:64], code="unknown_parameter")
 
 

@@ -168,7 +168,6 @@ def worker_entry(
     running: list[RunningJob],
     replicas: Iterable[ReplicaInfo],
 ) -> WorkerState:
-    """Return the entry of a worker."""
     return WorkerState(
         **_fields(WorkerState, info)
         | {
@@ -183,12 +182,10 @@ def worker_entry(
 
 
 def replica_entry(info: ReplicaInfo) -> ReplicaState:
-    """Return the entry of a replica."""
     return ReplicaState(**_fields(ReplicaState, info))
 
 
 def batch_entry(batch: Batch) -> BatchState:
-    """Return the entry of a batch."""
     return BatchState(**_fields(BatchState, batch), **_fields(BatchState, batch.counts))
 
 

@@ -169,7 +169,6 @@ class Watcher:
         await self._watch.leave(self)
 
     def put(self, document: bytes) -> None:
-        """Set the next document for the client."""
         self._newest = document
         self._arrived.set()
 

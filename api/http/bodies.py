@@ -34,7 +34,6 @@ class PacedBody(Body):
         return data
 
     def append(self, data: bytes) -> None:
-        """Add received data."""
         super().append(data)
         if len(self._data) >= _MAX_BUFFERED:
             self._room.clear()

@@ -6,7 +6,6 @@ or trailers.
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, cast
 
@@ -18,6 +17,7 @@ from uvicorn.server import ServerState
 
 from api.http.connection_extension import ChunkWriter, ConnectionExtension, add_extension
 from api.http.connection_limits import ConnectionLimits
+from shared.runtime.settings import ApiSettings
 
 MAX_HEAD = 64 * 1024
 """Maximum size in bytes of a request line and its headers. Each read is parsed as a whole, so a head that arrives in
@@ -26,11 +26,14 @@ one read may be as large as the read."""
 MAX_HEADERS = 256
 """Maximum number of headers of a request. Each takes ten times its size in memory."""
 
-DRAIN_FACTOR = 16
+_DRAIN_FACTOR = 16
 """Maximum number of bytes, in multiples of the maximum body size, that are read and discarded after the response.
 
 Many clients read the response only after they have sent the whole request. Closing a connection with unread data resets
 it, and the client may lose the response."""
+
+KEEP_ALIVE = 75.0
+"""Idle timeout of connections in seconds. Longer than the usual 60 s of load balancers, so that they close first."""
 
 _FRAMING_FACTOR = 4
 """Maximum number of bytes of chunk sizes, extensions and trailers per byte of a body, beyond the first
@@ -56,26 +59,6 @@ _NO_PIPELINE = cast("deque[Any]", ())
 """Replaces uvicorn's queue of pipelined requests, which is never used: an empty one takes 760 bytes per connection."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """The limits of a connection: times in seconds, sizes in bytes."""
-
-    header_timeout: float
-    """For receiving a head, from its first byte; for the first request, from the start of the connection."""
-    body_timeout: float
-    """For receiving a body."""
-    response_timeout: float
-    """From the end of a request to the end of its response."""
-    client_timeout: float
-    """For a client to receive the rest of a response while the connection is closing."""
-    keep_alive: float
-    """Maximum idle time between two requests."""
-    max_body: int
-    """Maximum size of a body in bytes; larger ones are refused when they are read."""
-    max_discarded: int
-    """Maximum size in bytes of what is received and discarded after a response."""
-
-
 class _State(IntEnum):
     IDLE = 0
     """No request: nothing but empty lines was received since the last one."""
@@ -94,7 +77,7 @@ class _StopParsing(Exception):
 
 
 class HttpConnection(HttpToolsProtocol):
-    """One connection. Subclasses set ``bounds`` and ``limits``.
+    """One connection. Subclasses set ``settings`` and ``limits``.
 
     Pipelining is not supported: a request that arrives before the previous response is complete is discarded, and the
     connection is closed after that response. Reading therefore never pauses during a response, and a disconnect is
@@ -104,8 +87,10 @@ class HttpConnection(HttpToolsProtocol):
     # In slots, because more attributes would give each instance a dictionary of its own: 1.3 kB per connection.
     __slots__ = ("_body_size", "_deadline", "_max_body", "_received", "_state", "over_limit")
 
-    bounds: Bounds
+    settings: ApiSettings
     limits: ConnectionLimits
+    max_discarded: int
+    """Maximum size in bytes of what is received and discarded after a response."""
 
     def __init__(
         self,
@@ -120,36 +105,32 @@ class HttpConnection(HttpToolsProtocol):
         self._deadline = 0.0
         self._received = 0  # Bytes received in this state, including the framing of a body.
         self._body_size = 0
-        self._max_body = self.bounds.max_discarded
+        self._max_body = self.max_discarded
         self.over_limit = False
 
     @property
     def address(self) -> str:
-        """The client's IP address."""
         return self.client[0] if self.client is not None else ""
 
     # Called by the transport.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the first request."""
         super().connection_made(transport)
-        self._deadline = self.loop.time() + self.bounds.header_timeout
+        self._deadline = self.loop.time() + self.settings.header_timeout
         self.over_limit = not self.limits.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Notify the request handler of the disconnect."""
         super().connection_lost(exc)
         self.limits.remove(self)
         self.cycle = None  # type: ignore[assignment]  # It refers to this connection.
 
     def data_received(self, data: bytes) -> None:
-        """Parse ``data`` and enforce the limits."""
         state = self._state
         if state >= _State.RESPONSE:
             self._drop(len(data))
             return
         if state is _State.IDLE and not self._received:
-            self._deadline = self.loop.time() + self.bounds.header_timeout
+            self._deadline = self.loop.time() + self.settings.header_timeout
         self._received += len(data)
         try:
             self.parser.feed_data(data)
@@ -172,7 +153,6 @@ class HttpConnection(HttpToolsProtocol):
     # Called by the parser.
 
     def on_message_begin(self) -> None:
-        """Start a head."""
         if self._state is not _State.IDLE:
             raise _StopParsing
         self._state = _State.HEAD
@@ -188,7 +168,6 @@ class HttpConnection(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Start serving the request, whose body follows."""
         if self.parser.get_http_version() not in ("1.1", "1.0"):
             self._refuse(505, _UNKNOWN_VERSION)
             raise _StopParsing
@@ -208,8 +187,8 @@ class HttpConnection(HttpToolsProtocol):
         add_extension(self.scope, extension)
         self.limits.set_busy(self)
         self._body_size = 0
-        self._max_body = self.bounds.max_discarded
-        self._enter(_State.BODY, self.bounds.body_timeout + _GRACE)
+        self._max_body = self.max_discarded
+        self._enter(_State.BODY, self.settings.body_timeout + _GRACE)
 
     def on_body(self, body: bytes) -> None:
         """Pass a piece of the body to the handler, or discard it after the response."""
@@ -217,14 +196,13 @@ class HttpConnection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """End the body."""
         super().on_message_complete()
         if self._state is not _State.BODY:
             return
         if self.cycle.response_complete:
             self._wait()
         else:
-            self._enter(_State.RESPONSE, self.bounds.response_timeout)
+            self._enter(_State.RESPONSE, self.settings.request_timeout + self.settings.client_timeout)
 
     # Called by the server and by the request's cycle, to which this object is the transport.
 
@@ -236,8 +214,8 @@ class HttpConnection(HttpToolsProtocol):
         self.flow.resume_reading()
         if self._state is _State.RESPONSE:
             self._wait()
-        elif self._max_body > self.bounds.max_discarded:
-            self._deadline = self.loop.time() + self.bounds.body_timeout  # The rest of an upload is discarded.
+        elif self._max_body > self.max_discarded:
+            self._deadline = self.loop.time() + self.settings.body_timeout  # The rest of an upload is discarded.
 
     def shutdown(self) -> None:
         """Close, after the current response if there is one."""
@@ -274,7 +252,7 @@ class HttpConnection(HttpToolsProtocol):
         if self.is_closing():
             return
         sending = self._state in (_State.HEAD, _State.BODY) or self._received > 0
-        self._enter(_State.ENDING, self.bounds.body_timeout if sending else self.bounds.client_timeout)
+        self._enter(_State.ENDING, self.settings.body_timeout if sending else self.settings.client_timeout)
         self.limits.set_waiting(self)
         if sending:
             self.transport.write_eof()
@@ -283,7 +261,6 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.close()
 
     def abort(self) -> None:
-        """Close immediately."""
         self.transport.abort()
 
     def expire(self, now: float) -> None:
@@ -313,7 +290,7 @@ class HttpConnection(HttpToolsProtocol):
             self._deadline = max(self._deadline, self.loop.time() + seconds + _GRACE)
 
     def _wait(self) -> None:
-        self._enter(_State.IDLE, self.bounds.keep_alive)
+        self._enter(_State.IDLE, KEEP_ALIVE)
         self.limits.set_waiting(self)
 
     def _enter(self, state: _State, seconds: float) -> None:
@@ -326,13 +303,13 @@ class HttpConnection(HttpToolsProtocol):
         self._received += size
         if self._state is _State.RESPONSE:
             self.cycle.keep_alive = False
-        if self._received > self.bounds.max_discarded:
+        if self._received > self.max_discarded:
             self.transport.abort()
 
     def _check_body(self) -> None:
-        body, bounds = self._body_size, self.bounds
+        body, settings = self._body_size, self.settings
         framing = self._received - body
-        if framing > MAX_HEAD + min(_FRAMING_FACTOR * body, bounds.max_body):
+        if framing > MAX_HEAD + min(_FRAMING_FACTOR * body, settings.max_request_body):
             self._refuse(413, _TOO_MUCH_FRAMING)
         elif body > self._max_body:
             self._refuse(413, _BODY_TOO_LARGE)
@@ -357,9 +334,11 @@ class HttpConnection(HttpToolsProtocol):
         self.close()
 
 
-def connection_type(bounds: Bounds, limits: ConnectionLimits) -> type[HttpConnection]:
+def connection_type(settings: ApiSettings, limits: ConnectionLimits) -> type[HttpConnection]:
     """Return the protocol class with these limits; uvicorn takes a class."""
-    return type("BoundedConnection", (HttpConnection,), {"bounds": bounds, "limits": limits, "__slots__": ()})
+    max_discarded = max(_DRAIN_FACTOR * settings.max_body, 2 * settings.max_request_body)
+    attributes = {"settings": settings, "limits": limits, "max_discarded": max_discarded, "__slots__": ()}
+    return type("BoundedConnection", (HttpConnection,), attributes)
 
 
 def _ended_by_close(cycle: RequestResponseCycle, app: ASGI3Application) -> ASGI3Application:

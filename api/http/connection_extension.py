@@ -56,7 +56,6 @@ class ChunkWriter:
 
 
 def add_extension(scope: Any, extension: ConnectionExtension) -> None:
-    """Add ``extension`` to the ASGI scope of a request."""
     scope.setdefault("extensions", {})[_NAME] = extension
 
 

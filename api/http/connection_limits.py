@@ -80,7 +80,6 @@ class ConnectionLimits:
         return True
 
     def remove(self, connection: Connection) -> None:
-        """Remove a closed connection."""
         if connection not in self._open:
             return
         self._open.discard(connection)

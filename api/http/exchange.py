@@ -104,7 +104,6 @@ def request_id_of(request: Request) -> str:
 
 
 def current_exchange() -> HttpExchange:
-    """Return the exchange of the current request."""
     return cast(ExchangeRequest, request).exchange
 
 
@@ -228,7 +227,6 @@ def _method(request: Request, *, other: str) -> str:
 
 
 def _address(host: str) -> tuple[str, int | None]:
-    """Return the parts of a Host header."""
     name, _, port = host.rpartition(":")
     if name and port.isdecimal() and len(port) <= 5:
         return name, int(port)

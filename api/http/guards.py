@@ -58,7 +58,6 @@ class CrossOrigin:
         return {"access-control-allow-origin": origin or "", "access-control-expose-headers": "*"}
 
     def allows(self, origin: str | None) -> bool:
-        """Return whether pages of ``origin`` may use the API."""
         return bool(origin) and ("*" in self._origins or str(origin).lower() in self._origins)
 
     def is_foreign(self, headers: Lookup) -> bool:
@@ -101,7 +100,6 @@ class AllowedHosts:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether ``host`` is a loopback name or address."""
     if host.lower() == "localhost":
         return True
     try:

@@ -13,6 +13,8 @@ from typing import Any, cast
 
 from quart import Quart, Request
 from quart.asgi import ASGIHTTPConnection
+from quart.wrappers.base import BaseRequestWebsocket
+from werkzeug.routing import MapAdapter
 
 from api.dialects import dialect_of
 from api.http.bodies import PacedBody
@@ -40,16 +42,28 @@ def openai_path(path: str) -> tuple[str, str | None]:
     return (f"/v1{found['rest']}", found["deployment"]) if found else (path, None)
 
 
-class Exchanges:
-    """Begins and ends HTTP exchanges."""
+class ExchangeApplication(Quart):
+    """A Quart application with an :class:`HttpExchange` per request.
+
+    Routing ignores the Host header, which is not validated yet at that point.
+    """
+
+    request_class = ExchangeRequest
 
     def __init__(
         self, tracing: Tracing, serving: Callable[[], Collection[str]], own_name: Callable[[str], str]
     ) -> None:
         """``serving`` returns the names of the models that workers serve now. ``own_name`` resolves an alias."""
+        super().__init__("vinoqueue", static_folder=None)
         self._tracing = tracing
         self._serving = serving
         self._own_name = own_name
+
+    def create_url_adapter(self, request: BaseRequestWebsocket | None) -> MapAdapter | None:
+        """Return an adapter that matches the path and method of ``request``."""
+        if request is None:
+            return super().create_url_adapter(None)
+        return self.url_map.bind("localhost", path_info=request.path, default_method=request.method)
 
     def begin(self, request: ExchangeRequest) -> HttpExchange:
         """Begin the exchange of ``request``: its id, dialect and span."""
@@ -67,25 +81,8 @@ class Exchanges:
         request.exchange = HttpExchange(request, dialect, request_id, started_at=started_at, span=span)
         return request.exchange
 
-    async def end(self, exchange: HttpExchange, request: ExchangeRequest) -> None:
-        """Release what ``exchange`` holds, log it and end its span. Raises what its resources raise."""
-        try:
-            await exchange.close()
-        finally:
-            write_log(exchange)
-            end_span(exchange, request)
-
-
-class ExchangeApplication(Quart):
-    """A Quart application with an :class:`HttpExchange` per request."""
-
-    request_class = ExchangeRequest
-    exchanges: Exchanges
-
 
 class ExchangeHandler(ASGIHTTPConnection):
-    """Serves one HTTP request."""
-
     async def __call__(self, receive: Any, send: Any) -> None:
         """Serve the request until its response is complete or its client disconnects.
 
@@ -115,13 +112,16 @@ class ExchangeHandler(ASGIHTTPConnection):
                     request.body.set_complete()
 
     async def handle_request(self, request: Request, send: Any) -> None:
-        """Run the route and send its response; then release what the request holds."""
-        exchanges, sent = cast(ExchangeApplication, self.app).exchanges, cast(ExchangeRequest, request)
-        exchange = exchanges.begin(sent)
+        """Run the route and send its response; then release what the request holds, log it and end its span."""
+        exchange = cast(ExchangeApplication, self.app).begin(cast(ExchangeRequest, request))
         try:
             await super().handle_request(request, send)
         finally:
-            await exchanges.end(exchange, sent)
+            try:
+                await exchange.close()
+            finally:
+                write_log(exchange)
+                end_span(exchange, request)
 
     def _create_request_from_scope(self, send: Any) -> Request:
         request = cast(ExchangeRequest, super()._create_request_from_scope(send))

@@ -83,5 +83,4 @@ def routes_of(handler: Any) -> Iterator[tuple[Route, View]]:
 
 
 def json_response(body: bytes, status: int = 200) -> Response:
-    """Return a response with ``body``, which is JSON."""
     return Response(body, status=status, content_type=JSON)

@@ -144,7 +144,6 @@ class Keyring:
         return self._by_id.get(key_id)
 
     def is_valid(self, key: ApiKey) -> bool:
-        """Return whether ``key`` is neither revoked nor expired now."""
         return key.is_valid(self._clock.now())
 
     def allows(self, key_id: str) -> bool:

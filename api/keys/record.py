@@ -47,7 +47,6 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
 
     @property
     def limited(self) -> bool:
-        """Whether the key has any rate limit."""
         return (self.requests_per_minute or self.tokens_per_minute or self.concurrency) is not None
 
     def is_valid(self, now: float) -> bool:
@@ -67,7 +66,6 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
         )
 
     def may_use(self, model: str) -> bool:
-        """Return whether requests for ``model`` are allowed."""
         return not self.models or model in self.models
 
 

@@ -37,7 +37,6 @@ def decode_data_url(url: str, limit: int) -> bytes:
 
 
 def is_data_url(url: str) -> bool:
-    """Return whether ``url`` is a data URL."""
     return url[: len(_PREFIX)].lower() == _PREFIX
 
 

@@ -4,7 +4,6 @@ Redirects are followed here and pass all checks again.
 """
 
 import asyncio
-from collections.abc import Iterable
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 import httpcore2
@@ -13,6 +12,7 @@ from api.base.fairness import FairPlaces, Holding, TenantBytes
 from api.media.data_url import MediaError, too_large
 from api.media.lookups import Lookups
 from api.media.network import CheckedNetwork, Meter
+from shared.runtime.settings import ApiSettings
 from shared.runtime.version import VERSION
 
 ANY_DOMAIN = "*"
@@ -37,30 +37,19 @@ DOWNLOADS_OF_TENANT = 16
 class Downloads:
     """Downloads files by ``http`` and ``https``, within each tenant's share of places and memory."""
 
-    def __init__(
-        self,
-        *,
-        domains: Iterable[str],
-        private_addresses: bool,
-        redirects: int,
-        timeout: float,
-        limit: int,
-        memory: int,
-    ) -> None:
-        """``domains`` are host names, ``*.example.org`` for all below one, or ``*``; without any, nothing is
-        downloaded. ``private_addresses`` allows addresses that are not public. ``redirects`` is the maximum number of
-        redirects per file, ``timeout`` the time for one file in seconds, and ``limit`` its maximum size in bytes.
-        ``memory`` is the maximum size in bytes of all files that requests have downloaded and not queued yet."""
+    def __init__(self, settings: ApiSettings) -> None:
+        """Nothing is downloaded without ``media_domains``. ``max_media_bytes`` bounds the files that requests have
+        downloaded and not queued yet."""
+        domains = settings.media_domains.split(",")
         self._domains = tuple(domain.strip().lower().rstrip(".") for domain in domains if domain.strip())
-        self._private_addresses = private_addresses
-        self._redirects = redirects
-        self._timeout = timeout
-        self._limit = limit
-        self._memory = TenantBytes(
-            memory, full="Too many bytes of images are being downloaded. Please try again later."
-        )
+        self._private_addresses = settings.media_private_addresses
+        self._redirects = settings.media_redirects
+        self._timeout = settings.media_timeout
+        self._limit = settings.max_image_bytes
+        full = "Too many bytes of images are being downloaded. Please try again later."
+        self._memory = TenantBytes(settings.max_media_bytes, full=full)
         self._places = FairPlaces(MAX_DOWNLOADS, share=DOWNLOADS_OF_TENANT)
-        self._lookups = Lookups(patience=timeout / 2)
+        self._lookups = Lookups(patience=self._timeout / 2)
         # Takes 80 ms.
         self._tls = httpcore2.default_ssl_context() if self._domains else None
 

@@ -17,6 +17,7 @@ from api.media.data_url import MediaError, decode_data_url, is_data_url, too_lar
 from api.media.download import Downloads
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import LOCAL, ChatRequest, Image
+from shared.runtime.settings import ApiSettings
 
 _DECODED_INLINE = 2**20
 """Maximum length of a data URL that is decoded without a thread. Decoding takes 2 ms, as parsing its body does; in a
@@ -36,13 +37,12 @@ class _File(NamedTuple):
 class MediaLoader:
     """Reads images within limits."""
 
-    def __init__(self, downloads: Downloads, *, local_path: str, max_images: int, max_image_bytes: int) -> None:
-        """``local_path`` is the folder of the local files that clients may name; empty allows none. ``max_images`` is
-        the maximum number of images in a request, ``max_image_bytes`` the maximum size of each."""
+    def __init__(self, downloads: Downloads, settings: ApiSettings) -> None:
         self._downloads = downloads
-        self._local_path = Path(local_path).resolve() if local_path else None
-        self._max_images = max_images
-        self._max_image_bytes = max_image_bytes
+        folder = settings.allowed_local_media_path
+        self._local_path = Path(folder).resolve() if folder else None
+        self._max_images = settings.max_images
+        self._max_image_bytes = settings.max_image_bytes
         self.times = LatencyHistogram()
         """Times to read a file, by source."""
         self.bytes: Counter[Source] = Counter()

@@ -50,7 +50,6 @@ class Meter:
         return min(size, _FIRST_READ + self._content)
 
     def received(self, size: int) -> None:
-        """Count ``size`` bytes on the wire."""
         self._wire += size
 
     async def parsed(self, size: int) -> None:
@@ -80,11 +79,9 @@ class _MeteredStream(httpcore2.AsyncNetworkStream):
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Write to the connection."""
         await self._stream.write(buffer, timeout)
 
     async def aclose(self) -> None:
-        """Close the connection."""
         await self._stream.aclose()
 
     async def start_tls(
@@ -93,11 +90,9 @@ class _MeteredStream(httpcore2.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> httpcore2.AsyncNetworkStream:
-        """Return the connection over TLS."""
         return _MeteredStream(await self._stream.start_tls(ssl_context, server_hostname, timeout), self._meter)
 
     def get_extra_info(self, info: str) -> Any:
-        """Return a property of the connection."""
         return self._stream.get_extra_info(info)
 
 

@@ -36,8 +36,6 @@ _SERVES: tuple[WorkerStatus, ...] = ("serving", "loading", "failing")
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """The numbers of waiting and claimed jobs of a model."""
-
     waiting: int
     claimed: int
 
@@ -118,7 +116,6 @@ class Directory:
         self.reachable = False
 
     async def run(self) -> None:
-        """Refresh until cancelled."""
         while True:
             try:
                 await self.refresh()

@@ -48,13 +48,10 @@ _BLOCK = 32
 
 
 class FleetCollector(Collector):
-    """Collects queues and workers."""
-
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics."""
         fleet = self._directory.fleet
         waiting, claimed = catalogue.WAITING.gauges(), catalogue.CLAIMED.gauges()
         drain = catalogue.DRAIN_RATE.gauges()
@@ -90,7 +87,6 @@ class VllmCollector(Collector):
         self._directory = directory
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics."""
         fleet = self._directory.fleet
         waiting, running = catalogue.VLLM_WAITING.gauges(), catalogue.VLLM_RUNNING.gauges()
         for model, depth in fleet.depths.items():
@@ -121,7 +117,6 @@ class ReplicaCollector(Collector):
         self._loader = loader
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics."""
         store_up, is_open, frames = catalogue.STORE_UP.gauges(), catalogue.OPEN.gauges(), catalogue.FRAMES.counters()
         store_up.add_metric([], self._directory.reachable)
         is_open.add_metric([], len(self._streams))
@@ -154,8 +149,6 @@ def _histograms(description: Description, observed: LatencyHistogram) -> Histogr
 
 
 class Metrics:
-    """The metrics of one replica."""
-
     def __init__(
         self,
         registry: CollectorRegistry,

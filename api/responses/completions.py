@@ -2,7 +2,6 @@
 
 from quart import Response, request
 
-from api.dialects.base.lists import unknown_cursor
 from api.dialects.openai import stored as dialect
 from api.http.bodies import BodyParser
 from api.http.exchange import key_owner
@@ -24,10 +23,7 @@ class StoredCompletionHandler:
         """List stored completions, filtered and paginated."""
         wanted = dialect.parse_selection(request.args)
         await documents.finish_completions(self._stored, key_owner())
-        page = await self._stored.select(key_owner(), wanted)
-        if page is None:
-            raise unknown_cursor(wanted.after or "")
-        completions, more = page
+        completions, more = await self._stored.select(key_owner(), wanted)
         return json_response(dialect.render_page(completions, more=more))
 
     @route("GET", "/v1/chat/completions/<completion_id>", "getChatCompletion", errors=STORE_ERRORS)

@@ -29,8 +29,6 @@ _MAX_READS = 800
 
 
 class Replay:
-    """Encodes the events of a journal."""
-
     def __init__(self, request: ChatRequest, encoder: ResponsesEncoder) -> None:
         self._encoder = encoder
         self._reader = ResponseReader(request, UsageRecorder())

@@ -80,12 +80,10 @@ def record_of(
 
 
 def is_completion_id(text: str) -> bool:
-    """Return whether ``text`` has the form of a chat completion's id."""
     return text.startswith(_COMPLETION) and is_id(text)
 
 
 def is_response_id(text: str) -> bool:
-    """Return whether ``text`` has the form of a response's id."""
     return text.startswith(_RESPONSE) and is_id(text)
 
 

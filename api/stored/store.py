@@ -19,6 +19,7 @@ from shared.redis.clock import store_time
 from shared.redis.outage import when_reachable
 from shared.redis.records import UNREADABLE, report_unreadable
 from shared.redis.scripts import Script, text_with_prelude
+from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import BackgroundTasks
 
 logger = logging.getLogger(__name__)
@@ -76,25 +77,14 @@ class ResponseStore:
     (see ``prelude.lua``). The oldest that have ended make room for new ones.
     """
 
-    def __init__(
-        self,
-        redis: ArqRedis,
-        tasks: BackgroundTasks,
-        thread: FairThread,
-        *,
-        ttl: float,
-        limit: int,
-        max_bytes: int,
-        max_total_bytes: int,
-    ) -> None:
-        """Responses are kept for ``ttl`` seconds after their end; at most ``limit`` and ``max_bytes`` per owner."""
+    def __init__(self, redis: ArqRedis, tasks: BackgroundTasks, thread: FairThread, settings: ApiSettings) -> None:
         self._redis = redis
         self._tasks = tasks
         self.thread = thread
         """Makes large documents (:mod:`api.responses.documents`)."""
-        self._ttl_ms = int(ttl * 1000)
-        self._limits = (limit, max_bytes, max_total_bytes)
-        self._max_bytes = min(max_bytes, max_total_bytes)
+        self._ttl_ms = int(settings.store_ttl * 1000)
+        self._limits = (settings.store_limit, settings.store_bytes, settings.store_total_bytes)
+        self._max_bytes = min(settings.store_bytes, settings.store_total_bytes)
         self.followers = 0
         """Number of streams that read journals in this replica (:func:`api.stored.replay.follow`)."""
         self._scripts = {
@@ -244,25 +234,21 @@ class ResponseStore:
                 queued = await pipe.execute()
         return [response_id for response_id, count in zip(response_ids, queued, strict=True) if not count]
 
-    async def select(self, owner: str, wanted: Selection) -> tuple[list[StoredResponse], bool] | None:
+    async def select(self, owner: str, wanted: Selection) -> tuple[list[StoredResponse], bool]:
         """Return a page of the chat completions that have ended, ordered by that, and whether there are more.
 
-        Large completions make it shorter. Returns ``None`` when there is no completion with the id ``after``.
+        Large completions make it shorter.
         """
-        index = keys.stored_index(owner)
         async with store_errors():
-            found = await read_page(
+            names, more = await read_page(
                 self._redis,
-                index,
+                keys.stored_index(owner),
                 lambda names: self._matching(owner, [name for name in names if is_completion_id(name)], wanted),
                 after=wanted.after,
                 limit=wanted.limit,
                 scan=_SCAN,
                 newest_first=wanted.newest_first,
             )
-            if found is None:
-                return None
-            names, more = found
             page: list[StoredResponse] = []
             size = 0
             for place, name in enumerate(names):

@@ -46,7 +46,6 @@ class Client:
         return str(self._api.json("POST", "/v1/files", body(), headers)["id"])
 
     def create(self, file_id: str, endpoint: str, metadata: dict[str, str]) -> dict[str, Any]:
-        """Create a batch."""
         asked = {
             "input_file_id": file_id,
             "endpoint": endpoint,
@@ -56,11 +55,9 @@ class Client:
         return self._api.json("POST", "/v1/batches", msgspec.json.encode(asked), {"content-type": "application/json"})
 
     def get(self, batch_id: str) -> dict[str, Any]:
-        """Return a batch."""
         return self._api.json("GET", f"/v1/batches/{quote(batch_id, safe='')}")
 
     def cancel(self, batch_id: str) -> dict[str, Any]:
-        """Cancel a batch."""
         return self._api.json("POST", f"/v1/batches/{quote(batch_id, safe='')}/cancel")
 
     def batches(self) -> Iterator[dict[str, Any]]:
@@ -74,7 +71,6 @@ class Client:
             after = f"&after={page['last_id']}"
 
     def size(self, file_id: str) -> int:
-        """Return the size of a file in bytes."""
         return int(self._api.json("GET", f"/v1/files/{file_id}")["bytes"])
 
     def download(self, file_id: str, target: Path, progress: Callable[[int], None]) -> None:

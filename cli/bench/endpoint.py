@@ -109,11 +109,9 @@ class Endpoint:
         self._pool = httpcore2.AsyncConnectionPool(ssl_context=secure, max_connections=None, keepalive_expiry=5.0)
 
     async def __aenter__(self) -> "Endpoint":
-        """Open nothing; connections are opened by requests."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close all connections."""
         await self._pool.aclose()
 
     async def first_model(self) -> str:

@@ -26,12 +26,9 @@ _WORDS = (
 
 
 class _Object(click.ParamType[Any]):
-    """A JSON object."""
-
     name = "JSON"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
-        """Return the object."""
         try:
             found = json.loads(value)
         except ValueError as error:

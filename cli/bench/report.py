@@ -42,7 +42,6 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def as_text(found: dict[str, Any]) -> str:
-    """Return the figures as text."""
     prompt = "not reported" if found["prompt_tokens"] is None else f"{found['prompt_tokens']:,}"
     counted = " (chunks: the server reports no usage)" if found["output_tokens_are_chunks"] else ""
     lines = [

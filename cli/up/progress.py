@@ -23,15 +23,12 @@ class Progress:
         self._serving: int | None = None
 
     def __enter__(self) -> "Progress":
-        """Show nothing yet."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End what is being shown."""
         self._stages.end()
 
     def say(self, text: str) -> None:
-        """Print one line."""
         self._stages.end()
         click.echo(escaped(text))
 

@@ -71,11 +71,9 @@ class EmbeddedValkey:
             answers.cancel()
 
     def last_log_lines(self) -> str:
-        """Return the last lines of its log."""
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
 
     async def stop(self) -> None:
-        """Stop the server and remove its directory."""
         await self.child.stop(STOP_PATIENCE)
         remove_folder(self._folder)
 

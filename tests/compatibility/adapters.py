@@ -8,14 +8,15 @@ from typing import Any
 
 import msgspec
 
-from api.batches.forms import parse_batch, parse_page, render_batch
+from api.batches.forms import BatchesQuery, parse_batch, render_batch
 from api.batches.input import validate_file
 from api.batches.record import Batch, Counts, LineError
 from api.batches.results import failure_of, response_of
 from api.dialects.base.interface import Dialect, ResponseEncoder
+from api.dialects.base.query import validate_query
 from api.dialects.responses import Responses, StoredConversation
-from api.files import FileRecord
-from api.files.forms import parse_selection, parse_upload, render_file
+from api.files.forms import parse_query, parse_upload, render_file
+from api.files.record import FileRecord
 from api.files.upload import Upload
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.events import Tokenized
@@ -92,7 +93,7 @@ class Files(Adapter):
         expiry = body.pop("expires_after", {})
         body |= {f"expires_after[{name}]": str(value) for name, value in expiry.items()}
         parse_upload(Upload(filename=filename, fields=body))
-        parse_selection(query)
+        parse_query(query)
 
     def document(self) -> bytes:
         return render_file(
@@ -103,7 +104,7 @@ class Files(Adapter):
 class Batches(Adapter):
     def read(self, body: dict[str, Any], query: Mapping[str, str]) -> None:
         parse_batch(json.dumps(body).encode(), owner="", now=1.0)
-        parse_page(query)
+        validate_query(BatchesQuery, query)
 
     def document(self) -> bytes:
         batch = Batch(

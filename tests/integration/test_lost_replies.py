@@ -12,9 +12,10 @@ from arq.connections import ArqRedis
 from api.batches.record import Batch
 from api.batches.store import BatchStore
 from api.files.record import FileRecord
-from api.files.store import FileStore, TooManyFiles
+from api.files.store import FileStore
 from api.keys import ApiKey
 from api.limits import Limiter, Reservation
+from shared.protocol.errors import RequestRefused
 from shared.protocol.events import Delta, Finished, encode_event
 from shared.protocol.queue import Emitter, JobQueue, QueueFull
 from shared.redis import keys
@@ -53,7 +54,7 @@ async def as_many_files_as_allowed(redis: ArqRedis, _: str) -> Facts:
                    expires=2**33) for digit in "ab"
     ]  # fmt: skip
     await files.add(records[0])
-    with pytest.raises(TooManyFiles):
+    with pytest.raises(RequestRefused, match="1 files already"):
         await files.add(records[1])
     return [await files.get("key-1", record.id) for record in records]
 

@@ -47,7 +47,7 @@ class Client:
         self.limiter = Limiter(redis, replica=REPLICA, lease=60, longest=600)
         self.files = FileStore(redis, cast("Any", None), limit=1, max_bytes=1000)
         self.batches = BatchStore(redis, limit=1)
-        self.stored = response_store(redis, limit=2, max_bytes=2000)
+        self.stored = response_store(redis, limit=2, bytes=2000)
 
     async def claimed(self, *names: str) -> list[Lease]:
         """Queue and claim jobs."""

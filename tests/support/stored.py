@@ -10,6 +10,7 @@ from api.dialects.responses import Responses, StoredConversation
 from api.stored.record import StoredResponse, record_of
 from api.stored.store import ResponseStore
 from shared.protocol.request import ChatRequest, Message, Sampling
+from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import BackgroundTasks
 
 OWNER = "key-1"
@@ -18,8 +19,9 @@ MESSAGES = b'[{"role":"user","content":"a"}]'
 
 def response_store(redis: ArqRedis, **limits: Any) -> ResponseStore:
     """A store with wide limits, except those given."""
-    wide: dict[str, Any] = {"ttl": 60.0, "limit": 1000, "max_bytes": 2**26, "max_total_bytes": 2**30}
-    return ResponseStore(redis, BackgroundTasks(), FairThread(), **(wide | limits))
+    wide: dict[str, Any] = {"ttl": 60.0, "limit": 1000, "bytes": 2**26, "total_bytes": 2**30}
+    settings = ApiSettings.model_construct(**{f"store_{name}": value for name, value in (wide | limits).items()})
+    return ResponseStore(redis, BackgroundTasks(), FairThread(), settings)
 
 
 def completion(

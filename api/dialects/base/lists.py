@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+from api.base.paging import unknown_cursor
 
 
 def render_list(items: Sequence[object], ids: Sequence[str], *, more: bool) -> bytes:
@@ -33,12 +33,6 @@ def render_page(items: Sequence[dict[str, Any]], *, after: str | None, limit: in
     start = 0 if after is None else ids.index(after) + 1
     end = start + limit
     return render_list([msgspec.Raw(dump(item)) for item in items[start:end]], ids[start:end], more=len(items) > end)
-
-
-def unknown_cursor(after: str) -> RequestRefused:
-    """Return the refusal of a page whose ``after`` is unknown."""
-    message = f"Invalid 'after': nothing with id '{after[:64]}' found."
-    return refuse(ProblemKind.INVALID, message, param="after", code="invalid_value")
 
 
 def dump(value: object) -> bytes:

@@ -21,11 +21,12 @@ from api.batches.record import UNFINISHED, Batch, Counts, Segment, new_batch_id,
 from api.batches.request import serve_request
 from api.batches.results import Result, assemble, encode, failure_of, response_of
 from api.batches.run import BatchRun
-from api.batches.store import BatchClaim, BatchStore, Superseded, TooManyBatches
+from api.batches.store import BatchClaim, BatchStore, Superseded
 from api.build import Parts, build
 from api.chat.exchange import ChatExchange
-from api.files import DirectoryStorage, FileRecord
-from api.files.record import new_file_id
+from api.files.record import FileRecord, new_file_id
+from api.files.storage import DirectoryStorage
+from shared.protocol.errors import RequestRefused
 from shared.protocol.request import ChatRequest
 from shared.redis import keys
 from shared.redis.outage import Outage
@@ -444,7 +445,7 @@ async def test_an_owner_has_a_limited_number_of_unfinished_batches(store: BatchS
     batches = [new_batch() for _ in range(3)]
     for batch in batches[:2]:
         await store.create(batch)
-    with pytest.raises(TooManyBatches):
+    with pytest.raises(RequestRefused, match="2 unfinished batches"):
         await store.create(batches[2])
     (claim, _) = await store.claim(5)
     await store.commit(claim, claim.batch.at("failed", 1), b"", ended=True)
@@ -459,10 +460,18 @@ async def test_the_oldest_batches_that_have_ended_make_room(store: BatchStore, m
     claims = {claim.batch.id: claim for claim in await store.claim(5)}
     await store.commit(claims[ended.id], ended.at("failed", 1), b"", ended=True)
     await store.create(newest)
-    assert [await store.known(batch.id) for batch in (running, ended, newest)] == [True, True, True]
+    assert [await store.get(batch.owner, batch.id) is not None for batch in (running, ended, newest)] == [
+        True,
+        True,
+        True,
+    ]
     await store.commit(claims[running.id], running.at("failed", 1), b"", ended=True)
     await store.create(new_batch())
-    assert [await store.known(batch.id) for batch in (running, ended, newest)] == [False, False, True]
+    assert [await store.get(batch.owner, batch.id) is not None for batch in (running, ended, newest)] == [
+        False,
+        False,
+        True,
+    ]
 
 
 def test_only_committed_results_are_assembled(tmp_path: Path) -> None:

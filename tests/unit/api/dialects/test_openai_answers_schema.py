@@ -17,8 +17,8 @@ from api.dialects.base.interface import Call, Choice, TokenLogprob, Usage
 from api.dialects.base.models import render_model, render_models
 from api.dialects.openai import OpenAI, stored
 from api.dialects.openai.completions import OpenAICompletions
-from api.files import FilePage, FileRecord
 from api.files import forms as files
+from api.files.record import FileRecord
 from api.stored.record import StoredResponse
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import TopToken
@@ -117,7 +117,7 @@ def test_files_have_every_field() -> None:
     record = FileRecord(id="f", owner="", filename="a.jsonl", size=3, purpose="batch", created=TIME, expires=TIME + 9)
     complete(FileObject, files.render_file(record))
     complete(FileDeleted, files.render_deleted("f"))
-    check_page(files.render_files(FilePage([record], more=False)), lambda one: complete(FileObject, one))
+    check_page(files.render_files([record], more=False), lambda one: complete(FileObject, one))
 
 
 STATUSES: Sequence[BatchStatus] = (

@@ -9,7 +9,7 @@ import pytest
 from quart import Quart, Response
 
 from api.http.exchange import current_exchange
-from api.http.handler import ExchangeApplication, Exchanges
+from api.http.handler import ExchangeApplication
 from shared.tracing import NO_TRACING
 
 SCOPE = {
@@ -27,9 +27,8 @@ class Resource(AbstractAsyncContextManager[object]):
 
 
 def app_with(route: Callable[[], Awaitable[Any]]) -> Quart:
-    app = ExchangeApplication("test", static_folder=None)
+    app = ExchangeApplication(NO_TRACING, tuple, str)
     app.config["PROPAGATE_EXCEPTIONS"] = True
-    app.exchanges = Exchanges(NO_TRACING, tuple, str)
     app.add_url_rule("/live", view_func=route)
     return app
 

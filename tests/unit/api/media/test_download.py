@@ -12,6 +12,7 @@ from api.media import network
 from api.media.data_url import MediaError
 from api.media.download import DOWNLOADS_OF_TENANT, MAX_DOWNLOADS, Downloads
 from shared.protocol.errors import ProblemKind, RequestRefused
+from shared.runtime.settings import ApiSettings
 from tests.support.eventually import eventually
 
 PNG = b"\x89PNG..."
@@ -66,14 +67,13 @@ Load = Callable[..., Coroutine[Any, Any, bytes]]
 def downloads(**options: Any) -> Load:
     """Return a function that downloads a file for a tenant."""
     defaults: dict[str, Any] = {
-        "domains": ["*"],
-        "private_addresses": True,
-        "redirects": 0,
-        "timeout": 60.0,
-        "limit": LIMIT,
-        "memory": 10 * LIMIT,
+        "media_domains": "*",
+        "media_private_addresses": True,
+        "media_timeout": 60.0,
+        "max_image_bytes": LIMIT,
+        "max_media_bytes": 10 * LIMIT,
     }
-    opened = Downloads(**(defaults | options))
+    opened = Downloads(ApiSettings.model_construct(**(defaults | options)))
 
     async def load(url: str, tenant: str = "a") -> bytes:
         with opened.request(tenant) as share:
@@ -137,7 +137,7 @@ async def test_only_allowed_hosts_are_asked(
 ) -> None:
     names[host.lower()] = [["127.0.0.1"]]
     site.replies["/"] = OK
-    load = downloads(domains=domains.split(","))
+    load = downloads(media_domains=domains)
     if allowed:
         assert await load(site.url("/", host)) == PNG
     else:
@@ -149,7 +149,7 @@ async def test_only_allowed_hosts_are_asked(
 @pytest.mark.parametrize("address", ["127.0.0.1", "::ffff:10.0.0.1", "64:ff9b:1::7f00:1", "fe80::1%eth0"])
 async def test_addresses_that_are_not_public_are_not_asked(names: dict[str, list[list[str]]], address: str) -> None:
     names["example.org"] = [["93.184.216.34", address]]
-    assert "not public" in await reason("http://example.org/a.png", private_addresses=False)
+    assert "not public" in await reason("http://example.org/a.png", media_private_addresses=False)
 
 
 async def test_the_address_that_was_checked_is_asked(
@@ -159,7 +159,7 @@ async def test_the_address_that_was_checked_is_asked(
     monkeypatch.setattr(network, "is_public", lambda address: address == "127.0.0.1")
     names["example.org"] = [["127.0.0.1"], ["10.0.0.1"]]
     site.replies["/"] = OK
-    load = downloads(private_addresses=False)
+    load = downloads(media_private_addresses=False)
     assert await load(site.url("/", "example.org")) == PNG
     assert len(names["example.org"]) == 1
 
@@ -174,8 +174,8 @@ async def test_every_address_of_a_host_is_tried(site: Site, names: dict[str, lis
 async def test_redirects_are_followed_as_far_as_allowed(site: Site) -> None:
     site.replies |= {"/a": redirect("/b"), "/b": redirect(site.url("/c")), "/c": OK}
     assert "redirects are not followed" in await reason(site.url("/a"))
-    assert "more than 1 times" in await reason(site.url("/a"), redirects=1)
-    load = downloads(redirects=2)
+    assert "more than 1 times" in await reason(site.url("/a"), media_redirects=1)
+    load = downloads(media_redirects=2)
     assert await load(site.url("/a")) == PNG
 
 
@@ -191,7 +191,7 @@ async def test_redirects_are_followed_as_far_as_allowed(site: Site) -> None:
 )
 async def test_redirects_pass_the_same_checks(site: Site, place: str, part: str) -> None:
     site.replies["/"] = redirect(place)
-    assert part in await reason(site.url("/"), redirects=5, domains=["127.0.0.1"])
+    assert part in await reason(site.url("/"), media_redirects=5, media_domains="127.0.0.1")
 
 
 async def test_a_redirect_to_a_private_address_is_not_followed(
@@ -200,7 +200,7 @@ async def test_a_redirect_to_a_private_address_is_not_followed(
     monkeypatch.setattr(network, "is_public", lambda address: address == "127.0.0.1")
     names |= {"example.org": [["127.0.0.1"]], "metadata": [["169.254.169.254"]]}
     site.replies["/"] = redirect("http://metadata/latest")
-    assert "not public" in await reason(site.url("/", "example.org"), private_addresses=False, redirects=5)
+    assert "not public" in await reason(site.url("/", "example.org"), media_private_addresses=False, media_redirects=5)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ async def test_what_is_wrong_with_a_response_is_said(site: Site, reply: bytes, p
 
 
 async def test_a_slow_response_is_given_up(site: Site) -> None:
-    assert "within 0.1 s" in await reason(site.url("/silent"), timeout=0.1)
+    assert "within 0.1 s" in await reason(site.url("/silent"), media_timeout=0.1)
 
 
 async def test_a_host_without_a_server_can_not_be_reached() -> None:
@@ -267,7 +267,7 @@ async def test_a_file_may_come_in_chunks(site: Site) -> None:
     content = bytes(100_000)
     parts = [content[at : at + 1000] for at in range(0, len(content), 1000)]
     site.replies["/"] = CHUNKED + b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
-    assert await downloads(limit=len(content), memory=len(content))(site.url("/")) == content
+    assert await downloads(max_image_bytes=len(content), max_media_bytes=len(content))(site.url("/")) == content
 
 
 async def test_other_tasks_run_while_a_server_always_has_data(site: Site) -> None:
@@ -305,7 +305,7 @@ async def test_tenants_that_download_leave_places_to_others(site: Site) -> None:
 
 
 async def test_a_download_without_a_place_is_refused_with_a_time(site: Site) -> None:
-    load = downloads(timeout=0.2)
+    load = downloads(media_timeout=0.2)
     tasks = [asyncio.create_task(load(site.url("/slow"))) for _ in range(3 * DOWNLOADS_OF_TENANT)]
     results = await asyncio.gather(*tasks, return_exceptions=True)
     served = [result for result in results if isinstance(result, MediaError)]

@@ -14,6 +14,7 @@ from api.media.download import Downloads
 from api.media.loader import MediaLoader
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.request import LOCAL, ChatRequest, Image, Message
+from shared.runtime.settings import ApiSettings
 
 CAT, DOG = b"cat", b"dog"
 
@@ -41,7 +42,8 @@ async def load(by: MediaLoader, request: ChatRequest) -> tuple[ChatRequest, dict
 
 def loader(local_path: Path | str = "", *, memory: int = 1000, **options: Any) -> MediaLoader:
     limits = {"max_images": 3, "max_image_bytes": 10} | options
-    return MediaLoader(FakeDownloads(memory, cat=CAT, dog=DOG), local_path=str(local_path), **limits)
+    settings = ApiSettings.model_construct(allowed_local_media_path=str(local_path), **limits)
+    return MediaLoader(FakeDownloads(memory, cat=CAT, dog=DOG), settings)
 
 
 def request_with(*messages: tuple[str, ...]) -> ChatRequest:
@@ -86,7 +88,7 @@ async def test_urls_become_digests() -> None:
 
 async def test_lines_of_batches_take_nothing_from_the_share_of_their_key() -> None:
     downloads = FakeDownloads(1000, cat=CAT)
-    by = MediaLoader(downloads, local_path="", max_images=3, max_image_bytes=10)
+    by = MediaLoader(downloads, ApiSettings())
     request = request_with(("https://host/cat",))
     for one in (request, msgspec.structs.replace(request, tier="batch")):
         async with by.loaded(one, tenant="key-1"):

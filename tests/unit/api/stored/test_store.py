@@ -28,9 +28,9 @@ def name(number: int) -> str:
     return completion(number).id
 
 
-async def ids(store: ResponseStore, **fields: Any) -> tuple[list[int], bool] | None:
-    page = await store.select(OWNER, Selection(**fields))
-    return None if page is None else ([int(one.bare_id, 16) for one in page[0]], page[1])
+async def ids(store: ResponseStore, **fields: Any) -> tuple[list[int], bool]:
+    page, more = await store.select(OWNER, Selection(**fields))
+    return [int(one.bare_id, 16) for one in page], more
 
 
 async def kept_bytes(redis: ArqRedis, owner: str) -> int:
@@ -105,7 +105,8 @@ async def test_pages_in_both_orders(store: ResponseStore) -> None:
     assert await ids(store, limit=3, after=name(5)) == ([6], False)
     assert await ids(store, limit=3, newest_first=True) == ([6, 5, 4], True)
     assert await ids(store, limit=9, newest_first=True, after=name(3)) == ([2, 1, 0], False)
-    assert await ids(store, after="unknown") is None
+    with pytest.raises(RequestRefused, match="nothing with id 'unknown' found"):
+        await ids(store, after="unknown")
 
 
 async def test_filters_look_beyond_what_does_not_fit(store: ResponseStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +180,7 @@ async def test_everything_that_a_response_keeps_in_the_store_is_counted(
 
 
 async def test_the_oldest_that_have_ended_make_room_for_bytes(redis: ArqRedis) -> None:
-    store = response_store(redis, max_bytes=12_000)
+    store = response_store(redis, bytes=12_000)
     await store.create(OWNER, response(1))
     for number in (2, 3):
         await store.create(OWNER, response(number))
@@ -197,7 +198,7 @@ async def test_the_oldest_that_have_ended_make_room_for_bytes(redis: ArqRedis) -
 
 async def test_responses_that_run_are_not_evicted(redis: ArqRedis, wall_clock: WallClock) -> None:
     """A newer one evicted the record; its job kept its slot, and a cancellation got a 404."""
-    store = response_store(redis, limit=3, max_bytes=12_000)
+    store = response_store(redis, limit=3, bytes=12_000)
     await put(store, completion(1))
     for number in (2, 3):
         await store.create(OWNER, response(number))
@@ -218,14 +219,14 @@ async def test_responses_that_run_are_not_evicted(redis: ArqRedis, wall_clock: W
 
 
 async def test_a_record_that_never_fits_is_refused_for_good(redis: ArqRedis) -> None:
-    store = response_store(redis, max_bytes=3000)
+    store = response_store(redis, bytes=3000)
     with pytest.raises(RequestRefused, match="3000 bytes") as refused:
         await store.create(OWNER, completion(1, messages=b'[{"content":"%b"}]' % (b"a" * 4000)))
     assert (refused.value.problem.kind, refused.value.problem.param) == (ProblemKind.TOO_LARGE, "store")
 
 
 async def test_the_owner_with_most_makes_room_for_others(redis: ArqRedis) -> None:
-    store = response_store(redis, max_bytes=20_000, max_total_bytes=30_000)
+    store = response_store(redis, bytes=20_000, total_bytes=30_000)
     large = b'[{"content":"%b"}]' % (b"a" * 4000)
     for number in range(4):
         await put(store, completion(number, messages=large), owner="greedy")

@@ -79,7 +79,7 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Check the environment variables, then run the subcommand."""
-        from cli.environment import check_variables  # imports all settings, which --help does not need
+        from cli.options import check_variables  # imports all settings, which --help does not need
 
         check_variables()
         return super().invoke(ctx)

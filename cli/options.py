@@ -1,4 +1,4 @@
-"""Command line options generated from the settings classes.
+"""Command line options generated from the settings classes, and the variables that no setting has.
 
 The field ``max_batch`` of a class in :mod:`shared.runtime.settings` defines ``--max-batch``, ``VINOQUEUE_MAX_BATCH``,
 and their help text, validation and default. The flag takes precedence over the variable, and the variable over the
@@ -8,6 +8,7 @@ default.
 import math
 import os
 from collections.abc import Callable, Collection, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
@@ -17,7 +18,7 @@ from click.core import ParameterSource
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from shared.runtime.settings import SECRETS, Settings, file_variable, variable
+from shared.runtime.settings import ENV_PREFIX, SECRETS, Settings, UpSettings, file_variable, variable
 
 S = TypeVar("S", bound=Settings)
 
@@ -225,3 +226,24 @@ def _owner(kind: type[Settings], name: str) -> type[Settings]:
 
 def _title(kind: type[Settings]) -> str:
     return (kind.__doc__ or kind.__name__).splitlines()[0].rstrip(".")
+
+
+KNOWN = frozenset(
+    {variable(name) for name in UpSettings.model_fields} | {file_variable(name) for name in SECRETS},
+)
+"""Every variable that some command reads; ``up`` has the settings of all."""
+
+
+def check_variables() -> None:
+    """Print a warning for each unknown variable.
+
+    They are removed from this process's environment, so that child processes do not repeat the warnings.
+    """
+    for name in sorted(name for name in os.environ if name.startswith(ENV_PREFIX) and name not in KNOWN):
+        del os.environ[name]
+        click.echo(f"Warning: {name} is not a setting and has no effect.{_suggestion(name)}", err=True)
+
+
+def _suggestion(name: str) -> str:
+    near = get_close_matches(name, KNOWN, n=1, cutoff=0.8)
+    return f" Did you mean {near[0]}?" if near else ""

@@ -16,6 +16,7 @@ from bench import (
     plumbing,
     prefill,
     prefix,
+    reach,
     regressions,
     scale,
     shares,
@@ -41,10 +42,11 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "images": images.run,
     "shares": shares.run,
     "regressions": regressions.run,
+    "reach": reach.run,
     "peers": peers.run,
 }
 
-BY_NAME = ("peers",)
+BY_NAME = ("peers", "reach")
 """Parts that run only when named: they take long, or need what is not installed."""
 
 

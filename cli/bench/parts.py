@@ -23,6 +23,7 @@ PARTS = {
     "images": "requests with images compared with OpenVINO GenAI's own pipeline, and gaps of other streams",
     "shares": "a small schema and a small image of one key beside a flood of another key",
     "regressions": "machine-independent counts compared with their budgets",
+    "reach": "which share of the JSON schemas in a folder is accepted, and whether answers are valid; only when named",
     "peers": "the same load on other servers, which are built first; only when named",
 }
 """The parts of :mod:`bench.main` and what each measures. Repeated here because importing :mod:`bench.main` requires
@@ -58,7 +59,7 @@ def bench(ctx: click.Context) -> None:
 
     Without PARTS, most benchmarks run, which takes half an hour. They print tables and write bench/results/*.json.
     After PARTS, --runs N sets the number of alternating turns, --sizes N,N,... the numbers of requests at a time, and
-    --model MODEL the model of 'images'.
+    --model MODEL the model of 'images', --corpus FOLDER the schemas of 'reach'.
     """
     if ctx.invoked_subcommand is None:
         _run((), {})
@@ -81,6 +82,7 @@ def _numbers(context: click.Context, parameter: click.Parameter, value: str | No
 @click.option("--runs", type=click.IntRange(1))
 @click.option("--sizes", callback=_numbers)
 @click.option("--model")
+@click.option("--corpus")
 def _parts(parts: tuple[str, ...], **options: object) -> None:
     _run(parts, {name: value for name, value in options.items() if value is not None})
 

@@ -19,13 +19,14 @@ _MAX_DEPTH = 64
 
 
 def length_limits_of(begins: Iterable[str], schema: str) -> tuple[LengthLimits, ...]:
-    """Return the values to check, one for each of ``begins``; empty if ``schema`` limits no string."""
+    """Return the values to check, one for each of ``begins``; empty if ``schema`` limits no string or list."""
     if "pattern" in schema:
         try:
             schema = msgspec.json.encode(with_length_limits(msgspec.json.decode(schema))).decode()
         except (msgspec.DecodeError, RecursionError):
             return ()  # It is refused when its grammar is made.
-    return tuple(LengthLimits(begin, schema) for begin in begins) if "maxLength" in schema else ()
+    watched = "maxLength" in schema or "uniqueItems" in schema
+    return tuple(LengthLimits(begin, schema) for begin in begins) if watched else ()
 
 
 def with_length_limits(schema: Any, depth: int = 0) -> Any:

@@ -1,11 +1,14 @@
 """Grammars of the numbers in a range, built from digit patterns in decimal notation."""
 
+import math
 from collections.abc import Iterator
 from decimal import Decimal
 
 from worker.grammar.ebnf import either, literal, repeated, sequence
 from worker.grammar.json_text import DIGITS
 
+_MAX_LAST_DIGITS = 3
+_MAX_LISTED = 200
 _DIGIT = "[0-9]"
 _Digits = tuple[tuple[str, str], ...]
 """The lowest and the highest digit at each position."""
@@ -39,6 +42,43 @@ def number_range(
         negative = _between(max(-high, 0), -low, places, open_low=open_above and high <= 0, open_high=open_below)
         options += [sequence([literal("-"), part]) for part in negative]
     return either(options) if options else None
+
+
+def multiples(
+    factor: Decimal,
+    minimum: Decimal | None,
+    maximum: Decimal | None,
+    *,
+    whole: bool,
+    open_below: bool,
+    open_above: bool,
+) -> str | None:
+    """Return an expression for multiples of ``factor`` between two bounds, or None if there is none.
+
+    ``whole``: integers only. Raises :class:`ValueError` unless these are few, are told by their last digits, or are the
+    decimals of a factor such as 0.01.
+    """
+    places = _places(factor)
+    if not whole and places and factor.scaleb(places) == 1 and minimum is None and maximum is None:
+        return f'"-"? ("0" | [1-9] [0-9]{{0,{DIGITS - 1}}}) ("." [0-9]{{1,{places}}})?'
+    numerator = int(factor.scaleb(places))
+    step = numerator // math.gcd(numerator, 10**places) if whole or places else numerator
+    if minimum is None and maximum is None:
+        for digits in range(1, _MAX_LAST_DIGITS + 1):
+            if 10**digits % step == 0:
+                small = [literal(str(number)) for number in range(0, 10**digits, step)]
+                last = [literal(str(number).zfill(digits)) for number in range(0, 10**digits, step)]
+                return sequence(
+                    ['"-"?', either([*small, sequence([f"[1-9] [0-9]{{0,{DIGITS - digits}}}", either(last)])])]
+                )
+    low = None if minimum is None else -int((-minimum / step).to_integral_value("ROUND_FLOOR"))
+    high = None if maximum is None else int((maximum / step).to_integral_value("ROUND_FLOOR"))
+    low = low + 1 if low is not None and open_below and low * step == minimum else low
+    high = high - 1 if high is not None and open_above and high * step == maximum else high
+    if low is None or high is None or high - low >= _MAX_LISTED:
+        raise ValueError
+    listed = [literal(str(number * step)) for number in range(low, high + 1)]
+    return either(listed) if listed else None
 
 
 def _between(low: int, high: int, places: int, *, open_low: bool, open_high: bool) -> list[str]:

@@ -22,21 +22,43 @@ from worker.grammar.ebnf import (
     united,
     without,
 )
+from worker.grammar.regex import (
+    ANYTHING,
+    EVERY,
+    NOTHING,
+    Characters,
+    Choice,
+    Node,
+    Repeat,
+    Sequence,
+    is_void,
+    joined,
+    lengths,
+    not_ahead,
+)
 
 _MAX_DEPTH = 40
 _ESCAPED = {0x22: '"', 0x5C: "\\", 0x08: "b", 0x0C: "f", 0x0A: "n", 0x0D: "r", 0x09: "t"}
 _ESCAPED_IN_JSON: Ranges = ((0x00, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0xD800, 0xDFFF))
 _NOT_IN_TEXT: Ranges = ((0x00, 0x00), (0xD800, 0xDFFF))
-_EVERY: Ranges = ((0, LAST_CHARACTER),)
 _DIGITS: Ranges = ((0x30, 0x39),)
 _WORD: Ranges = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
 _SPACE: Ranges = ((0x09, 0x0D), (0x20, 0x20))
 _ASCII: Ranges = ((0x00, 0x7F),)
 _LINE_ENDS: Ranges = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
+_BEYOND_ASCII: Ranges = ((0x80, LAST_CHARACTER),)
+_SPACES_BEYOND: Ranges = (
+    (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A), (0x2028, 0x2029), (0x202F, 0x202F), (0x205F, 0x205F),
+    (0x3000, 0x3000), (0xFEFF, 0xFEFF),
+)  # fmt: skip
 _CLASSES = {
-    "d": _DIGITS, "w": _WORD, "s": _SPACE,
-    "D": without(_ASCII, _DIGITS), "W": without(_ASCII, _WORD), "S": without(_ASCII, _SPACE),
-}  # fmt: skip
+    "d": Characters(_DIGITS, _DIGITS),
+    "w": Characters(_WORD, _WORD),
+    "s": Characters(_SPACE, united((*_SPACE, *_SPACES_BEYOND))),
+    "D": Characters(without(_ASCII, _DIGITS), united((*without(_ASCII, _DIGITS), *_BEYOND_ASCII))),
+    "W": Characters(without(_ASCII, _WORD), united((*without(_ASCII, _WORD), *_BEYOND_ASCII))),
+    "S": Characters(without(_ASCII, _SPACE), united((*without(_ASCII, _SPACE), *_BEYOND_ASCII))),
+}
 _CONTROLS = {"n": 0x0A, "r": 0x0D, "t": 0x09, "f": 0x0C, "v": 0x0B, "0": 0x00}
 _QUANTIFIERS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _BRACES = re.compile(r"\{([0-9]{1,6})(,?)([0-9]{0,6})\}")
@@ -65,17 +87,24 @@ class Expression(msgspec.Struct, frozen=True):
     class_size: int = 1
 
 
-def string_content(pattern: str, anything: str) -> Expression:
+def string_content(pattern: str | Node, anything: str) -> Expression:
     """Return the grammar of the contents of strings in which ``pattern`` matches, without the quotation marks.
 
     ``anything`` is the expression for the text before and after an unanchored match. Raises :class:`PatternError`.
     """
-    return _PatternParser(pattern, anything, _in_json).parse()
+    node = regex_of(pattern) if isinstance(pattern, str) else pattern
+    return _Writer(_in_json, Expression(anything, 0, None)).written(node)
+
+
+def regex_of(pattern: str) -> Node:
+    """Return the syntax tree of the texts in which ``pattern`` matches. Raises :class:`PatternError`."""
+    return _PatternParser(pattern, ANYTHING).parse()
 
 
 def text_grammar(pattern: str) -> str:
     """Return the grammar of the texts that ``pattern`` matches as a whole. Raises :class:`PatternError`."""
-    return Rules().text(_PatternParser(pattern, None, _in_text).parse().text)
+    tree = _PatternParser(pattern, NOTHING).parse()
+    return Rules().text(_Writer(_in_text, Expression('""', 0, 0)).written(tree).text)
 
 
 def without_upper_limit(pattern: str, *, full_match: bool = False) -> tuple[str, int] | None:
@@ -86,27 +115,26 @@ def without_upper_limit(pattern: str, *, full_match: bool = False) -> tuple[str,
     ``full_match``, the pattern needs no anchors.
     """
     try:
-        return _PatternParser(pattern, None, _in_json).upper_limit(full_match=full_match)
+        return _PatternParser(pattern, NOTHING).upper_limit(full_match=full_match)
     except PatternError:
         return None
 
 
 class _PatternParser:
-    def __init__(self, pattern: str, context: str | None, class_expression: "Callable[[Ranges], Expression]") -> None:
-        """``context`` matches the text next to an unanchored match; ``None``: there is none."""
+    def __init__(self, pattern: str, context: Node) -> None:
+        """``context`` is the text next to an unanchored match."""
         self._pattern = pattern
         self._position = 0
         self._context = context
-        self._class_expression = class_expression
         self._depth = 0
 
-    def parse(self) -> Expression:
+    def parse(self) -> Node:
         options = [self._anchored()]
         while self._take("|"):
             options.append(self._anchored())
         if self._position < len(self._pattern):
             raise PatternError(f"')' at character {self._position} closes no group")
-        return _alternation(options)
+        return Choice(tuple(options))
 
     def upper_limit(self, *, full_match: bool) -> tuple[str, int] | None:
         """Implement :func:`without_upper_limit`."""
@@ -117,46 +145,64 @@ class _PatternParser:
         while self._peek() not in ("", "|", ")", "$"):
             atom = self._atom()
             braces = _BRACES.match(self._pattern, self._position)
-            part = self._quantified(atom)
-            if part.min_length == part.max_length:
-                length += part.min_length
-            elif found or not braces or not braces[3] or atom.min_length != atom.max_length:
+            shortest, longest = lengths(self._quantified(atom))
+            least, most = lengths(atom)
+            if shortest == longest:
+                length += shortest
+            elif found or not braces or not braces[3] or least != most:
                 return None
             else:
                 found, maximum = braces, int(braces[3])
-                length += maximum * atom.min_length
+                length += maximum * least
                 if maximum <= _max_counted(atom):
                     return None
         if found is None or self._pattern[self._position :] not in (("$", "") if full_match else ("$",)):
             return None
         return f"{self._pattern[: found.start()]}{{{found[1]},}}{self._pattern[found.end() :]}", length
 
-    def _anchored(self) -> Expression:
+    def _anchored(self) -> Node:
         """Read an alternative, with arbitrary text on each side that is not anchored."""
-        anywhere = Expression('""', 0, 0) if self._context is None else Expression(self._context, 0, None)
-        parts = [] if self._take("^") else [anywhere]
+        parts = [] if self._take("^") else [self._context]
+        aheads = []
+        while not parts and self._take("(?!"):
+            aheads.append(self._ahead())
         parts.append(self._sequence())
         if not self._take("$"):
-            parts.append(anywhere)
+            parts.append(self._context)
         elif self._peek() not in ("|", ""):
             raise PatternError("'$' is supported only at the end")
-        return _concatenation(parts)
+        node = joined(parts)
+        for ahead in aheads:
+            node = not_ahead(node, ahead)
+        return node
 
-    def _alternatives(self) -> Expression:
+    def _ahead(self) -> Node:
+        """Read a negative look-ahead behind its opening, at the start of the text."""
+        options: list[Node] = []
+        while not options or self._take("|"):
+            option = self._sequence()
+            if not self._take("$") and not lengths(option)[0]:
+                raise PatternError("a negative look-ahead excludes every text")
+            options.append(option)
+        if not self._take(")"):
+            raise PatternError("a group is not closed")
+        return Choice(tuple(options))
+
+    def _alternatives(self) -> Node:
         options = [self._sequence()]
         while self._take("|"):
             options.append(self._sequence())
-        return _alternation(options)
+        return Choice(tuple(options))
 
-    def _sequence(self) -> Expression:
-        parts: list[Expression] = []
+    def _sequence(self) -> Node:
+        parts: list[Node] = []
         while self._peek() not in ("", "|", ")", "$"):
             parts.append(self._quantified(self._atom()))
         if self._peek() == "$" and self._depth:
             raise PatternError("'$' is supported only at the end")
-        return _concatenation(parts)
+        return joined(parts)
 
-    def _atom(self) -> Expression:
+    def _atom(self) -> Node:
         character = self._peek()
         if character == "(":
             return self._group()
@@ -168,14 +214,14 @@ class _PatternParser:
             raise PatternError("nothing to repeat before '{'")
         self._position += 1
         if character == "[":
-            return self._class_expression(self._class())
+            return self._class()
         if character == ".":
-            return self._class_expression(without(_EVERY, _LINE_ENDS))
+            return Characters(without(EVERY, _LINE_ENDS), EVERY)
         if character == "\\":
-            return self._class_expression(self._escape())
-        return self._class_expression(_single(ord(character)))
+            return self._escape()
+        return _single(ord(character))
 
-    def _group(self) -> Expression:
+    def _group(self) -> Node:
         found = _GROUP.match(self._pattern, self._position)
         if found is None:
             raise PatternError("groups that look ahead or behind, and flags, are not supported")
@@ -187,9 +233,9 @@ class _PatternParser:
         if not self._take(")"):
             raise PatternError("a group is not closed")
         self._depth -= 1
-        return Expression(f"({inner.text})", inner.min_length, inner.max_length, class_size=inner.class_size)
+        return inner
 
-    def _quantified(self, atom: Expression) -> Expression:
+    def _quantified(self, atom: Node) -> Node:
         bounds = _QUANTIFIERS.get(self._peek())
         if bounds is not None:
             self._position += 1
@@ -205,29 +251,30 @@ class _PatternParser:
         minimum, maximum = bounds
         if maximum is not None and maximum < minimum:
             raise PatternError(f"a repetition from {minimum} to {maximum} times is empty")
-        longest = 0 if maximum == 0 or atom.max_length == 0 else None
-        if maximum and atom.max_length:
-            longest = maximum * atom.max_length
-        text = _unlimited(atom, minimum) if atom.escape and maximum is None else repeated(atom.text, minimum, maximum)
-        return Expression(text, minimum * atom.min_length, longest, class_size=atom.class_size)
+        return Repeat(atom, minimum, maximum)
 
-    def _class(self) -> Ranges:
+    def _class(self) -> Characters:
         negated = self._take("^")
-        ranges: list[tuple[int, int]] = []
+        sure: list[tuple[int, int]] = []
+        possible: list[tuple[int, int]] = []
         while not self._take("]"):
             first = self._class_atom()
             if self._peek() == "-" and self._peek(1) not in ("]", ""):
                 self._position += 1
                 last = self._class_atom()
-                start, end = first[0][0], last[-1][1]
-                if len(first) > 1 or len(last) > 1 or first[0][1] != start or last[0][0] != end or end < start:
+                start, end = first.sure[0][0], last.sure[-1][1]
+                if first.sure != ((start, start),) or last.sure != ((end, end),) or end < start:
                     raise PatternError("a class has a range without order")
-                ranges.append((start, end))
+                sure.append((start, end))
+                possible.append((start, end))
             else:
-                ranges += first
-        return without(_EVERY, united(ranges)) if negated else united(ranges)
+                sure += first.sure
+                possible += first.possible
+        if negated:
+            return Characters(without(EVERY, united(possible)), without(EVERY, united(sure)))
+        return Characters(united(sure), united(possible))
 
-    def _class_atom(self) -> Ranges:
+    def _class_atom(self) -> Characters:
         character = self._peek()
         if not character:
             raise PatternError("a class is not closed")
@@ -238,7 +285,7 @@ class _PatternParser:
             return _single(0x08)
         return self._escape()
 
-    def _escape(self) -> Ranges:
+    def _escape(self) -> Characters:
         if found := _HEXADECIMAL.match(self._pattern, self._position):
             self._position = found.end()
             point = int(found[1] or found[2] or found[3], 16)
@@ -265,8 +312,43 @@ class _PatternParser:
         return False
 
 
-def _single(point: int) -> Ranges:
-    return ((point, point),)
+def _single(point: int) -> Characters:
+    return Characters(((point, point),), ((point, point),))
+
+
+class _Writer:
+    """Writes syntax trees as expressions. ``anything`` stands for the text next to an unanchored match."""
+
+    def __init__(self, characters: Callable[[Ranges], Expression], anything: Expression) -> None:
+        self._characters = characters
+        self._anything = anything
+
+    def written(self, node: Node) -> Expression:
+        """Return the expression for ``node``. Raises :class:`PatternError`."""
+        if node is ANYTHING:
+            return self._anything
+        match node:
+            case Characters(sure):
+                return self._characters(sure)
+            case Sequence(parts):
+                return _concatenation([self._grouped(part) for part in parts])
+            case Choice(options):
+                left = [option for option in options if not is_void(option)]
+                if not left:
+                    raise PatternError("a look-ahead leaves no text")
+                return _alternation([self.written(option) for option in left])
+            case Repeat(part, minimum, maximum):
+                atom = self._grouped(part)
+                shortest, longest = lengths(node)
+                counted = repeated(atom.text, minimum, maximum)
+                text = _unlimited(atom, minimum) if atom.escape and maximum is None else counted
+                return Expression(text, shortest, longest, class_size=atom.class_size)
+
+    def _grouped(self, node: Node) -> Expression:
+        inner = self.written(node)
+        if isinstance(node, Choice):
+            return Expression(f"({inner.text})", inner.min_length, inner.max_length, class_size=inner.class_size)
+        return inner
 
 
 def _in_text(ranges: Ranges) -> Expression:
@@ -309,9 +391,10 @@ def _unlimited(atom: Expression, minimum: int) -> str:
     return sequence([*[atom.plain] * (minimum - 1), first, escapes])
 
 
-def _max_counted(atom: Expression) -> int:
+def _max_counted(atom: Node) -> int:
     """Return how many repetitions of ``atom`` a grammar can count. Each of a large class takes 10 ms to compile."""
-    return next(maximum for size, maximum in _COUNTED if atom.class_size <= size)
+    largest = _Writer(_in_json, Expression('""', 0, 0)).written(atom).class_size
+    return next(maximum for size, maximum in _COUNTED if largest <= size)
 
 
 def _size(ranges: Ranges) -> int:

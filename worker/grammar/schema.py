@@ -6,28 +6,46 @@ limited to a large number. Keywords that a grammar can't enforce are refused (:m
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 
-from worker.grammar.ebnf import Rules, either, literal, repeated, sequence
-from worker.grammar.json_text import BOOLEAN, COMMA, NULL, JsonRules, Member, enclosed, object_of
+from worker.grammar.ebnf import Ranges, Rules, character_class, either, literal, repeated, sequence, united, without
+from worker.grammar.json_text import BOOLEAN, COLON, COMMA, NULL, PLAIN, PLAIN_CHARACTER, JsonRules, enclosed
 from worker.grammar.limits import with_length_limits
-from worker.grammar.numbers import integer_range, number_range
-from worker.grammar.patterns import PatternError, string_content
-from worker.json_schema import keywords
-from worker.json_schema.keywords import FORMATS, SchemaError, UnsupportedKeyword
-from worker.json_schema.merging import Schema, merged, same
+from worker.grammar.members import Member, name_matching, object_of, subset_of
+from worker.grammar.numbers import integer_range, multiples, number_range
+from worker.grammar.patterns import PatternError, regex_of, string_content
+from worker.grammar.regex import (
+    ANYTHING,
+    EVERY,
+    NOTHING,
+    Characters,
+    Node,
+    Repeat,
+    are_apart,
+    beginning_without,
+    first_characters,
+    joined,
+    lengths,
+    possibly_matches,
+    surely_matches,
+)
+from worker.grammar.regex import Choice as AnyOf
+from worker.json_schema.alternatives import Alternatives
+from worker.json_schema.keywords import ARRAY, FORMATS, NUMBER, OBJECT, NoValue, SchemaError, UnsupportedKeyword
+from worker.json_schema.merging import Schema, both, member_schemas, same
 from worker.json_schema.reading import (
-    are_disjoint,
+    KINDS,
     bounds_of,
     escaped,
     items_of,
     kinds_of,
     kinds_of_value,
     limit_of,
-    possible_values,
     target_of,
 )
 
@@ -38,6 +56,10 @@ MAX_STEPS = 20_000
 """Maximum number of schemas visited, with repeated visits through ``allOf`` and the like; about half a second."""
 
 _ROOT = "root"
+_NAME = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
+_NAME_CHARACTER = Characters(_NAME, _NAME)
+_MAX_NAME = 16
+"""Maximum length of a name of limited length, which a grammar counts."""
 
 
 def schema_grammar(text: str, *, strict: bool = True, lengths: bool = True) -> str:
@@ -71,6 +93,9 @@ class SchemaCompiler:
         self._document = document
         self._strict = strict
         self._lengths = lengths
+        self._alternatives = Alternatives(
+            document, strict=strict, matches=self._matches, are_apart=self._are_apart, step=self._step
+        )
         self._depth = 0
         self._steps = 0
         self._named: dict[str, str] = {}
@@ -78,6 +103,9 @@ class SchemaCompiler:
         self._rule = _ROOT
         self._nested = 0
         self._begins_with: dict[str, set[str]] = {}
+        self._regexes: dict[str, Node] = {}
+        self._open: dict[bytes, str] = {}
+        """Schemas that are being compiled, with the names of the rules of those that occur in themselves."""
 
     def compile(self, place: tuple[str, ...] = ()) -> str:
         """Return the expression of the schema at the keys ``place`` in the document. Raises :class:`SchemaError`."""
@@ -94,160 +122,236 @@ class SchemaCompiler:
         return root
 
     def _lower(self, schema: Any, path: str) -> str:
-        self._depth += 1
-        if self._depth > MAX_DEPTH:
+        """Return the expression of ``schema``. Raises :class:`NoValue` if it allows none."""
+        if schema is True or schema == {}:
+            return self._json.value()
+        if schema is False:
+            raise NoValue(path, "the schema 'false' allows no value")
+        asserted = self._alternatives.assertions(schema, path)
+        if set(asserted) == {"$ref"}:
+            return self._reference(asserted["$ref"], path)
+        key = msgspec.json.encode(asserted)
+        if key in self._open and self._nested:
+            self._open[key] = self._open[key] or self._rules.reserve()
+            return self._open[key]
+        if self._depth >= MAX_DEPTH:
             raise SchemaError(path, f"the schema is nested more than {MAX_DEPTH} deep")
-        self._step(path)
-        if schema is True:
-            text = self._json.value()
-        elif isinstance(schema, Mapping):
-            text = self._lower_keywords(self._assertions(schema, path), path)
-        elif schema is False:
-            raise SchemaError(path, "the schema 'false' allows no value")
-        else:
-            raise SchemaError(path, "a schema is an object, true or false")
-        self._depth -= 1
-        return text
+        self._depth += 1
+        outer = self._open.get(key)
+        self._open[key] = ""
+        try:
+            text = self._lower_keywords(asserted, path)
+        finally:
+            self._depth -= 1
+            name = self._open.pop(key)
+            if outer is not None:
+                self._open[key] = outer
+        if name:
+            self._rules.fill(name, text)
+        return name or text
 
     def _lower_keywords(self, schema: Schema, path: str) -> str:
-        if set(schema) == {"$ref"}:
-            return self._reference(schema["$ref"], path)
-        schema = self._flattened(schema, path, ())
-        for keyword in ("anyOf", "oneOf"):
-            if keyword in schema:
-                return self._branches(schema, keyword, path)
-        if "const" in schema or "enum" in schema:
-            return self._values(schema, path)
-        kinds = kinds_of(schema, path)
-        if not kinds:
-            return self._json.value()
-        return either([self._of_kind(kind, schema, path) for kind in kinds])
-
-    def _assertions(self, schema: Schema, path: str) -> dict[str, Any]:
-        """Return the assertion keywords of ``schema``. Raises :class:`UnsupportedKeyword` for an unsupported one."""
-        for keyword in schema:
-            if keyword in keywords.UNSUPPORTED and self._strict:
-                if keyword in keywords.HARMLESS and schema[keyword] == keywords.HARMLESS[keyword]:
-                    continue
-                raise UnsupportedKeyword(
-                    f"{path}/{keyword}",
-                    f"the keyword '{keyword}' is not supported: {keywords.UNSUPPORTED[keyword]}",
-                )
-        return {keyword: value for keyword, value in schema.items() if keyword in keywords.ASSERTIONS}
-
-    def _flattened(self, schema: Schema, path: str, seen: tuple[str, ...]) -> dict[str, Any]:
-        """Return ``schema`` merged with the target of its ``$ref`` and the schemas of its ``allOf``."""
         self._step(path)
-        result = {keyword: value for keyword, value in schema.items() if keyword not in ("$ref", "allOf")}
-        parts: list[tuple[Any, str, tuple[str, ...]]] = []
-        if "$ref" in schema:
-            reference = schema["$ref"]
-            if reference in seen:
-                raise SchemaError(path, f"'{reference}' refers to itself")
-            parts.append((self._target(reference, path), path, (*seen, reference)))
-        for index, part in enumerate(items_of(schema, "allOf", path)):
-            parts.append((part, f"{path}/allOf/{index}", seen))
-        for part, where, known in parts:
-            if part is True:
-                continue
-            if not isinstance(part, Mapping):
-                raise SchemaError(where, "expected a schema that is an object")
-            result = merged(result, self._flattened(self._assertions(part, where), where, known), where)
-        return result
+        # The branches of a schema without other keywords may be shared rules.
+        alone = next(iter(schema)) if len(schema) == 1 else ""
+        if alone == "anyOf" or (alone == "oneOf" and (not self._strict or self._alternatives.are_apart(schema, path))):
+            branches = items_of(schema, alone, path)
+            if not branches:
+                raise SchemaError(f"{path}/{alone}", "it has no schemas")
+            return self._any(self._lower, ((branch, f"{path}/{alone}/{at}") for at, branch in enumerate(branches)))
+        flats = self._alternatives.of(schema, path)
+        if not flats:
+            raise NoValue(path, "no value is allowed")
+        return self._any(self._lower_flat, ((flat, path) for flat in flats))
 
-    def _branches(self, schema: Schema, keyword: str, path: str) -> str:
-        branches = items_of(schema, keyword, path)
-        if not branches:
-            raise SchemaError(f"{path}/{keyword}", "it has no schemas")
-        rest = {name: value for name, value in schema.items() if name != keyword}
-        flat = []
-        options = []
-        for index, branch in enumerate(branches):
-            where = f"{path}/{keyword}/{index}"
-            if rest or keyword == "oneOf":
-                if not isinstance(branch, Mapping):
-                    raise SchemaError(where, "expected a schema that is an object")
-                flat.append(self._flattened(self._assertions(branch, where), where, ()))
-            options.append(self._lower(merged(rest, flat[-1], where) if rest else branch, where))
-        if keyword == "oneOf" and self._strict:
-            self._check_disjoint(flat, path)
+    def _any(self, lower: Callable[[Any, str], str], schemas: Iterable[tuple[Any, str]]) -> str:
+        """Return the expression of the ``schemas`` that allow a value, each at its path."""
+        options: list[str] = []
+        fault: NoValue | None = None
+        for schema, path in schemas:
+            try:
+                options.append(lower(schema, path))
+            except NoValue as error:
+                fault = fault or error
+        if not options and fault:
+            raise fault
         return either(options)
 
-    def _check_disjoint(self, branches: Sequence[Schema], path: str) -> None:
-        for index, branch in enumerate(branches):
-            for other in range(index):
-                if not are_disjoint(branches[other], branch, path):
-                    raise UnsupportedKeyword(
-                        f"{path}/oneOf",
-                        f"a value could fit both {other} and {index}; use 'anyOf', or give them different types or a "
-                        "required property with different 'const' values",
-                    )
+    def _lower_flat(self, schema: Schema, path: str) -> str:
+        if "enum" in schema:
+            return self._values(schema, path)
+        kinds = kinds_of(schema, path)
+        if not kinds and "excluded" not in schema:
+            return self._json.value()
+        kinds = kinds or [kind for kind in KINDS if kind != "integer"]
+        return self._any(lambda kind, where: self._of_kind(kind, schema, where), ((kind, path) for kind in kinds))
 
     def _values(self, schema: Schema, path: str) -> str:
-        values = possible_values(schema) or []
-        if "const" in schema and "enum" in schema:
-            values = [value for value in items_of(schema, "enum", path) if same(value, schema["const"])]
-        kinds = kinds_of({"type": schema["type"]}, path) if "type" in schema else None
-        values = [value for value in values if kinds is None or kinds_of_value(value) & set(kinds)]
-        others = set(schema) - {"const", "enum", "type"}
-        if others and self._strict:
-            raise UnsupportedKeyword(
-                f"{path}/{min(others)}", "only 'type' is supported together with 'enum' and 'const'"
-            )
+        values = [value for value in items_of(schema, "enum", path) if self._fits(value, schema, path)]
         if not values:
-            raise SchemaError(path, "no value is allowed")
+            raise NoValue(path, "no value is allowed")
         return self._rules.define(either([literal(msgspec.json.encode(value).decode()) for value in values]))
 
+    def _fits(self, value: Any, schema: Schema, path: str) -> bool:
+        """Whether a value of ``enum`` surely satisfies the other keywords of the flat ``schema``."""
+        kinds = kinds_of_value(value)
+        if "type" in schema and not kinds & set(kinds_of(schema, path)):
+            return False
+        if any(same(value, gone) for gone in schema.get("excluded", ())):
+            return False
+        if isinstance(value, str):
+            pattern, form = schema.get("pattern"), schema.get("format")
+            known = FORMATS.get(form) if isinstance(form, str) else None
+            expressions = [f"^(?:{known})$"] if known and pattern is None else []
+            expressions += [pattern] if isinstance(pattern, str) else []
+            low, high = bounds_of(schema, "minLength", "maxLength", path)
+            return (
+                low <= len(value)
+                and (high is None or len(value) <= high)
+                and all(surely_matches(regex, value) for regex in map(self._regex, expressions))
+            )
+        about = {"number": NUMBER, "array": ARRAY, "object": OBJECT}
+        for kind in kinds & set(about):
+            others = sorted(about[kind] & set(schema) - {"required"})
+            if others and self._strict:
+                raise UnsupportedKeyword(f"{path}/{others[0]}", "it is not supported together with 'enum' and 'const'")
+        return not isinstance(value, dict) or all(name in value for name in schema.get("required", ()))
+
     def _of_kind(self, kind: str, schema: Schema, path: str) -> str:
+        gone = [value for value in schema.get("excluded", ()) if kind in kinds_of_value(value)]
+        match kind:
+            case "string":
+                return self._string(schema, path, [value for value in gone if isinstance(value, str)])
+            case "boolean":
+                left = [word for word, value in (("true", True), ("false", False)) if value not in gone]
+                if not left:
+                    raise NoValue(path, "no value is allowed")
+                return BOOLEAN if len(left) == 2 else literal(left[0])
+            case "null":
+                if gone:
+                    raise NoValue(path, "no value is allowed")
+                return NULL
+        if gone:
+            raise NoValue(path, "a grammar can exclude only strings, booleans and null; name the allowed values")
         match kind:
             case "object":
                 return self._object(schema, path)
             case "array":
                 return self._array(schema, path)
-            case "string":
-                return self._string(schema, path)
-            case "boolean":
-                return BOOLEAN
-            case "null":
-                return NULL
             case _:
                 return self._number(schema, path, whole=kind == "integer")
 
     def _object(self, schema: Schema, path: str) -> str:
         properties = schema.get("properties", {})
         required = items_of(schema, "required", path)
-        if not isinstance(properties, Mapping):
-            raise SchemaError(f"{path}/properties", "expected an object")
-        if not all(isinstance(name, str) for name in required):
-            raise SchemaError(f"{path}/required", "expected a list of names")
         minimum, maximum = bounds_of(schema, "minProperties", "maxProperties", path)
-        others = schema.get("additionalProperties", "properties" not in schema)
-        names = list(dict.fromkeys([*properties, *required]))
+        closed = "additionalProperties" not in schema and ("properties" in schema or "patternProperties" in schema)
+        named = self._names(schema, path)
         self._nested += 1
         members = []
+        listed = [name for flat in named for name in flat.get("enum", ()) if isinstance(name, str) and not closed]
+        checked = schema.get("checked", {})
+        names = list(dict.fromkeys([*properties, *required, *listed, *checked]))
         for name in names:
-            value = properties.get(name, others)
-            where = f"{path}/properties/{escaped(name)}" if name in properties else f"{path}/additionalProperties"
-            if name not in properties and others is False and "additionalProperties" not in schema:
-                value = True
-            members.append(Member(name, self._lower(value, where), name in required))
-        other_value = None if others is False else self._lower(others, f"{path}/additionalProperties")
+            known = name in properties
+            where = f"{path}/properties/{escaped(name)}" if known else f"{path}/additionalProperties"
+            allowed = name not in schema.get("absent", ()) and self._may_be_named(name, named, f"{path}/propertyNames")
+            try:
+                parts = [*member_schemas(schema, name, self._matches), *([checked[name]] if name in checked else ())]
+                value = both(parts) if allowed else False
+                members.append(Member(name, self._lower(value, where), name in required))
+            except NoValue:
+                if name in required:
+                    raise
+        others = self._others(schema, path, [*names, *schema.get("absent", ())], named, closed=closed)
         self._nested -= 1
-        if not members and other_value is not None:
-            if minimum > 1 and self._strict:
-                raise UnsupportedKeyword(f"{path}/minProperties", "more than 1 is not supported; name the properties")
-            return self._json.object(other_value, minimum, maximum)
-        if self._strict and minimum > len(set(required)):
-            raise UnsupportedKeyword(f"{path}/minProperties", "not supported; name the properties in 'required'")
-        if self._strict and maximum is not None and maximum < len(names):
-            raise UnsupportedKeyword(f"{path}/maxProperties", "fewer than there are properties is not supported")
-        return object_of(self._rules, members, other_value, None if maximum is None else max(maximum - len(names), 0))
+        text = object_of(self._rules, members, others, minimum, maximum)
+        if text is None:
+            raise NoValue(path, "no object has the properties that 'minProperties' and 'maxProperties' ask for")
+        return text
+
+    def _names(self, schema: Schema, path: str) -> Sequence[Schema]:
+        """Return the flat schemas of the names of properties."""
+        if schema.get("propertyNames", True) is True:
+            return [{}]
+        return self._alternatives.of({"allOf": [{"type": "string"}, schema["propertyNames"]]}, f"{path}/propertyNames")
+
+    def _may_be_named(self, name: str, named: Iterable[Schema], path: str) -> bool:
+        return any(
+            (name in flat["enum"] if "enum" in flat else True) and self._fits(name, flat, path) for flat in named
+        )
+
+    def _others(
+        self, schema: Schema, path: str, names: Sequence[str], named: Sequence[Schema], *, closed: bool
+    ) -> str | None:
+        """Return the expression of a member whose name is none of ``names``; None if there is none.
+
+        Names that could also be one of ``names``, or match an earlier pattern, are told apart by their first character.
+        """
+        options: list[str] = []
+        firsts: list[tuple[Node, Ranges]] = []
+        for pattern, part in schema.get("patternProperties", {}).items():
+            where = f"{path}/patternProperties/{escaped(pattern)}"
+            node = self._parsed(pattern, where)
+            taken = united(
+                (
+                    *((ord(name[0]), ord(name[0])) for name in names if name and possibly_matches(node, name)),
+                    *(pair for other, begin in firsts if not are_apart(node, other) for pair in begin),
+                )
+            )
+            firsts.append((node, first_characters(node)))
+            if part is False:
+                continue
+            if any(set(flat) - {"type"} and flat.get("pattern") != pattern for flat in named) and self._strict:
+                raise UnsupportedKeyword(f"{path}/propertyNames", "not supported together with 'patternProperties'")
+            try:
+                rule = name_matching(self._rules, node, taken)
+            except PatternError as error:
+                raise UnsupportedKeyword(where, f"{error}") from error
+            if rule is None:
+                raise UnsupportedKeyword(where, "its names can't be told apart from others by their first character")
+            with suppress(NoValue):
+                options.append(sequence([rule, COLON, self._lower(part, where)]))
+        value = not closed and schema.get("additionalProperties", True)
+        if value is not False:
+            with suppress(NoValue):
+                text = self._lower(value, f"{path}/additionalProperties")
+                options += [sequence([rule, COLON, text]) for rule in self._other_names(path, names, named, firsts)]
+        return either(options) if options else None
+
+    def _other_names(
+        self, path: str, names: Sequence[str], named: Sequence[Schema], firsts: Sequence[tuple[Node, Ranges]]
+    ) -> Iterator[str]:
+        """Yield the rules of additional names, which begin with other characters than ``names`` and patterns."""
+        taken = united(
+            (
+                *((ord(name[0]), ord(name[0])) for name in names if name),
+                *(pair for _, begin in firsts for pair in begin),
+            )
+        )
+        if any(not lengths(node)[0] for node, _ in firsts):
+            names = [*names, ""]
+        for flat in named:
+            if "enum" in flat:
+                continue
+            if set(flat) - {"type"}:
+                try:
+                    rule = name_matching(self._rules, self._text(flat, f"{path}/propertyNames"), taken)
+                except PatternError as error:
+                    raise UnsupportedKeyword(f"{path}/propertyNames", f"{error}") from error
+                if rule:
+                    yield rule
+            elif not taken and "" not in names:
+                yield self._json.string()
+            elif free := without(PLAIN, taken):
+                name = sequence([character_class(free), f"{PLAIN_CHARACTER}*"])
+                yield self._rules.define(
+                    sequence([literal('"'), name if "" in names else repeated(name, 0, 1), literal('"')])
+                )
 
     def _array(self, schema: Schema, path: str) -> str:
         items = schema.get("items", True)
         first = items_of(schema, "prefixItems", path)
-        if isinstance(items, list):  # up to draft 2019-09
-            first, items = items, schema.get("additionalItems", True)
         minimum, maximum = bounds_of(schema, "minItems", "maxItems", path)
         first = first[:maximum]
         self._nested += 1
@@ -255,13 +359,20 @@ class SchemaCompiler:
         rest_min = max(minimum - len(parts), 0)
         rest_max = None if maximum is None else maximum - len(parts)
         # A tuple that doesn't specify further items gets none.
-        if items is False or (parts and "items" not in schema and not rest_min) or rest_max == 0:
-            if rest_min:
-                raise SchemaError(f"{path}/minItems", "there are more than the other keywords allow")
-            item = None
-        else:
-            item = self._lower(items, f"{path}/items")
+        item = None
+        values = self._unique_values(schema, path) if self._strict else None
+        if items is not False and (not parts or "items" in schema or rest_min) and rest_max != 0 and values is None:
+            with suppress(NoValue):
+                item = self._lower(items, f"{path}/items")
         self._nested -= 1
+        if values is not None:
+            options = [(literal(msgspec.json.encode(value).decode()), False) for value in values]
+            text = subset_of(self._rules, "[", options, None, "]", minimum, maximum)
+            if text is None:
+                raise NoValue(f"{path}/uniqueItems", "there are not as many different values")
+            return text
+        if rest_min and item is None:
+            raise NoValue(f"{path}/minItems", "there are more than the other keywords allow")
         if not parts:
             return self._json.array(item, rest_min, rest_max) if item else literal("[]")
         listed = sequence([parts[0], *(f"{COMMA} {part}" for part in parts[1:])])
@@ -270,26 +381,33 @@ class SchemaCompiler:
             listed = sequence([listed, repeated(more, min(rest_min, 1), 1)])
         return self._rules.define(enclosed("[", listed, "]", empty=False))
 
-    def _string(self, schema: Schema, path: str) -> str:
+    def _unique_values(self, schema: Schema, path: str) -> list[Any] | None:
+        """Return the values that an array may have once each, in the order of the schema.
+
+        None if they are not listed: then :mod:`worker.json_schema.lengths` ends the text at one that occurs again.
+        """
+        if schema.get("uniqueItems") is not True or schema.get("maxItems") in (0, 1):
+            return None
+        values: list[Any] = []
+        where = f"{path}/uniqueItems"
+        for flat in self._alternatives.of(schema.get("items", True), f"{path}/items"):
+            if "enum" not in flat or "prefixItems" in schema:
+                if self._lengths:
+                    return None
+                raise UnsupportedKeyword(where, "here it is supported only for items that are listed in an 'enum'")
+            values += [value for value in flat["enum"] if self._fits(value, flat, where)]
+        return [value for at, value in enumerate(values) if not any(same(value, other) for other in values[:at])]
+
+    def _string(self, schema: Schema, path: str, gone: Sequence[str] = ()) -> str:
         minimum, maximum = bounds_of(schema, "minLength", "maxLength", path)
-        expression, keyword = schema.get("pattern"), "pattern"
-        if not isinstance(expression, str | None):
-            raise SchemaError(f"{path}/pattern", "expected a text")
-        form = schema.get("format")
-        if not isinstance(form, str | None):
-            raise SchemaError(f"{path}/format", "expected a text")
-        if form is not None and expression is None:
-            if form in FORMATS:
-                expression, keyword = f"^(?:{FORMATS[form]})$", "format"
-            elif self._strict:
-                known = ", ".join(sorted(FORMATS))
-                raise UnsupportedKeyword(f"{path}/format", f"'{form}': supported are {known}")
-        # With a pattern, the format is an annotation, as JSON Schema's 'format' is by default. Clients such as zod send
-        # both, where the pattern describes the format.
-        if expression is None:
+        expression, keyword = self._expression(schema, path)
+        if expression is None and not gone:
             return self._json.string(minimum, None if self._lengths else maximum)
         try:
-            content = string_content(expression, self._json.content())
+            node = ANYTHING if expression is None else regex_of(expression)
+            if gone := [text for text in gone if possibly_matches(node, text)]:
+                node = self._without_texts(node, gone, minimum if expression is None else 0, path)
+            content = string_content(node, self._json.content())
         except PatternError as error:
             if self._strict:
                 raise UnsupportedKeyword(f"{path}/{keyword}", f"{error}") from error
@@ -304,14 +422,95 @@ class SchemaCompiler:
             )
         return self._rules.define(sequence([literal('"'), content.text, literal('"')]))
 
+    def _expression(self, schema: Schema, path: str) -> tuple[str | None, str]:
+        """Return the regular expression of strings, and the keyword that it comes from."""
+        expression, form = schema.get("pattern"), schema.get("format")
+        if not isinstance(expression, str | None):
+            raise SchemaError(f"{path}/pattern", "expected a text")
+        if not isinstance(form, str | None):
+            raise SchemaError(f"{path}/format", "expected a text")
+        # With a pattern, the format is an annotation, as JSON Schema's 'format' is by default. Clients such as zod send
+        # both, where the pattern describes the format.
+        if form is None or expression is not None:
+            return expression, "pattern"
+        if form not in FORMATS and self._strict:
+            known = ", ".join(sorted(FORMATS))
+            raise UnsupportedKeyword(f"{path}/format", f"'{form}': supported are {known}")
+        return (f"^(?:{FORMATS[form]})$" if form in FORMATS else None), "format"
+
+    @staticmethod
+    def _without_texts(node: Node, gone: Sequence[str], minimum: int, path: str) -> Node:
+        """Return the matches of ``node`` that are none of the texts ``gone``, told apart by their first character."""
+        if minimum:
+            node = joined([Repeat(Characters(EVERY, EVERY), minimum, minimum), ANYTHING])
+        left = beginning_without(node, united((ord(text[0]), ord(text[0])) for text in gone if text))
+        if not lengths(node)[0] and "" not in gone:
+            left = NOTHING if left is None else AnyOf((left, NOTHING))
+        if left is None:
+            raise NoValue(path, "no string begins in another way than the excluded ones")
+        return left
+
+    def _text(self, schema: Schema, path: str) -> Node:
+        """Return the regular expression of names with the flat ``schema``. Lengths are counted, of word characters."""
+        minimum, maximum = bounds_of(schema, "minLength", "maxLength", path)
+        expression, _ = self._expression(schema, path)
+        if expression is None and maximum is None:
+            return joined([Repeat(Characters(EVERY, EVERY), minimum, minimum), ANYTHING])
+        if expression is None:
+            return Repeat(_NAME_CHARACTER, minimum, max(minimum, min(maximum or 0, _MAX_NAME)))
+        node = self._parsed(expression, path)
+        least, most = lengths(node)
+        if self._strict and (least < minimum or (maximum is not None and (most is None or most > maximum))):
+            raise UnsupportedKeyword(path, "a length is not supported together with 'pattern', unless that implies it")
+        return node
+
+    def _regex(self, pattern: str) -> Node:
+        """Return a parsed pattern. Raises :class:`PatternError`."""
+        if pattern not in self._regexes:
+            self._regexes[pattern] = regex_of(pattern)
+        return self._regexes[pattern]
+
+    def _parsed(self, pattern: str, path: str) -> Node:
+        try:
+            return self._regex(pattern)
+        except PatternError as error:
+            raise UnsupportedKeyword(path, f"{error}") from error
+
+    def _matches(self, pattern: str, text: str) -> bool:
+        """Whether ``pattern`` possibly matches ``text``."""
+        try:
+            return possibly_matches(self._regex(pattern), text)
+        except PatternError:
+            return True
+
+    def _are_apart(self, first: str, second: str) -> bool:
+        """Whether no text matches both patterns."""
+        try:
+            return are_apart(self._regex(first), self._regex(second))
+        except PatternError:
+            return False
+
     def _number(self, schema: Schema, path: str, *, whole: bool) -> str:
-        if "multipleOf" in schema and self._strict and not (whole and schema["multipleOf"] == 1):
-            raise UnsupportedKeyword(f"{path}/multipleOf", "the only 'multipleOf' that is supported is 1 for integers")
         minimum, open_below = limit_of(schema, "minimum", "exclusiveMinimum", path, max)
         maximum, open_above = limit_of(schema, "maximum", "exclusiveMaximum", path, min)
-        if minimum is None and maximum is None:
+        factor = schema.get("multipleOf", 1 if whole else None)
+        if not self._strict and factor != 1:
+            factor = 1 if whole else None
+        if factor is not None and not (whole and factor == 1):
+            if isinstance(factor, bool) or not isinstance(factor, int | float) or factor <= 0:
+                raise SchemaError(f"{path}/multipleOf", "expected a number above 0")
+            try:
+                text = multiples(
+                    Decimal(str(factor)), minimum, maximum, whole=whole, open_below=open_below, open_above=open_above
+                )
+            except ValueError:
+                raise UnsupportedKeyword(
+                    f"{path}/multipleOf",
+                    "it is supported if it divides 1,000, or if 'minimum' and 'maximum' leave at most 200 values",
+                ) from None
+        elif minimum is None and maximum is None:
             return self._json.integer() if whole else self._json.number()
-        if whole:
+        elif whole:
             low = None if minimum is None else -int((-minimum).to_integral_value("ROUND_FLOOR"))
             high = None if maximum is None else int(maximum.to_integral_value("ROUND_FLOOR"))
             low = low + 1 if low is not None and open_below and low == minimum else low
@@ -320,7 +519,7 @@ class SchemaCompiler:
         else:
             text = number_range(minimum, maximum, open_below=open_below, open_above=open_above)
         if text is None:
-            raise SchemaError(path, "no number is in the range")
+            raise NoValue(path, "no number is in the range")
         return self._rules.define(text)
 
     def _reference(self, reference: Any, path: str) -> str:

@@ -6,42 +6,35 @@ Vocabulary: JSON Schema 2020-12 and the drafts back to 4. Unknown keywords are a
 
 from collections.abc import Mapping
 
-OBJECT = frozenset({"properties", "required", "additionalProperties", "minProperties", "maxProperties"})
-ARRAY = frozenset({"items", "prefixItems", "additionalItems", "minItems", "maxItems"})
+OBJECT = frozenset(
+    {
+        "properties", "patternProperties", "additionalProperties", "propertyNames", "required", "minProperties",
+        "maxProperties", "absent", "checked",
+    }
+)  # fmt: skip
+ARRAY = frozenset({"items", "prefixItems", "minItems", "maxItems", "uniqueItems"})
 STRING = frozenset({"minLength", "maxLength", "pattern", "format"})
 NUMBER = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
-COMBINING = frozenset({"$ref", "allOf", "anyOf", "oneOf", "const", "enum", "type"})
-ASSERTIONS = OBJECT | ARRAY | STRING | NUMBER | COMBINING
+APPLIED = frozenset(
+    {
+        "$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependencies", "dependentRequired",
+        "dependentSchemas", "contains", "minContains", "maxContains", "unevaluatedProperties", "unevaluatedItems",
+    }
+)  # fmt: skip
+"""Keywords that :mod:`worker.json_schema.alternatives` turns into the others."""
+INTERNAL = frozenset({"absent", "checked", "excluded"})
+"""Our own: ``absent`` lists the names that an object doesn't have, ``checked`` has schemas of properties that don't
+count as evaluated, ``excluded`` lists values that are not allowed."""
+ASSERTIONS = (OBJECT | ARRAY | STRING | NUMBER | APPLIED | {"const", "enum", "type", "additionalItems"}) - INTERNAL
 """The keywords that grammars enforce."""
 
 UNSUPPORTED: Mapping[str, str] = {
-    "not": "a grammar can't exclude values; name the allowed ones",
-    "if": "use 'anyOf' with one schema for each case",
-    "then": "use 'anyOf' with one schema for each case",
-    "else": "use 'anyOf' with one schema for each case",
-    "dependencies": "use 'anyOf' with one schema for each case",
-    "dependentRequired": "use 'anyOf' with one schema for each case",
-    "dependentSchemas": "use 'anyOf' with one schema for each case",
-    "contains": "use 'prefixItems' for items with a different schemas",
-    "minContains": "use 'prefixItems' for items with a different schemas",
-    "maxContains": "use 'prefixItems' for items with a different schemas",
-    "uniqueItems": "a grammar doesn't remember the items before",
-    "patternProperties": "name the properties in 'properties'",
-    "propertyNames": "name the properties in 'properties'",
-    "unevaluatedItems": "use 'items' instead",
-    "unevaluatedProperties": "use 'additionalProperties' instead",
     "$dynamicRef": "use '$ref' instead",
     "$recursiveRef": "use '$ref' instead",
     "extends": "use 'allOf' instead",
-    "disallow": "a grammar can't exclude values; name the allowed ones",
+    "disallow": "name the allowed values",
 }
 """Keywords that restrict values and can't be enforced, with the alternative to suggest to the client."""
-
-HARMLESS: Mapping[str, object] = {"uniqueItems": False, "unevaluatedProperties": False, "dependentRequired": {}}
-"""Unsupported keywords with values that every output of the grammars satisfies.
-
-Grammars generate only the properties that the schema names, unless ``additionalProperties`` allows others.
-"""
 
 
 class SchemaError(ValueError):
@@ -57,16 +50,23 @@ class UnsupportedKeyword(SchemaError):
     """A schema is valid but uses a keyword that a grammar can't enforce."""
 
 
+class NoValue(SchemaError):
+    """A schema allows no value, or none that a grammar makes."""
+
+
 _YEAR = "[12][0-9]{3}"
 _DATE = (
     f"{_YEAR}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|"
     "02-(?:0[1-9]|1[0-9]|2[0-8]))"
 )
 _TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?(?:Z|[+-](?:0[0-9]|1[0-4]):[0-5][0-9])"
+_PATH = "(?:/[A-Za-z0-9._~!$&'()*+,;=:@-]*)*"
 _HOST = "[a-z0-9]+(?:[.-][a-z0-9]+)*"
 _COUNT = "[0-9]{1,4}"
 _BYTE = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _LOCAL_PART = r"[A-Za-z0-9_%+-]+(?:\.[A-Za-z0-9_%+-]+)*"
+_EMAIL = rf"{_LOCAL_PART}@{_HOST}\.[a-z]{{2,10}}"
+_URI = f"(?:https?|ftp)://{_HOST}(?::[1-9][0-9]{{1,3}})?{_PATH}"
 
 FORMATS: Mapping[str, str] = {
     "date": _DATE,
@@ -74,15 +74,24 @@ FORMATS: Mapping[str, str] = {
     "date-time": f"{_DATE}T{_TIME}",
     "duration": f"P(?:{_COUNT}D(?:T{_COUNT}H)?|T{_COUNT}(?:H(?:{_COUNT}M)?|M(?:{_COUNT}S)?|S)|{_COUNT}[WMY])",
     "uuid": "[0-9a-f]{8}-[0-9a-f]{4}-[1-5][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}",
-    "email": rf"{_LOCAL_PART}@{_HOST}\.[a-z]{{2,10}}",
+    "email": _EMAIL,
     "hostname": _HOST,
     "ipv4": rf"{_BYTE}(?:\.{_BYTE}){{3}}",
     "ipv6": "(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}",
-    "uri": rf"(?:https?|ftp)://{_HOST}(?::[1-9][0-9]{{1,3}})?(?:/[A-Za-z0-9._~!$&'()*+,;=:@-]*)*",
+    "uri": _URI,
+    "uri-reference": f"{_URI}|{_PATH}",
+    "uri-template": _URI,
+    "iri": _URI,
+    "iri-reference": f"{_URI}|{_PATH}",
+    "idn-email": _EMAIL,
+    "idn-hostname": _HOST,
+    "json-pointer": "(?:/[A-Za-z0-9._-]*)*",
+    "relative-json-pointer": "(?:0|[1-9][0-9]{0,2})(?:#|(?:/[A-Za-z0-9._-]*)*)",
+    "regex": r"\^?(?:[A-Za-z0-9 _/:@,-]|\\[.dws$]|\.|\.\*|[a-z]\+)*\$?",
 }
 """The supported ``format`` values as regular expressions, each of which must match the whole string.
 
 They match less than the standards allow where that keeps the grammars small. Length limits are omitted, because
 counting makes grammars large. Standards: RFC 3339 for dates and times, RFC 4122, RFC 5321, RFC 1123, RFC 2673,
-RFC 4291, RFC 3986, and ISO 8601 for durations.
+RFC 4291, RFC 3986, RFC 6901, and ISO 8601 for durations.
 """

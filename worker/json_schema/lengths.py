@@ -35,6 +35,10 @@ class _Frame:
         self.schemas = schemas
         self.is_object = is_object
         self.index = 0
+        self.items: set[Any] | None = None
+        """The items so far, if no two may be equal."""
+        self.start = 0
+        """Index of the current item in the text."""
 
 
 class _JsonReader:
@@ -51,12 +55,15 @@ class _JsonReader:
         """Number of characters in the current string so far; None outside strings."""
         self._escape = ""
         self._started = False
+        self._text = "" if '"uniqueItems"' in schema else None
+        """The text so far, if items are compared."""
+        self._repeats = False
         self.ended = False
 
     @property
     def too_long(self) -> bool:
-        """Whether the current string exceeds its limit."""
-        return self._limit is not None and self._count is not None and self._count > self._limit
+        """Whether the current string exceeds its limit, or an item occurs again where it must not."""
+        return self._repeats or (self._limit is not None and self._count is not None and self._count > self._limit)
 
     def read(self, text: str, at: int) -> int:
         """Read ``text`` from ``at`` to the end of the value or of the allowed string; return that index.
@@ -71,6 +78,7 @@ class _JsonReader:
 
     def _read(self, text: str, at: int) -> int:
         while at < len(text) and not self.ended and not self.too_long:
+            start = at
             if self._count is None:
                 at += self._outside(text[at])
             elif self._key is None and not self._escape:
@@ -84,6 +92,8 @@ class _JsonReader:
             else:
                 self._in_string(text[at])
                 at += 1
+            if self._text is not None:
+                self._text += text[start:at]
         return at
 
     def _in_string(self, character: str) -> None:
@@ -124,8 +134,10 @@ class _JsonReader:
                 key = msgspec.json.decode("".join(self._key or ['""']), type=str)
                 self._schemas = _members(self._expanded(self._frames[-1].schemas), key)
             case "," if self._frames:
+                self._end_item()
                 self._next()
             case "}" | "]" if self._frames:
+                self._end_item()
                 self._frames.pop()
                 self.ended = not self._frames
         return 1
@@ -135,7 +147,21 @@ class _JsonReader:
         self._frames.append(frame)
         self._expects_key = is_object
         if not is_object:
-            self._schemas = _items(self._expanded(frame.schemas), 0)
+            schemas = self._expanded(frame.schemas)
+            self._schemas = _items(schemas, 0)
+            if self._text is not None and any(schema.get("uniqueItems") is True for schema in schemas):
+                frame.items, frame.start = set(), len(self._text) + 1
+
+    def _end_item(self) -> None:
+        frame = self._frames[-1]
+        if frame.items is None or self._text is None:
+            return
+        text = self._text[frame.start :]
+        frame.start = len(self._text) + 1
+        if text.strip():
+            item = _hashable(msgspec.json.decode(text))
+            self._repeats = item in frame.items
+            frame.items.add(item)
 
     def _next(self) -> None:
         frame = self._frames[-1]
@@ -159,6 +185,9 @@ class _JsonReader:
                 waiting.append(target_of(self._document, schema["$ref"], ""))
             for keyword in ("allOf", "anyOf", "oneOf"):
                 waiting += items_of(schema, keyword, "")
+            waiting += [schema.get(keyword) for keyword in ("if", "then", "else")]
+            for keyword in ("dependentSchemas", "dependencies"):
+                waiting += schema.get(keyword, {}).values()
         return found
 
 
@@ -238,7 +267,9 @@ def _members(schemas: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
     members = []
     for schema in schemas:
         properties = schema.get("properties", {})
-        members.append(properties[key] if key in properties else schema.get("additionalProperties"))
+        members += schema.get("patternProperties", {}).values()
+        rest = schema.get("additionalProperties", schema.get("unevaluatedProperties"))
+        members.append(properties.get(key, rest))
     return members
 
 
@@ -250,5 +281,19 @@ def _items(schemas: Iterable[Mapping[str, Any]], index: int) -> list[Any]:
         first = schema.get("prefixItems", ())
         if isinstance(rest, list):
             first, rest = rest, schema.get("additionalItems")
-        items.append(first[index] if index < len(first) else rest)
+        if rest is None:
+            rest = schema.get("unevaluatedItems")
+        items += [first[index] if index < len(first) else rest, schema.get("contains")]
     return items
+
+
+def _hashable(value: Any) -> Any:
+    """Return a value that equals that of another JSON value if both are equal in JSON."""
+    match value:
+        case dict():
+            return frozenset((name, _hashable(part)) for name, part in value.items())
+        case list():
+            return tuple(_hashable(part) for part in value)
+        case bool():
+            return ("", value)
+    return value

@@ -8,10 +8,10 @@ from urllib.parse import unquote
 import msgspec
 
 from worker.json_schema import keywords
-from worker.json_schema.keywords import SchemaError, UnsupportedKeyword
-from worker.json_schema.merging import Schema, same
+from worker.json_schema.keywords import NoValue, SchemaError, UnsupportedKeyword
+from worker.json_schema.merging import Schema
 
-_KINDS = ("object", "array", "string", "number", "integer", "boolean", "null")
+KINDS = ("object", "array", "string", "number", "integer", "boolean", "null")
 _GROUPS = (
     ("object", keywords.OBJECT),
     ("array", keywords.ARRAY),
@@ -32,7 +32,7 @@ def kinds_of(schema: Schema, path: str) -> list[str]:
     if not isinstance(kinds, list) or not kinds:
         raise SchemaError(f"{path}/type", "expected the name of a type, or a list of names")
     for kind in kinds:
-        if kind not in _KINDS:
+        if kind not in KINDS:
             raise SchemaError(f"{path}/type", f"there is no type {msgspec.json.encode(kind).decode()}")
     return kinds
 
@@ -56,39 +56,6 @@ def kinds_of_value(value: Any) -> set[str]:
             return {"object"}
 
 
-def possible_values(schema: Schema) -> list[Any] | None:
-    """Return the values that ``const`` or ``enum`` allows, or None if the schema has neither."""
-    if "const" in schema:
-        return [schema["const"]]
-    values = schema.get("enum")
-    return values if isinstance(values, list) else None
-
-
-def are_disjoint(first: Schema, second: Schema, path: str) -> bool:
-    """Whether two schemas are provably disjoint: by type, by value, or by the values of a required property."""
-    first_values, second_values = possible_values(first), possible_values(second)
-    if first_values is not None and second_values is not None:
-        return not any(same(value, other) for value in first_values for other in second_values)
-    kinds = [set(kinds_of(schema, path)) for schema in (first, second)]
-    if all(kinds) and not kinds[0] & kinds[1] and not {"integer", "number"} <= kinds[0] | kinds[1]:
-        return True
-    if kinds != [{"object"}, {"object"}]:
-        return False
-    common = set(items_of(first, "required", path)) & set(items_of(second, "required", path))
-    return any(_disjoint_member(first, second, name) for name in common)
-
-
-def _disjoint_member(first: Schema, second: Schema, name: str) -> bool:
-    values = []
-    for schema in (first, second):
-        properties = schema.get("properties")
-        member = properties.get(name) if isinstance(properties, Mapping) else None
-        values.append(possible_values(member) if isinstance(member, Mapping) else None)
-    if values[0] is None or values[1] is None:
-        return False
-    return not any(same(value, other) for value in values[0] for other in values[1])
-
-
 def items_of(schema: Schema, keyword: str, path: str) -> list[Any]:
     """Return the list at ``keyword``, empty if it is absent. Raises :class:`SchemaError` if it is not a list."""
     value = schema.get(keyword, [])
@@ -108,7 +75,7 @@ def bounds_of(schema: Schema, least: str, most: str, path: str) -> tuple[int, in
             raise SchemaError(f"{path}/{keyword}", "expected an integer that is not negative")
     low, high = int(schema.get(least, 0)), (int(schema[most]) if most in schema else None)
     if high is not None and high < low:
-        raise SchemaError(f"{path}/{most}", f"it is less than '{least}'")
+        raise NoValue(f"{path}/{most}", f"it is less than '{least}'")
     return low, high
 
 

@@ -124,3 +124,37 @@ def test_a_grammar_leaves_upper_limits_open_and_holds_lower_ones() -> None:
     texts = Texts(plan.constraint.value)
     assert '"abcdef"' in texts
     assert '"a"' not in texts
+
+
+UNIQUE: dict[str, Any] = {"properties": {"a": {"type": "array", "uniqueItems": True}}}
+
+
+@pytest.mark.parametrize(
+    ("text", "repeats"),
+    [
+        ('{"a":[1,2,"1",true,[1],{"b":1}]}', False),
+        ('{"a":["x", "y", "x"', False),
+        ('{"a":["x", "y", "x"]', True),
+        ('{"a":[1,[2,2],1.0,', True),
+        ('{"a":[{"b":1,"c":[2]},{"c":[2],"b":1}]', True),
+        ('{"a":[]}', False),
+        ('{"b":[1,1]}', False),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_the_first_item_that_occurs_again_is_found(text: str, repeats: bool, size: int) -> None:
+    assert _exceeds(UNIQUE, text, size=size) == repeats
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"patternProperties": {"^a$": {"maxLength": 2}}},
+        {"if": True, "then": {"properties": {"a": {"maxLength": 2}}}},
+        {"dependentSchemas": {"a": {"properties": {"a": {"maxLength": 2}}}}},
+        {"unevaluatedProperties": {"maxLength": 2}},
+    ],
+)
+def test_limits_in_conditions_and_patterns_are_found(schema: dict[str, Any]) -> None:
+    assert _exceeds(schema, '{"a":"bcd"}')
+    assert not _exceeds(schema, '{"a":"bc"}')

@@ -83,7 +83,7 @@ def test_schemas_in_a_structural_tag_become_grammars() -> None:
     [
         ("{", "JSON"),
         ("[]", "format"),
-        ('{"format":{"type":"json_schema","json_schema":{"not":{}}}}', "#/format/json_schema/not"),
+        ('{"format":{"type":"json_schema","json_schema":{"$dynamicRef":"#a"}}}', "#/format/json_schema/$dynamicRef"),
     ],
 )
 def test_a_structural_tag_that_cannot_be_held_is_refused(value: str, said: str) -> None:

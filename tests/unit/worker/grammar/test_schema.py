@@ -84,12 +84,98 @@ OPTIONAL = {"properties": {"a": {"const": 1}, "b": {"const": 2}, "c": {"const": 
         ({"allOf": [PAIR, {"properties": {"c": {"const": 0}}, "required": ["c"]}]}, ['{"a":1,"c":0}'], ['{"a":1}']),
         ({"$ref": "#/$defs/n", "maximum": 5, "$defs": {"n": {"type": "integer", "minimum": 4}}}, ["4", "5"], ["6"]),
         ({"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"const": 1}}}, ["1"], ["2"]),
+        (
+            {"type": "object", "patternProperties": {"^x-": {"const": 1}}, "additionalProperties": False},
+            ["{}", '{"x-a":1,"x-b":1}'],
+            ['{"a":1}', '{"x-a":2}'],
+        ),
+        (
+            {
+                "properties": {"xa": {"const": 2}},
+                "patternProperties": {"^[xy]": {}},
+                "additionalProperties": {"const": 3},
+            },
+            ['{"xa":2,"b":3}', '{"y":1}'],
+            ['{"xa":2,"xa":1}', '{"b":1}'],
+        ),
+        ({"patternProperties": {"^(?!a)[a-c]$": {"const": 1}}}, ['{"b":1}'], ['{"a":1}', '{"b":2}']),
+        (
+            {"propertyNames": {"enum": ["a", "b"]}, "additionalProperties": {"const": 1}},
+            ['{"b":1}', '{"a":1,"b":1}'],
+            ['{"c":1}', '{"a":1,"a":1}'],
+        ),
+        ({"propertyNames": {"pattern": "^[a-c]+$"}, "type": "object"}, ['{"ab":[]}'], ['{"d":1}', '{"":1}']),
+        ({**OPTIONAL, "minProperties": 2}, ['{"a":1,"c":3}', '{"b":2,"c":3}'], ["{}", '{"a":1}']),
+        ({**OPTIONAL, "maxProperties": 1}, ["{}", '{"b":2}'], ['{"a":1,"c":3}']),
+        ({"type": "integer", "multipleOf": 25}, ["0", "-25", "175"], ["5", "26", "12"]),
+        ({"type": "integer", "multipleOf": 7, "minimum": 8, "maximum": 30}, ["14", "28"], ["7", "15", "35"]),
+        ({"type": "number", "multipleOf": 0.01}, ["1.25", "-3"], ["1.255"]),
+        ({"items": {"enum": [1, 2, 3]}, "uniqueItems": True, "minItems": 1}, ["[1,3]"], ["[]", "[1,1]", "[3,1]"]),
+        ({**OPTIONAL, "dependentRequired": {"a": ["c"]}}, ['{"b":2}', '{"a":1,"c":3}'], ['{"a":1}', '{"a":1,"b":2}']),
+        ({**OPTIONAL, "not": {"required": ["a", "b"]}}, ['{"a":1}', '{"b":2,"c":3}'], ['{"a":1,"b":2}']),
+        (
+            {
+                "properties": {"k": {"enum": ["p", "q"]}, "v": {"type": "boolean"}},
+                "required": ["k"],
+                "if": {"properties": {"k": {"const": "p"}}},
+                "then": {"required": ["v"]},
+                "else": {"properties": {"v": False}},
+            },
+            ['{"k":"p","v":true}', '{"k":"q"}'],
+            ['{"k":"p"}', '{"k":"q","v":true}'],
+        ),
+        ({"type": "array", "contains": {"const": 1}, "items": {"enum": [1, 2]}}, ["[1,2]"], ["[]", "[2,2]"]),
+        ({**OPTIONAL, "oneOf": [{"required": ["a"]}, {"required": ["b"]}]}, ['{"a":1}'], ["{}", '{"a":1,"b":2}']),
         ({"title": "T", "x-own": {"not": 1}, "const": 1}, ["1"], ["2"]),
         (True, ["1", "[[]]", '"x"'], ["", "[ ]"]),
     ],
 )  # fmt: skip
 def test_a_grammar_makes_valid_and_compact_texts_only(schema: Any, made: list[str], not_made: list[str]) -> None:
     texts = Texts(schema_grammar(json.dumps(schema)))
+    assert [text for text in made if text not in texts] == []
+    assert [text for text in not_made if text in texts] == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "made", "not_made"),
+    [
+        (
+            {
+                "$ref": "#/$defs/bar",
+                "properties": {"foo": {"const": 1}},
+                "unevaluatedProperties": False,
+                "$defs": {"bar": {"properties": {"bar": {"const": 2}}}},
+            },
+            ['{"foo":1,"bar":2}'],
+            ['{"baz":1}'],
+        ),
+        (
+            {
+                "properties": {"foo": {"const": 1}},
+                "$ref": "#/$defs/bar",
+                "$defs": {"bar": {"properties": {"bar": {"const": 2}}, "unevaluatedProperties": False}},
+            },
+            ['{"bar":2}'],
+            ['{"foo":1}', '{"foo":1,"bar":2}'],
+        ),
+        (
+            {"allOf": [{"properties": {"foo": {"const": 1}}, "unevaluatedProperties": False},
+                       {"properties": {"bar": {"const": 2}}}]},
+            ['{"foo":1}'],
+            ['{"foo":1,"bar":2}', '{"bar":2}'],
+        ),
+        (
+            {"anyOf": [{"properties": {"foo": {"const": 1}}, "unevaluatedProperties": False}],
+             "properties": {"bar": {"const": 2}}},
+            ['{"foo":1}', "{}"],
+            ['{"foo":1,"bar":2}', '{"bar":2}'],
+        ),
+    ],
+)  # fmt: skip
+def test_unevaluated_properties_are_those_of_their_own_schema(
+    schema: Any, made: list[str], not_made: list[str]
+) -> None:
+    texts = Texts(schema_grammar(json.dumps({"type": "object", **schema})))
     assert [text for text in made if text not in texts] == []
     assert [text for text in not_made if text in texts] == []
 
@@ -141,19 +227,23 @@ def test_a_schema_that_need_not_be_strict_is_held_without_them(keyword: str) -> 
         ({"type": "integer", "minimum": 5, "maximum": 4}, "", "no number"),
         ({"type": "integer", "minimum": "5"}, "/minimum", "number"),
         ({"type": "integer", "multipleOf": 3}, "/multipleOf", "multipleOf"),
+        ({"not": {"pattern": "a"}}, "/not", "'pattern'"),
+        ({"not": {}}, "", "no value"),
+        ({"type": "object", "patternProperties": {"a": {}, "a+": {}}}, "/patternProperties/a+", "first character"),
+        ({"anyOf": [{"dependentRequired": {f"{n}": ["x"] for n in range(9)}}]}, "/anyOf/0", "64 cases"),
         ({"enum": []}, "", "no value"),
         ({"anyOf": []}, "/anyOf", "no schemas"),
-        ({"anyOf": [{"const": 1}, False]}, "/anyOf/1", "no value"),
+        ({"anyOf": [False, {"enum": []}]}, "/anyOf/0", "no value"),
         ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "/oneOf", "anyOf"),
-        ({"allOf": [{"properties": 3}, {"additionalProperties": False}]}, "/properties", "object"),
-        ({"allOf": [{"properties": [[]]}, {"additionalProperties": False}]}, "/properties", "object"),
-        ({"allOf": [{"pattern": "a"}, {"pattern": "b"}]}, "/allOf/1", "pattern"),
+        ({"allOf": [{"properties": 3}, {"additionalProperties": False}]}, "/allOf/0/properties", "object"),
+        ({"allOf": [{"properties": [[]]}, {"additionalProperties": False}]}, "/allOf/0/properties", "object"),
+        ({"allOf": [{"pattern": "a"}, {"pattern": "b"}]}, "", "pattern"),
         ({"$ref": "#"}, "", "refers to itself"),
         ({"$ref": "#/a", "a": {"anyOf": [{"$ref": "#/b"}]}, "b": {"$ref": "#/a"}}, "", "refers to itself"),
         ({"allOf": [{"$ref": "#"}]}, "/allOf/0/allOf/0", "refers to itself"),
         ({"$ref": "#/nowhere"}, "/$ref", "nothing at"),
         ({"$ref": "other.json"}, "/$ref", "other.json"),
-        ({"minProperties": 2, "properties": {"a": {}, "b": {}}}, "/minProperties", "required"),
+        ({"minProperties": 3, "properties": {"a": {}, "b": {}}}, "", "minProperties"),
         (3, "", "object"),
         (False, "", "no value"),
     ],

@@ -24,6 +24,7 @@ from bench import (
     streams,
     telemetry,
 )
+from bench.fidelity import comparison as fidelity
 from bench.peers import comparison as peers
 
 PARTS: dict[str, Callable[..., dict[str, Any]]] = {
@@ -39,6 +40,7 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "prefix": prefix.run,
     "batch": batch.run,
     "grammars": grammars.run,
+    "fidelity": fidelity.run,
     "images": images.run,
     "shares": shares.run,
     "regressions": regressions.run,

@@ -20,6 +20,7 @@ PARTS = {
     "prefix": "gain from prefix routing for prompts with a shared prefix",
     "batch": "throughput of a batch, and time to first token of other requests while it runs",
     "grammars": "streams of others while requests bring new grammars",
+    "fidelity": "accuracy of structured output compared with plain text and OpenVINO GenAI's own JSON schemas",
     "images": "requests with images compared with OpenVINO GenAI's own pipeline, and gaps of other streams",
     "shares": "a small schema and a small image of one key beside a flood of another key",
     "regressions": "machine-independent counts compared with their budgets",

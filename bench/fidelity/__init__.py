@@ -1,0 +1,1 @@
+"""fidelity: whether structured output lets a model say what it would say without."""

@@ -1,0 +1,88 @@
+"""Texts of our grammars against an independent reading of JSON Schema: llguidance's, a byte at a time.
+
+jsonschema judges finished texts in tests/acceptance; a compiler of masks must also follow each text on its way.
+"""
+
+import json
+from typing import Any
+
+import pytest
+
+from shared.protocol.request import Constraint
+from tests.support.grammar_oracle import tiny_oracle
+from worker.grammar.schema import schema_grammar
+
+llguidance = pytest.importorskip("llguidance")
+
+
+class _Bytes:
+    """A vocabulary of all bytes and an end."""
+
+    eos_token_id = 256
+    bos_token_id = None
+    special_token_ids = (256,)
+    tokens = (*(bytes([byte]) for byte in range(256)), b"<end>")
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        return list(text if isinstance(text, bytes) else text.encode())
+
+
+TOKENIZER = llguidance.LLTokenizer(llguidance.TokenizerWrapper(_Bytes()))
+
+
+def _accepts(schema: dict[str, Any], text: str) -> bool:
+    """Whether llguidance allows ``text``."""
+    grammar = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides={"coerce_one_of": True})
+    matcher = llguidance.LLMatcher(TOKENIZER, grammar)
+    assert not matcher.is_error(), matcher.get_error()
+    return all(matcher.consume_token(byte) for byte in text.encode()) and matcher.is_accepting()
+
+
+SCHEMAS: tuple[dict[str, Any], ...] = (
+    {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "null"}}, "required": ["a"]},
+    {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": {"type": "boolean"}},
+    {"type": "object", "patternProperties": {"^x-": {"type": "number"}}, "additionalProperties": False},
+    {"type": "array", "items": {"enum": ["a", 1, None]}, "minItems": 1, "maxItems": 3},
+    {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "boolean"}], "items": {"type": "null"}},
+    {"type": "integer", "minimum": -7, "maximum": 1234},
+    {"type": "number", "exclusiveMinimum": -1.5, "maximum": 20},
+    {"type": "integer", "multipleOf": 25},
+    {"type": "string", "pattern": "^[a-f]{2,4}(?:-[0-9]+)?$"},
+    {"type": "string", "format": "date"},
+    {"type": "string", "minLength": 3},
+    {"allOf": [{"type": "integer", "minimum": 3}, {"maximum": 30}]},
+    {"anyOf": [{"type": "boolean"}, {"type": "object", "properties": {"n": {"$ref": "#"}}, "required": ["n"]}]},
+    {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
+)
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=json.dumps)
+def test_what_a_grammar_makes_another_compiler_allows(schema: dict[str, Any]) -> None:
+    grammar = Constraint(kind="grammar", value=schema_grammar(json.dumps(schema)))
+    made = [text for seed in range(12) if (text := tiny_oracle().random(grammar, seed)) is not None]
+    assert made
+    # llguidance leaves out U+007F, which JSON allows (RFC 8259, section 7).
+    made = [text for text in made if "\x7f" not in text]
+    assert [text for text in made if not _accepts(schema, text)] == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "texts"),
+    [
+        (
+            {"type": "object", "properties": {"a": {"enum": [1, 2]}, "b": {"type": "boolean"}}, "required": ["b"],
+             "additionalProperties": False},
+            ["{}", '{"a":1}', '{"a":1,"b":true}', '{"b":false}', '{"a":3,"b":true}', '{"a":2,"b":0}', '{"b":true,}'],
+        ),
+        ({"type": "array", "items": {"enum": [0, 1]}, "minItems": 1, "maxItems": 2},
+         ["[]", "[0]", "[0,1]", "[1,1,1]", "[2]", "[1,]"]),
+        ({"type": "integer", "minimum": 8, "maximum": 12}, [str(number) for number in range(-1, 21)]),
+        ({"enum": ["a", "ab", None, True, 7]}, ['"a"', '"ab"', '"b"', "null", "true", "false", "7", "77", '"'],),
+        ({"type": "string", "pattern": "^(?:a|bc)?d$"}, ['"d"', '"ad"', '"bcd"', '"bd"', '"abcd"', '""']),
+    ],
+)  # fmt: skip
+def test_of_small_schemas_both_allow_the_same(schema: dict[str, Any], texts: list[str]) -> None:
+    grammar = Constraint(kind="grammar", value=schema_grammar(json.dumps(schema)))
+    ours = [text for text in texts if tiny_oracle().accepts(grammar, text)]
+    assert ours == [text for text in texts if _accepts(schema, text)]
+    assert 0 < len(ours) < len(texts)

@@ -6,6 +6,7 @@ import numpy
 import openvino
 from numpy.typing import NDArray
 
+from tests.support.engine_driver import ONE_THREAD
 from worker.engine.load import EXACT
 
 
@@ -15,7 +16,7 @@ class Reference:
     def __init__(self, folder: Path) -> None:
         """``folder`` is the IR folder of the model."""
         core = openvino.Core()
-        compiled = core.compile_model(core.read_model(folder / "openvino_model.xml"), "CPU", EXACT)
+        compiled = core.compile_model(core.read_model(folder / "openvino_model.xml"), "CPU", EXACT | ONE_THREAD)
         self._request = compiled.create_infer_request()
 
     def logprobs(self, tokens: tuple[int, ...]) -> NDArray[numpy.float64]:

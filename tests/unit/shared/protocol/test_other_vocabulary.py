@@ -77,7 +77,7 @@ async def test_jobs_behind_one_that_waits_are_claimed(queue: JobQueue, redis: Ar
     assert [one.job for one in await claim_all(queue, "blue", BLUE)] == ["a", "b", "f"]
 
 
-async def test_lines_of_batches_leave_slots_free_while_a_job_waits(queue: JobQueue, redis: ArqRedis) -> None:
+async def test_batch_requests_leave_slots_free_while_a_job_waits(queue: JobQueue, redis: ArqRedis) -> None:
     await announce_worker(redis, worker("blue", BLUE), lease=60)
     await enqueue(queue, "a")
     await generate_and_return(queue, "blue", BLUE, "a")

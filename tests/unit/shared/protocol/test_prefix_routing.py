@@ -63,7 +63,7 @@ async def put(queue: JobQueue, name: str, beginning: str, *, tier: Tier | None =
     return None
 
 
-async def end_keeping(queue: JobQueue) -> None:
+async def end_reservations(queue: JobQueue) -> None:
     """Let the time end for which jobs are kept."""
     entries = await queue.redis.zrange(keys.reserved("tiny"), 0, -1)
     if entries:
@@ -144,14 +144,14 @@ async def test_a_holder_that_has_gone_is_not_waited_for(redis: ArqRedis, queue: 
     assert await put(queue, "a3", "a") in {"w2", "w3"}
 
 
-async def test_a_kept_job_is_anybodys_after_its_time(queue: JobQueue) -> None:
+async def test_a_reserved_job_is_anybodys_after_its_time(queue: JobQueue) -> None:
     assert await put(queue, "a1", "a") == "w1"
     assert await queue.claim("w2", used=0, slots=8) == ([], 1)
-    await end_keeping(queue)
+    await end_reservations(queue)
     assert await take(queue, "w2") == ["a1"]
 
 
-async def test_others_jobs_are_taken_past_a_kept_one_in_their_order(queue: JobQueue) -> None:
+async def test_others_jobs_are_taken_past_a_reserved_one_in_their_order(queue: JobQueue) -> None:
     assert await put(queue, "kept", "a", tier="priority") == "w1"
     request = ChatRequest(model="tiny", messages=(Message(role="user", content="hello"),))
     for name, tier in (("second", "default"), ("third", "flex"), ("first", "priority")):
@@ -162,7 +162,7 @@ async def test_others_jobs_are_taken_past_a_kept_one_in_their_order(queue: JobQu
     assert await take(queue, "w1") == ["kept"]
 
 
-async def test_a_worker_that_fills_up_gives_back_what_is_kept_for_it(redis: ArqRedis, queue: JobQueue) -> None:
+async def test_a_worker_that_fills_up_gives_back_what_is_reserved_for_it(redis: ArqRedis, queue: JobQueue) -> None:
     assert {await put(queue, f"a{number}", "a") for number in range(4)} == {"w1"}
     async with redis.pubsub(ignore_subscribe_messages=True) as pubsub:
         await pubsub.subscribe(keys.worker_channel("w2"))
@@ -187,7 +187,7 @@ async def test_where_nobody_has_a_free_slot_the_first_who_has_takes_it(queue: Jo
     assert await take(queue, "w3") == ["a1"]
 
 
-async def test_a_cancelled_job_is_not_claimed_by_the_worker_that_it_was_kept_for(queue: JobQueue) -> None:
+async def test_a_cancelled_job_is_not_claimed_by_the_worker_that_it_was_reserved_for(queue: JobQueue) -> None:
     await put(queue, "a1", "a")
     assert await queue.cancel(["a1"]) == frozenset()
     assert await take(queue, "w1") == []
@@ -196,7 +196,7 @@ async def test_a_cancelled_job_is_not_claimed_by_the_worker_that_it_was_kept_for
     assert await take(queue, "w1") == ["a2"]
 
 
-async def test_every_job_is_claimed_once_whatever_is_kept_for_whom(queue: JobQueue) -> None:
+async def test_every_job_is_claimed_once_whatever_is_reserved_for_whom(queue: JobQueue) -> None:
     names = [f"{beginning}{number}" for number in range(12) for beginning in "abc"]
     for name in names:
         await put(queue, name, name[0])
@@ -204,7 +204,7 @@ async def test_every_job_is_claimed_once_whatever_is_kept_for_whom(queue: JobQue
     for _ in range(3):
         for worker in WORKERS:
             seen += await take(queue, worker, slots=6)
-    await end_keeping(queue)
+    await end_reservations(queue)
     for worker in WORKERS:
         seen += await take(queue, worker, slots=100)
     assert sorted(seen) == sorted(names)
@@ -251,7 +251,7 @@ async def consuming(
     await consumer.stop()
 
 
-async def test_who_passed_over_a_kept_job_looks_again_when_it_is_free(queue: JobQueue) -> None:
+async def test_who_passed_over_a_reserved_job_looks_again_when_it_is_free(queue: JobQueue) -> None:
     served: asyncio.Queue[str] = asyncio.Queue()
 
     async def serve(claim: Claim, job: Job) -> None:
@@ -263,7 +263,7 @@ async def test_who_passed_over_a_kept_job_looks_again_when_it_is_free(queue: Job
         consumer.wake()
         await asyncio.sleep(0.05)
         assert served.empty()
-        await end_keeping(queue)
+        await end_reservations(queue)
         async with asyncio.timeout(PATIENCE):
             assert await served.get() == "a1"
 

@@ -130,7 +130,7 @@ async def test_the_end_leaves_nothing_but_an_expiring_journal(queue: JobQueue, r
     assert 0 < await redis.pttl(keys.journal("a")) <= 60_000
 
 
-async def test_a_lapsed_claim_goes_back_to_its_old_place(redis: ArqRedis, wall_clock: WallClock) -> None:
+async def test_an_expired_claim_goes_back_to_its_old_place(redis: ArqRedis, wall_clock: WallClock) -> None:
     queue = JobQueue(redis, "tiny", lease_ms=60_000)
     await enqueue(queue, "a")
     wall_clock.advance(0.002)
@@ -252,7 +252,7 @@ async def test_the_least_loaded_listening_worker_is_woken(queue: JobQueue, redis
     assert await redis.zscore(keys.load("tiny"), "dead") is None
 
 
-async def test_crashes_and_lapses_are_remembered(redis: ArqRedis, wall_clock: WallClock) -> None:
+async def test_crashes_and_lost_workers_are_counted(redis: ArqRedis, wall_clock: WallClock) -> None:
     queue = JobQueue(redis, "tiny", lease_ms=60_000)
     await enqueue(queue, "guilty", "innocent")
     await queue.claim("w1", used=0, slots=2)
@@ -286,7 +286,7 @@ async def test_a_job_that_is_queued_twice_while_it_runs_keeps_its_worker(queue: 
     assert await queue.depth() == (0, 1)
 
 
-async def test_leases_that_lapsed_while_the_store_was_away_hold_once_more(
+async def test_leases_that_expired_while_the_store_was_away_hold_once_more(
     redis: ArqRedis, wall_clock: WallClock
 ) -> None:
     queue = JobQueue(redis, "tiny", lease_ms=60_000)

@@ -91,7 +91,7 @@ async def test_without_keys_one_tenant_has_everything(queue: JobQueue) -> None:
         await enqueue(queue, "full", 1, tenant="")
 
 
-async def test_lines_of_batches_hold_a_quarter_at_most(queue: JobQueue) -> None:
+async def test_batch_requests_hold_a_quarter_at_most(queue: JobQueue) -> None:
     await enqueue(queue, "l0", 100, tenant="a", tier="batch")
     await enqueue(queue, "l1", 100, tenant="b", tier="batch")
     with pytest.raises(QueueFull):
@@ -99,7 +99,7 @@ async def test_lines_of_batches_hold_a_quarter_at_most(queue: JobQueue) -> None:
     await enqueue(queue, "r", 400, tenant="a")
 
 
-async def test_a_line_of_any_size_gets_its_turn(queue: JobQueue) -> None:
+async def test_a_batch_request_of_any_size_gets_its_turn(queue: JobQueue) -> None:
     await enqueue(queue, "l0", LIMIT, tenant="a", tier="batch")
     await queue.cancel(["l0:0"])
     await enqueue(queue, "l1", 10, tenant="b", tier="batch")

@@ -29,7 +29,7 @@ async def pipeline(store: LittleStore) -> AsyncIterator[CommandPipeline]:
     made.close()
 
 
-async def unanswered(store: LittleStore, pipeline: CommandPipeline) -> asyncio.Task[bytes]:
+async def without_reply(store: LittleStore, pipeline: CommandPipeline) -> asyncio.Task[bytes]:
     """A question that the store has heard and says nothing to."""
     await pipeline.execute("ECHO", "open")
     store.silent = True
@@ -38,7 +38,7 @@ async def unanswered(store: LittleStore, pipeline: CommandPipeline) -> asyncio.T
     return waiting
 
 
-async def test_each_gets_the_answer_to_its_own_question_over_one_connection(
+async def test_each_gets_the_reply_to_its_own_command_over_one_connection(
     store: LittleStore, pipeline: CommandPipeline
 ) -> None:
     texts = [b"%d" % number for number in range(100)]
@@ -55,10 +55,10 @@ async def test_an_error_is_for_the_one_who_caused_it(pipeline: CommandPipeline) 
     assert isinstance(refused, NoPermissionError)
 
 
-async def test_a_question_that_is_given_up_leaves_the_others_their_answers(
+async def test_a_cancelled_command_leaves_the_others_their_replies(
     store: LittleStore, pipeline: CommandPipeline
 ) -> None:
-    given_up = await unanswered(store, pipeline)
+    given_up = await without_reply(store, pipeline)
     given_up.cancel()
     store.silent = False
     # The answer that is due comes after all.
@@ -103,7 +103,7 @@ async def test_a_transfer_in_progress_is_not_given_up(store: LittleStore, monkey
         monkeypatch.setattr(module, "time", clock)
     connection = raw_connection(store.url)
     pipeline = CommandPipeline(connection, timeout=PATIENCE)
-    waiting = await unanswered(store, pipeline)
+    waiting = await without_reply(store, pipeline)
     for part in (b"$9\r\n", b"one", b"two", b"all"):
         clock.now += 0.9 * PATIENCE
         store.connections[0].write(part)
@@ -117,7 +117,7 @@ async def test_a_transfer_in_progress_is_not_given_up(store: LittleStore, monkey
     pipeline.close()
 
 
-async def test_a_line_is_opened_once_for_all_and_all_hear_when_that_fails(store: LittleStore) -> None:
+async def test_a_connection_is_opened_once_for_all_and_all_are_told_when_that_fails(store: LittleStore) -> None:
     host, _, _ = store.url.rpartition(":")
     pipeline = CommandPipeline(raw_connection(f"{host}:1/0"), timeout=PATIENCE)
     results = await asyncio.gather(*(pipeline.execute("ECHO", "x") for _ in range(10)), return_exceptions=True)
@@ -133,7 +133,7 @@ async def test_a_store_that_is_no_master_any_more_is_left(store: LittleStore, pi
 
 
 async def test_waiting_calls_fail_when_it_is_closed(store: LittleStore, pipeline: CommandPipeline) -> None:
-    waiting = await unanswered(store, pipeline)
+    waiting = await without_reply(store, pipeline)
     pipeline.close()
     with pytest.raises(ConnectionError):
         await waiting
@@ -167,7 +167,7 @@ async def test_the_client_tries_again_where_a_connection_broke(store: LittleStor
     await redis.aclose()
 
 
-async def test_the_client_hands_out_answers_as_redis_py_does(store: LittleStore) -> None:
+async def test_the_client_converts_replies_as_redis_py_does(store: LittleStore) -> None:
     redis = connect(store.url)
     assert await redis.set("name", "value") is True
     assert await redis.echo("text") == b"text"

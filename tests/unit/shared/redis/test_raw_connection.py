@@ -23,7 +23,7 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[LittleStore]:
 
 
 @pytest.fixture
-async def open_line(store: LittleStore) -> AsyncIterator[RawConnection]:
+async def open_connection(store: LittleStore) -> AsyncIterator[RawConnection]:
     made = raw_connection(store.url)
     await made.open()
     yield made
@@ -44,21 +44,21 @@ async def until(line: RawConnection, count: int) -> list[Any]:
     return taken
 
 
-async def test_answers_come_in_order_and_errors_are_among_them(open_line: RawConnection) -> None:
-    assert open_line.replies() == []
-    open_line.send("ECHO", "one")
-    open_line.send("REFUSE")
-    open_line.send("ECHO", b"three")
-    first, second, third = await until(open_line, 3)
+async def test_replies_come_in_order_and_errors_are_among_them(open_connection: RawConnection) -> None:
+    assert open_connection.replies() == []
+    open_connection.send("ECHO", "one")
+    open_connection.send("REFUSE")
+    open_connection.send("ECHO", b"three")
+    first, second, third = await until(open_connection, 3)
     assert (first, third) == (b"one", b"three")
     assert isinstance(second, ResponseError)
 
 
-async def test_what_the_socket_does_not_take_at_once_follows_in_order(open_line: RawConnection) -> None:
+async def test_what_the_socket_does_not_take_at_once_follows_in_order(open_connection: RawConnection) -> None:
     large = b"x" * 20_000_000
-    open_line.send("ECHO", large)
-    open_line.send("ECHO", "after it")
-    assert await until(open_line, 2) == [large, b"after it"]
+    open_connection.send("ECHO", large)
+    open_connection.send("ECHO", "after it")
+    assert await until(open_connection, 2) == [large, b"after it"]
 
 
 class Trickle:
@@ -92,15 +92,15 @@ async def test_what_is_sent_in_parts_is_not_copied() -> None:
     assert len({id(owner) for owner in trickle.owners}) == 2
 
 
-async def test_nobody_is_told_who_does_not_watch(store: LittleStore, open_line: RawConnection) -> None:
+async def test_nobody_is_told_who_does_not_watch(store: LittleStore, open_connection: RawConnection) -> None:
     called = asyncio.Event()
-    open_line.watch(called.set)
-    open_line.unwatch()
-    open_line.send("ECHO", "quiet")
+    open_connection.watch(called.set)
+    open_connection.unwatch()
+    open_connection.send("ECHO", "quiet")
     replies: list[object] = []
 
     def has_replied() -> bool:
-        replies.extend(open_line.replies())
+        replies.extend(open_connection.replies())
         return bool(replies)
 
     await eventually(has_replied, "a reply")
@@ -108,26 +108,26 @@ async def test_nobody_is_told_who_does_not_watch(store: LittleStore, open_line: 
     assert not called.is_set()
 
 
-async def test_a_line_that_the_store_closes_breaks(open_line: RawConnection) -> None:
-    open_line.send("HANG", "UP")
+async def test_a_connection_that_the_store_closes_breaks(open_connection: RawConnection) -> None:
+    open_connection.send("HANG", "UP")
     with pytest.raises(ConnectionError):
-        await until(open_line, 1)
+        await until(open_connection, 1)
 
 
-async def test_a_line_can_be_opened_again(store: LittleStore, open_line: RawConnection) -> None:
-    open_line.close()
-    assert not open_line.is_open
+async def test_a_connection_can_be_opened_again(store: LittleStore, open_connection: RawConnection) -> None:
+    open_connection.close()
+    assert not open_connection.is_open
     with pytest.raises(ConnectionError):
-        open_line.send("ECHO", "x")
+        open_connection.send("ECHO", "x")
     with pytest.raises(ConnectionError):
-        open_line.replies()
-    await open_line.open()
-    open_line.send("ECHO", "back")
-    assert await until(open_line, 1) == [b"back"]
+        open_connection.replies()
+    await open_connection.open()
+    open_connection.send("ECHO", "back")
+    assert await until(open_connection, 1) == [b"back"]
     assert len(store.connections) == 2
 
 
-async def test_commands_on_opening_have_been_answered(store: LittleStore) -> None:
+async def test_commands_on_opening_have_been_replied_to(store: LittleStore) -> None:
     made = raw_connection(store.url)
     await made.open(("SCRIPT", "LOAD", "return 1"))
     assert [b"SCRIPT", b"LOAD", b"return 1"] in store.heard
@@ -218,7 +218,7 @@ async def test_a_store_that_hangs_is_noticed(store: LittleStore, monkeypatch: py
             await subscribe(raw_connection(store.url), "channel", lambda _: None, on_subscribed=fall_silent)
 
 
-async def test_a_listener_that_fails_ends_the_hearing(store: LittleStore) -> None:
+async def test_a_listener_that_fails_ends_the_subscription(store: LittleStore) -> None:
     def fail(message: bytes) -> None:
         raise ValueError(message.decode())
 

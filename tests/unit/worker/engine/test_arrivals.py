@@ -118,7 +118,7 @@ def test_running_sequences_get_nine_times_as_long_as_the_last_compilation() -> N
 
 
 @pytest.mark.parametrize("tokens", [None, 0])
-def test_grammars_that_arrive_together_do_not_wait_for_each_others_answers(tokens: int | None) -> None:
+def test_grammars_that_arrive_together_do_not_wait_for_each_others_outputs(tokens: int | None) -> None:
     engine = Engine()
     if tokens is not None:
         engine.run(0, tokens)
@@ -211,7 +211,7 @@ def test_a_new_text_is_protected_before_its_first_token() -> None:
     assert engine.started == [1]
 
 
-def test_sequences_that_arrive_together_do_not_wait_for_each_others_answers() -> None:
+def test_sequences_that_arrive_together_do_not_wait_for_each_others_outputs() -> None:
     engine = Engine()
     engine.add_images(1)
     engine.step()

@@ -91,13 +91,13 @@ def test_a_preempted_sequence_goes_on_where_it_was() -> None:
     assert machine.gauges().preemptions == 2
 
 
-def test_max_tokens_cuts_the_answer() -> None:
+def test_max_tokens_limits_the_output() -> None:
     outputs = run(sequence("hello", max_tokens=5))[1]
     assert len(tokens_of(outputs)) == 5
     assert outputs[-1].reason == "length"
 
 
-def test_the_context_length_cuts_the_answer() -> None:
+def test_the_context_length_limits_the_output() -> None:
     machine = engine(context_length=len(encode("hello")) + 3)
     machine.add(sequence("hello"))
     outputs = [output for _ in range(3) for output in machine.step()]
@@ -106,7 +106,7 @@ def test_the_context_length_cuts_the_answer() -> None:
 
 
 @pytest.mark.parametrize("cut", range(13))
-def test_a_resumed_sequence_goes_on_with_the_same_answer(cut: int) -> None:
+def test_a_resumed_sequence_continues_with_the_same_output(cut: int) -> None:
     whole = run(sequence("[[say A 中文 answer!]]", stop=("swer!",)))[1]
     first = whole[: min(cut, len(whole) - 1)]
     rest = run(sequence("[[say A 中文 answer!]]", generated=tokens_of(first), stop=("swer!",)))[1]
@@ -121,14 +121,14 @@ def test_a_sequence_that_was_complete_when_it_was_interrupted_ends_at_once() -> 
     assert outputs == [Output(1, 12, None, "stop")]
 
 
-def test_held_back_text_of_an_answer_cut_by_length_is_not_lost_on_resumption() -> None:
+def test_held_back_text_of_an_output_cut_by_length_is_not_lost_on_resumption() -> None:
     whole = run(sequence("[[say abcd]]", stop=("cdX",), max_tokens=4))[1]
     assert text_of(whole) == "abcd"
     outputs = run(sequence("[[say abcd]]", stop=("cdX",), max_tokens=4, generated=tokens_of(whole[:3])))[1]
     assert text_of(outputs) == "cd"
 
 
-def test_stop_token_ids_end_the_answer_and_are_not_shown() -> None:
+def test_stop_token_ids_end_the_output_and_are_not_shown() -> None:
     outputs = run(sequence("[[say a.b]]", stop_token_ids=(ord("."),)))[1]
     assert text_of(outputs) == "a"
     assert tokens_of(outputs) == (ord("a"), ord("."))
@@ -174,7 +174,7 @@ def test_directives_for_refusal_and_exhaustion() -> None:
     assert outputs[-1].reason == "exhausted"
 
 
-def test_a_constraint_is_refused_unless_the_prompt_says_the_answer() -> None:
+def test_a_constraint_is_refused_unless_the_prompt_says_the_output() -> None:
     machine = engine()
     constraint = Constraint(kind="grammar", value="yes")
     with pytest.raises(RequestRefused, match="grammar"):
@@ -183,7 +183,7 @@ def test_a_constraint_is_refused_unless_the_prompt_says_the_answer() -> None:
     assert machine.busy()
 
 
-def test_a_prompt_without_room_for_an_answer_is_refused() -> None:
+def test_a_prompt_without_room_for_an_output_is_refused() -> None:
     with pytest.raises(RequestRefused) as caught:
         engine(context_length=3).add(sequence("abc"))
     problem = caught.value.problem

@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from shared.protocol.request import Tier
+from shared.protocol.request import Sampling, Tier
 from tests.support.eventually import eventually
 from tests.support.job_rig import attempt_of
 from tests.support.jobs import job
@@ -15,6 +15,8 @@ from worker.engine.handle import EngineProcess
 from worker.jobs.attempt import Hold
 from worker.jobs.gates import batches
 from worker.jobs.gates.batches import MIN_RUN, BatchGate
+
+DEFAULTS = Sampling()
 
 
 class Engine:
@@ -36,11 +38,12 @@ class Rig:
         self.gate = BatchGate(until_end=until_end, clock=lambda: self.now)
         self._numbers = itertools.count(1)
 
-    async def enter(self, tier: Tier | None = None) -> Hold:
+    async def enter(self, tier: Tier | None = None, sampling: Sampling = DEFAULTS, *, crashes: int = 0) -> Hold:
         number = next(self._numbers)
         entering = job(str(number))
-        request = msgspec.structs.replace(entering.request, tier=tier)
-        attempt = attempt_of(msgspec.structs.replace(entering, request=request), number)
+        request = msgspec.structs.replace(entering.request, tier=tier, sampling=sampling)
+        attempt = attempt_of(msgspec.structs.replace(entering, request=request), number, crashes=crashes)
+        attempt.sequence = msgspec.structs.replace(attempt.sequence, sampling=sampling)
         attempt.engine = cast(EngineProcess, self.engine)
         return await self.gate.enter(attempt)
 
@@ -69,7 +72,15 @@ async def test_batch_requests_are_preempted_until_each_arrival_has_its_first_tok
     assert rig.engine.commands == [(1, 2), ()]
 
 
-async def test_with_a_pause_lines_are_preempted_until_the_end_of_the_others() -> None:
+async def test_suspects_and_texts_that_a_seed_reproduces_are_not_preempted(rig: Rig) -> None:
+    await rig.enter("batch", crashes=1)
+    await rig.enter("batch", Sampling(seed=7))
+    await rig.enter("batch", Sampling(seed=7, temperature=0))
+    await rig.enter()
+    assert rig.engine.commands == [(3,)]
+
+
+async def test_with_a_pause_batch_requests_are_preempted_until_the_end_of_the_others() -> None:
     for until_end, resumed in ((False, [(1,), ()]), (True, [(1,)])):
         rig = Rig(until_end=until_end)
         await rig.enter("batch")

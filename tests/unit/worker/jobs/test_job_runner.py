@@ -27,7 +27,7 @@ from tests.support.recorded_spans import TRACE, RecordedSpans
 from worker.engine.handle import EngineProcess, LoadedEngine
 from worker.engine.protocol import Ending, Gauges, Output, RawStep, Refused, Sequence, Stepped
 from worker.grammar.plan import Plan
-from worker.jobs.attempt import Attempt
+from worker.jobs.attempt import Attempt, Hold
 from worker.jobs.publisher import Publisher
 from worker.prompt.messages import Prepared
 
@@ -103,7 +103,7 @@ class Published:
 class Rig:
     """A :class:`JobRig` with everything around it replaced."""
 
-    def __init__(self, *, caching: bool = True) -> None:
+    def __init__(self) -> None:
         self.engine = Engine()
         self.published = Published()
         self.prompts = PromptMaker()
@@ -120,7 +120,6 @@ class Rig:
             prompts=self.prompts,
             grammars=self,
             tracing=self.tracing,
-            caching=caching,
         )
         self.jobs, self.current, self.runner, self.outputs = rig.jobs, rig.current, rig.runner, rig.outputs
 
@@ -137,28 +136,14 @@ class Rig:
         self,
         job: str,
         *,
-        attempt: int = 1,
-        crashes: int = 0,
-        lost_workers: int = 0,
         request: ChatRequest = HELLO,
         choice: int = 0,
-        history: Iterable[Event] = (),
-        cause: str = "",
-        foreign: bool = False,
         trace: TraceContext | None = None,
+        **claim: Any,
     ) -> asyncio.Task[None]:
+        """Run a job; ``claim`` are the fields of its claim."""
         own = Job(id=job, reply_to="api-1", request=request, choice=choice, tenant=TENANT, trace=trace)
-        claim = claim_of(
-            own,
-            attempt,
-            history=history,
-            crashes=crashes,
-            lost_workers=lost_workers,
-            cause=cause,
-            foreign=foreign,
-        )
-        task = asyncio.create_task(self.runner.run(claim))
-        self.tasks[job] = task
+        task = self.tasks[job] = asyncio.create_task(self.runner.run(claim_of(own, **claim)))
         return task
 
     def step(self, *outputs: Output[Delta | None]) -> None:
@@ -328,64 +313,63 @@ async def test_a_job_that_is_stopped_ends_at_once_in_every_phase(
     assert all(reply.done() for reply in rig.prompts.replies), "a prompt that nobody needs is withdrawn"
 
 
-async def test_a_suspect_that_is_stopped_lets_the_next_one_run(rig: Rig) -> None:
+class RecordingGate:
+    """A gate that records who enters, progresses and leaves, and is closed at first if the test says so."""
+
+    def __init__(self, name: str, log: list[str]) -> None:
+        self.name = name
+        self.log = log
+        self.opened = asyncio.Event()
+        self.opened.set()
+
+    async def enter(self, attempt: Attempt) -> Hold:
+        self.log.append(f"{attempt.lease.job} at {self.name}")
+        await self.opened.wait()
+        return RecordingHold(f"{attempt.lease.job} {{}} {self.name}", self.log)
+
+
+class RecordingHold:
+    def __init__(self, sign: str, log: list[str]) -> None:
+        self._sign = sign
+        self._log = log
+
+    def progress(self, tokens: int) -> bool:
+        self._log.append(self._sign.format(f"has {tokens} in"))
+        return tokens < 2
+
+    def leave(self) -> None:
+        self._log.append(self._sign.format("leaves"))
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_an_attempt_passes_the_gates_in_order_and_leaves_those_it_has_passed(rig: Rig, waits: bool) -> None:
     rig.load()
-    first, second, third = (rig.start(job, crashes=1) for job in "abc")
+    log: list[str] = []
+    first, second = RecordingGate("1", log), RecordingGate("2", log)
+    rig.runner._gates = (first, second)
+    if waits:
+        second.opened.clear()
+    task = rig.start("a")
     await settle()
-    assert [sequence.number for sequence in rig.engine.added] == [1]
-    rig.jobs.cancel("b")
-    assert await over(second), "it does not wait for its turn"
+    assert log == ["a at 1", "a at 2"]
+    assert [sequence.number for sequence in rig.engine.added] == ([] if waits else [1])
+    if not waits:
+        for position in range(3):
+            rig.step(Output(1, position + 1, Delta(position, (7,), "x")))
+        assert log[2:] == ["a has 1 in 1", "a has 1 in 2", "a has 2 in 1", "a has 2 in 2"]
+    log.clear()
     rig.jobs.cancel("a")
-    assert await over(first)
-    await settle()
-    assert [sequence.number for sequence in rig.engine.added] == [1, 3]
-    assert not third.done()
+    assert await over(task)
+    assert log == (["a leaves 1"] if waits else ["a leaves 2", "a leaves 1"])
 
 
-async def test_a_job_that_is_stopped_holds_back_no_shared_prefix(rig: Rig) -> None:
+BATCH = msgspec.structs.replace(HELLO, tier="batch")
+
+
+async def test_batch_requests_wait_and_are_preempted_for_another_request_until_its_first_token(rig: Rig) -> None:
+    """All gates together."""
     rig.load()
-    first = rig.start("a")
-    await settle()
-    rig.start("b")
-    waiting = rig.start("c")
-    await settle()
-    assert [sequence.number for sequence in rig.engine.added] == [1]
-    rig.jobs.cancel("c")
-    assert await over(waiting)
-    rig.jobs.cancel("a")
-    assert await over(first)
-    await settle()
-    assert [sequence.number for sequence in rig.engine.added] == [1, 2]
-
-
-LINE = msgspec.structs.replace(HELLO, tier="batch")
-
-
-async def test_lines_are_preempted_for_a_request_until_its_first_token() -> None:
-    rig = Rig(caching=False)
-    rig.load()
-    seeded = msgspec.structs.replace(LINE, sampling=Sampling(seed=7))
-    greedy = msgspec.structs.replace(LINE, sampling=Sampling(seed=7, temperature=0))
-    rig.start("line", request=LINE)
-    rig.start("seeded", request=seeded)
-    rig.start("greedy", request=greedy)
-    rig.start("suspect", request=LINE, crashes=1)
-    await settle()
-    rig.start("a")
-    await settle()
-    rig.start("late line", request=LINE)
-    await settle()
-    assert rig.engine.preempted == [(1, 3)]
-    assert [sequence.number for sequence in rig.engine.added] == [1, 2, 3, 4, 5]
-    rig.step(Output(5, 1, Delta(0, (7,), "x")))
-    await settle()
-    assert rig.engine.preempted == [(1, 3), ()]
-    assert [sequence.number for sequence in rig.engine.added] == [1, 2, 3, 4, 5, 6]
-
-
-async def test_a_request_does_not_wait_for_the_prompt_of_a_preempted_line(rig: Rig) -> None:
-    rig.load()
-    rig.start("line", request=LINE)
+    rig.start("batch", request=BATCH)
     await settle()
     rig.prompts.ready = False
     rig.start("other")
@@ -394,39 +378,19 @@ async def test_a_request_does_not_wait_for_the_prompt_of_a_preempted_line(rig: R
     await settle()
     assert rig.engine.preempted == [(1,)]
     rig.prompts.ready = True
-    rig.start("same prompt")
-    await settle()
-    assert [sequence.number for sequence in rig.engine.added] == [1, 2, 3]
-
-
-async def test_a_request_does_not_wait_for_the_prompt_of_a_line_that_waits(rig: Rig) -> None:
-    rig.load()
-    rig.prompts.ready = False
-    rig.start("other")
-    await settle()
-    rig.prompts.replies[-1].set_result(Prepared(tuple(range(1000, 1512)), Plan()))
-    await settle()
-    rig.prompts.ready = True
-    rig.start("line", request=LINE)
+    rig.start("late batch", request=BATCH)
     await settle()
     rig.start("same prompt")
     await settle()
-    assert [sequence.number for sequence in rig.engine.added] == [1, 3]
-    rig.step(Output(1, 1, Delta(0, (7,), "x")), Output(3, 1, Delta(0, (7,), "x")))
+    assert [sequence.number for sequence in rig.engine.added] == [1, 2, 4], (
+        "the prompt of a batch request is not shared"
+    )
+    rig.step(*(Output(number, 1, Delta(0, (7,), "x")) for number in (2, 4)))
     await settle()
-    assert [sequence.number for sequence in rig.engine.added] == [1, 3, 2]
-
-
-async def test_lines_are_resumed_when_the_request_has_gone() -> None:
-    rig = Rig(caching=False)
-    rig.load()
-    rig.start("line", request=LINE)
-    await settle()
-    task = rig.start("a")
-    await settle()
-    rig.jobs.cancel("a")
-    assert await over(task)
     assert rig.engine.preempted == [(1,), ()]
+    rig.step(Output(1, 1, Delta(0, (7,), "x")))
+    await settle()
+    assert [sequence.number for sequence in rig.engine.added] == [1, 2, 4, 3]
 
 
 async def test_a_cancellation_that_overtakes_the_claim_ends_the_job(rig: Rig) -> None:

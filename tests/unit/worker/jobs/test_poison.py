@@ -22,7 +22,7 @@ JOB = Job(
 )
 
 
-def test_the_outline_tells_sizes_and_settings_and_no_text() -> None:
+def test_the_summary_has_sizes_and_settings_and_no_text() -> None:
     line = summary(JOB)
     assert not any(secret in line for secret in SECRETS)
     for part in ("tiny", "key-7", "1 messages", "16 characters", "1 tools", '"temperature":0.5', '"stop":2'):

@@ -130,7 +130,7 @@ async def rig(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
     running.cancel()
 
 
-async def test_a_step_is_one_call_and_its_answer_is_taken_with_the_next(rig: Rig) -> None:
+async def test_a_step_is_one_call_and_its_reply_is_read_with_the_next(rig: Rig) -> None:
     rig.step(0, "a", "b")
     rig.line.waiting.append([1, 1])
     rig.step(1, "a", "b")
@@ -138,7 +138,7 @@ async def test_a_step_is_one_call_and_its_answer_is_taken_with_the_next(rig: Rig
     assert not rig.line.watched
 
 
-async def test_what_comes_while_the_store_is_slow_goes_together_as_soon_as_it_answers(rig: Rig) -> None:
+async def test_what_comes_while_the_store_is_slow_goes_together_as_soon_as_it_replies(rig: Rig) -> None:
     rig.step(0, "a")
     rig.step(1, "a", "b")
     rig.step(2, "b")
@@ -147,7 +147,7 @@ async def test_what_comes_while_the_store_is_slow_goes_together_as_soon_as_it_an
     assert rig.line.frames()[1] == [("a", 1), ("b", 1), ("b", 2)]
 
 
-async def test_the_last_answer_is_looked_for_though_nothing_follows(rig: Rig) -> None:
+async def test_the_last_reply_is_looked_for_though_nothing_follows(rig: Rig) -> None:
     rig.step(0, "a")
     await eventually(lambda: rig.line.watched)
     rig.line.answer([0, b"a"])
@@ -188,7 +188,9 @@ async def test_of_a_call_with_stale_claims_the_rest_is_sent_again(rig: Rig) -> N
 
 
 @pytest.mark.parametrize("refusal", [None, ResponseError("OOM"), ResponseError("NOSCRIPT")])
-async def test_what_was_not_confirmed_is_sent_again_on_a_new_line(rig: Rig, refusal: ResponseError | None) -> None:
+async def test_what_was_not_confirmed_is_sent_again_on_a_new_connection(
+    rig: Rig, refusal: ResponseError | None
+) -> None:
     rig.publisher.end(rig.attempt("a"), Finished(0, "stop"))
     rig.publisher.flush()
     if refusal is None:
@@ -217,7 +219,9 @@ async def test_a_job_that_ends_with_what_waits_does_not_end_with_what_is_sent_ag
     assert endings == [False, False, True]
 
 
-async def test_a_store_that_says_nothing_is_left_for_a_new_line(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_says_nothing_is_left_for_a_new_connection(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(worker.jobs.publisher, "READ_TIMEOUT", 0.02)
     rig.step(0, "a")
     await eventually(lambda: rig.line.opened == 2)
@@ -233,7 +237,7 @@ async def test_what_is_dropped_before_it_is_sent_is_never_said(rig: Rig) -> None
     assert len(rig.line.sent) == 1
 
 
-async def test_a_replica_that_nobody_hears_for_long_is_orphaned(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_replica_without_a_subscriber_for_long_is_orphaned(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.step(0, "a")
     rig.line.waiting.append([1, 0])
     rig.step(1, "a")

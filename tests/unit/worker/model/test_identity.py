@@ -111,7 +111,7 @@ def test_a_cache_that_can_not_be_written_is_no_obstacle(
 
 
 @pytest.mark.parametrize("name", ["openvino_model.bin", "openvino_tokenizer.xml", "chat_template.jinja", "config.json"])
-def test_all_that_a_folders_answers_depend_on_counts(tmp_path: Path, name: str) -> None:
+def test_all_that_a_folders_output_depends_on_counts(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "ir"
     folder.mkdir()
     for file in ("openvino_model.xml", "openvino_model.bin", "openvino_tokenizer.xml", "README.md"):

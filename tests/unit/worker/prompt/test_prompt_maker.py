@@ -424,7 +424,7 @@ RESULT = Message(role="tool", content="Sun", tool_call_id="c")
         ((HI, SAID, LATE), "<user>Hi<assistant>Yes?<user>[Late]"),
     ],
 )
-def test_later_system_messages_messages_stay_in_their_place_where_the_template_takes_none(
+def test_later_system_messages_stay_in_their_place_where_the_template_takes_none(
     messages: tuple[Message, ...], text: str
 ) -> None:
     maker, tokenizer = _maker(FIRST_ONLY)
@@ -432,13 +432,13 @@ def test_later_system_messages_messages_stay_in_their_place_where_the_template_t
     assert shown.replace("<system>\nLate\n</system>", "[Late]") == text
 
 
-def test_later_system_messages_messages_are_system_messages_where_the_template_takes_them() -> None:
+def test_later_system_messages_are_system_messages_where_the_template_takes_them() -> None:
     maker, tokenizer = _maker(CHATML)
     text = tokenizer.text(maker.prepare(_request(messages=(HI, LATE))).tokens)
     assert "<|im_start|>system\nLate<|im_end|>" in text
 
 
-def test_later_system_messages_messages_keep_the_roles_alternating() -> None:
+def test_later_system_messages_keep_the_roles_alternating() -> None:
     maker, tokenizer = _maker(TURNS)
     messages = (HI, LATE, CALL, RESULT, LATE)
     text = tokenizer.text(maker.prepare(_request(messages=messages, tools=(WEATHER,))).tokens)
@@ -446,7 +446,7 @@ def test_later_system_messages_messages_keep_the_roles_alternating() -> None:
     assert text.count("<system>\nLate\n</system>") == 2
 
 
-def test_images_keep_their_places_beside_later_system_messages_messages() -> None:
+def test_images_keep_their_places_beside_later_system_messages() -> None:
     maker, tokenizer = _maker(FIRST_ONLY)
     text = _shown(maker, tokenizer, _with_images("a*b"), SAID, LATE, _with_images("c*d"))
     assert text == "<user>a[0]b<assistant>Yes?<user><system>\nLate\n</system>\nc[1]d"

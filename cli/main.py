@@ -25,6 +25,7 @@ SECTIONS: dict[str, dict[str, _Entry]] = {
         "up": _Entry("cli.serve:up", "Start everything on this machine: store, worker and API."),
         "api": _Entry("cli.serve:api", "Start one API replica."),
         "worker": _Entry("cli.serve:worker", "Start one worker; drain and resume others."),
+        "node": _Entry("cli.serve:node", "Start a host that loads several models by demand."),
     },
     "Monitor": {
         "status": _Entry("cli.status:status", "Show workers, queues, API replicas and batches."),

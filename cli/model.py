@@ -57,7 +57,7 @@ def forget(redis_url: str, name: str) -> None:
     """
 
     async def forget_unserved(redis: ArqRedis) -> None:
-        workers, _, models = await read_registry(redis)
+        workers, _, _, models = await read_registry(redis)
         if serving := [worker.id for worker in workers if worker.model == name]:
             raise click.ClickException(
                 escaped(f"The model '{name}' has workers: {', '.join(serving)}. Stop them first, or drain them.")

@@ -1,4 +1,4 @@
-"""``vinoqueue up``, ``api`` and ``worker``.
+"""``vinoqueue up``, ``api``, ``worker`` and ``node``.
 
 Each imports its package only when it runs, so that the API process never imports OpenVINO.
 """
@@ -8,7 +8,7 @@ import click
 from cli.instances import store_of
 from cli.options import SettingsCommand, SettingsGroup
 from cli.worker import drain, resume
-from shared.runtime.settings import ApiSettings, UpSettings, WorkerSettings
+from shared.runtime.settings import ApiSettings, NodeSettings, UpSettings, WorkerSettings
 
 
 def _run_up(settings: UpSettings) -> int:
@@ -29,6 +29,14 @@ def _run_worker(settings: WorkerSettings) -> int:
     return run(settings.model_copy(update={"redis_url": store_of(click.get_current_context(), settings.redis_url)}))
 
 
+def _run_node(settings: NodeSettings) -> int:
+    if not settings.models:
+        raise click.UsageError("A node needs a catalogue: --models models.toml (VINOQUEUE_MODELS).")
+    from worker.node.main import run
+
+    return run(settings.model_copy(update={"redis_url": store_of(click.get_current_context(), settings.redis_url)}))
+
+
 up = SettingsCommand(
     "up",
     UpSettings,
@@ -41,6 +49,7 @@ up = SettingsCommand(
     \b
     vinoqueue up
     vinoqueue up --port 9000 --device GPU --model ./my-model.gguf
+    vinoqueue up --models models.toml --memory 24GB
     vinoqueue up --redis-url redis://store:6379/0
     """,
 )
@@ -69,5 +78,16 @@ worker = SettingsGroup(
     vinoqueue worker --redis-url redis://store:6379/0 --device GPU
     vinoqueue worker --model tiny=./tiny.gguf --max-batch 32 --cache-size 4
     vinoqueue worker drain ID
+    """,
+)
+
+node = SettingsCommand(
+    "node",
+    NodeSettings,
+    _run_node,
+    help="""Start a node. It loads the models of a catalogue when requests wait for them, each in a worker of its own.
+
+    \b
+    vinoqueue node --models models.toml --memory 24GB --redis-url redis://store:6379/0
     """,
 )

@@ -15,7 +15,7 @@ from cli.progress import terminal
 from cli.store_reader import read_store
 from cli.tables import Table, aligned
 from shared.protocol.queue import JobQueue
-from shared.protocol.registry import ReplicaInfo, WorkerInfo, read_registry, unread_protocols
+from shared.protocol.registry import NodeInfo, ReplicaInfo, WorkerInfo, read_registry, unread_protocols
 from shared.redis.access_rules import replay_fault
 from shared.runtime.logs import escaped
 
@@ -42,6 +42,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """State of the service, as read from the registry, the queues and the unfinished batches."""
 
     workers: list[WorkerInfo]
+    nodes: list[NodeInfo]
     queues: list[QueueInfo]
     replicas: list[ReplicaInfo]
     batches: "list[BatchState] | None"
@@ -93,14 +94,16 @@ def read_snapshot(redis_url: str) -> Snapshot:
 
 
 async def read(redis: ArqRedis) -> Snapshot:
-    workers, replicas, known = await read_registry(redis)
-    models = sorted({*(worker.model for worker in workers), *known})
+    """Return the state of the service."""
+    workers, replicas, nodes, known = await read_registry(redis)
+    declared = (model.name for node in nodes for model in node.models)
+    models = sorted({*(worker.model for worker in workers), *declared, *known})
     queues = []
     for model in models:
         waiting, in_flight = await JobQueue(redis, model).depth()
         serving = sum(worker.model == model and worker.status == "serving" for worker in workers)
         queues.append(QueueInfo(model=model, waiting=waiting, in_flight=in_flight, workers=serving))
-    return Snapshot(workers=workers, queues=queues, replicas=replicas, batches=await _batches(redis))
+    return Snapshot(workers=workers, nodes=nodes, queues=queues, replicas=replicas, batches=await _batches(redis))
 
 
 async def _batches(redis: ArqRedis) -> "list[BatchState] | None":
@@ -117,6 +120,7 @@ def as_json_line(snapshot: Snapshot) -> str:
     """Return the snapshot as one line of JSON. Unlike the registry records in Redis, it includes default values."""
     parts = {
         "workers": [msgspec.structs.asdict(worker) for worker in snapshot.workers],
+        "nodes": [msgspec.to_builtins(node) for node in snapshot.nodes],
         "queues": [msgspec.structs.asdict(queue) for queue in snapshot.queues],
         "replicas": [msgspec.structs.asdict(replica) for replica in snapshot.replicas],
         "batches": [msgspec.structs.asdict(batch) for batch in snapshot.batches]
@@ -147,6 +151,18 @@ def tables(snapshot: Snapshot, *, now: float) -> list[Table]:
         )
         for worker in snapshot.workers
     ]
+    placements = [
+        (
+            model.name,
+            node.host,
+            f"{model.status}: {model.detail}" if model.detail else model.status,
+            f"{model.memory / 2**30:.1f} of {node.memory / 2**30:.1f} GB",
+            f"{model.load_seconds:.0f}s" if model.load_seconds else "-",
+            model.keep,
+        )
+        for node in snapshot.nodes
+        for model in node.models
+    ]
     queues = [(queue.model, str(queue.waiting), str(queue.in_flight), str(queue.workers)) for queue in snapshot.queues]
     replicas = [
         (replica.id, replica.host, str(replica.pid), replica.address, str(replica.streams), _age(now - replica.started))
@@ -166,6 +182,7 @@ def tables(snapshot: Snapshot, *, now: float) -> list[Table]:
     worker_head = ("WORKER", "HOST", "PID", "MODEL", "DEVICE", "STATUS", "SLOTS", "TOKENS/S", "CACHE", "UP")
     shown = [
         Table(worker_head, workers, "No workers. Start one: vinoqueue worker"),
+        *([Table(("CATALOGUE", "HOST", "STATUS", "MEMORY", "LOADS IN", "KEEP"), placements, "")] if placements else []),
         Table(("QUEUE", "WAITING", "IN FLIGHT", "WORKERS"), queues, "No models have been served yet."),
         Table(("REPLICA", "HOST", "PID", "ADDRESS", "STREAMS", "UP"), replicas, "No API replicas."),
     ]

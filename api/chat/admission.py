@@ -73,7 +73,7 @@ class Admission:
         # A key may allow a model by its own name or by an alias.
         if key is not None and not (key.may_use(own) or key.may_use(asked)):
             raise refuse(ProblemKind.FORBIDDEN, f"This API key does not have access to model '{asked[:64]}'.")
-        self._directory.check_request(request)
+        self._directory.check_request(request, key)
         maximum = (key and key.default_max_tokens) or self._settings.default_max_tokens or LARGEST
         maximum = min(maximum, most_tokens(request, self._settings.max_answer_bytes))
         if key is None:

@@ -49,7 +49,7 @@ class RequestBodies:
             try:
                 return await self._parser.run(tenant, size, partial(parse, body)), size
             except MessagesMissing as missing:
-                await self._directory.require(missing.model)
+                await self._directory.require(missing.model, current_exchange().key)
                 raise
 
     def check(self, parsed: ChatRequest, size: int) -> None:

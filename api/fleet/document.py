@@ -10,7 +10,7 @@ from api.base.histogram import WINDOW, Counts, percentile
 from api.batches.record import Batch
 from shared.protocol.queue.occupancy import Move, Occupancy
 from shared.protocol.queue.texts import PRIORITY_CLASSES, ServedTier
-from shared.protocol.registry import ModelInfo, ReplicaInfo, WorkerInfo, unread_protocols
+from shared.protocol.registry import ModelInfo, NodeInfo, ReplicaInfo, WorkerInfo, unread_protocols
 
 
 class TierState(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +36,8 @@ class ModelState(msgspec.Struct, frozen=True, kw_only=True):
     """A model, and the requests for it."""
 
     id: str
+    state: str
+    """A :data:`~shared.protocol.registry.PlacementStatus` if nodes load it by demand; otherwise empty."""
     aliases: tuple[str, ...]
     modalities: tuple[str, ...]
     context_length: int
@@ -122,6 +124,8 @@ class FleetDocument(msgspec.Struct, frozen=True, kw_only=True):
     """``up``, or ``down`` while the store does not respond to the replica; the rest is then the last known state."""
     models: list[ModelState]
     workers: list[WorkerState]
+    nodes: list[NodeInfo]
+    """The hosts that load models by demand, as in the registry."""
     replicas: list[ReplicaState]
     batches: list[BatchState]
     """The batches of all keys, oldest first, at most 100 that have not ended."""
@@ -147,6 +151,7 @@ def model_entry(
         tiers.append(TierState(tier=tier, waiting=occupancy.waiting[tier], running=running, expected_wait=wait))
     return ModelState(
         id=info.name,
+        state=info.state,
         aliases=info.aliases,
         modalities=info.modalities,
         context_length=info.context_length,

@@ -19,6 +19,7 @@ from api.fleet.document import (
     replica_entry,
     worker_entry,
 )
+from api.models.catalogue import catalogue
 from api.models.directory import Directory
 from shared.protocol.queue.occupancy import Move, Occupancy, OccupancyReader
 from shared.protocol.queue.texts import MOVES_TTL_MS
@@ -103,9 +104,10 @@ class FleetWatch:
         return document
 
     async def _read_store(self) -> FleetDocument:
-        (workers, replicas, models), now, beats = await asyncio.gather(
+        (workers, replicas, nodes, models), now, beats = await asyncio.gather(
             read_registry(self._redis), store_time(self._redis), heartbeats(self._redis, lease=self._lease)
         )
+        models |= {name: model.info for name, model in catalogue(nodes, models).items()}
         for worker in workers:
             models.setdefault(worker.model, _unserved(worker))
         names = sorted(models)
@@ -138,6 +140,7 @@ class FleetWatch:
                 for name in names
             ],
             workers=entries,
+            nodes=nodes,
             replicas=[replica_entry(replica) for replica in replicas],
             batches=[batch_entry(batch) for batch in batches],
             moves=_moves(occupancies.values(), now),
@@ -200,5 +203,5 @@ def _unserved(worker: WorkerInfo) -> ModelInfo:
 
 def _empty(replica: str) -> FleetDocument:
     return FleetDocument(
-        time=0.0, replica=replica, store="down", models=[], workers=[], replicas=[], batches=[], moves=[]
+        time=0.0, replica=replica, store="down", models=[], workers=[], nodes=[], replicas=[], batches=[], moves=[]
     )

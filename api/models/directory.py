@@ -6,12 +6,15 @@ import time
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 
 import msgspec
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
 from api.base.store_errors import store_errors
+from api.keys import ApiKey
+from api.models.catalogue import CatalogueModel, catalogue
 from api.models.service_rate import ServiceRate
 from shared.protocol.errors import ProblemKind, RequestRefused, logits_refused, modality_refused, refuse
 from shared.protocol.registry import IMAGE, ModelInfo, ReplicaInfo, WorkerInfo, WorkerStatus, read_registry
@@ -27,6 +30,9 @@ REFRESH = 1.0
 
 RETRY_NO_WORKER = 5.0
 """``Retry-After`` in seconds while no worker can serve a request."""
+
+_MAX_LISTED = 20
+"""Maximum number of models that a refusal names."""
 
 _INDEXES = (keys.queue, keys.inflight)
 
@@ -47,13 +53,16 @@ class Fleet:
     workers: tuple[WorkerInfo, ...] = ()
     replicas: tuple[ReplicaInfo, ...] = ()
     models: dict[str, ModelInfo] = field(default_factory=dict)
+    """Known models: those that workers have announced, and those that nodes declare."""
+    catalogue: dict[str, CatalogueModel] = field(default_factory=dict)
+    """Models that live nodes declare."""
     depths: dict[str, Depth] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     """Own names and aliases, mapped to the model's own name."""
 
     def serving(self) -> dict[str, ModelInfo]:
-        """Return the models that a live worker serves or is expected to serve, by name."""
-        names = {worker.model for worker in self.workers if worker.status in _SERVES}
+        """Return the models that a live worker serves or is expected to serve, or that live nodes declare, by name."""
+        names = {worker.model for worker in self.workers if worker.status in _SERVES} | self.catalogue.keys()
         return {name: info for name, info in sorted(self.models.items()) if name in names}
 
     def listed(self) -> dict[str, ModelInfo]:
@@ -75,8 +84,8 @@ class Fleet:
         return Sampling(temperature=info.temperature, top_p=info.top_p) if info is not None else Sampling()
 
     def reads_images(self) -> bool:
-        """Return whether any served model reads images."""
-        return any(IMAGE in info.modalities for info in self.serving().values())
+        """Return whether any served model reads images, or may read them as nothing is known of it yet."""
+        return any(IMAGE in info.modalities or not info.modalities for info in self.serving().values())
 
     def has_logits(self, model: str) -> bool:
         """Return whether all workers that serve ``model`` have access to its logits."""
@@ -138,9 +147,12 @@ class Directory:
         """Refresh now. Raises what redis-py raises when the store is unreachable."""
         async with self._refreshing:
             before = self.fleet.workers
-            workers, replicas, models = await read_registry(self._redis)
+            workers, replicas, nodes, models = await read_registry(self._redis)
+            declared = catalogue(nodes, models)
+            models |= {name: entry.info for name, entry in declared.items()}
             depths = await self._depths(models)
-            self.fleet = Fleet(tuple(workers), tuple(replicas), models, depths, _names(workers, models.values()))
+            names = _names(workers, models.values())
+            self.fleet = Fleet(tuple(workers), tuple(replicas), models, declared, depths, names)
             self._report_unreadable()
             now = time.monotonic()
             outage.store.succeeded("registry")
@@ -151,6 +163,7 @@ class Directory:
                 self._last_seen |= dict.fromkeys(models, now)
             for worker in workers:
                 self._last_seen[worker.model] = now
+            self._last_seen |= {name: now for name, entry in declared.items() if not entry.problem}
             for model in models:
                 rate = self._rates.setdefault(model, ServiceRate())
                 rate.observe((worker for worker in workers if worker.model == model), now)
@@ -173,19 +186,37 @@ class Directory:
         if not self.fleet.serving():
             await self._refresh_for_request()
 
-    async def require(self, name: str) -> None:
-        """Raise :class:`RequestRefused` unless a worker serves the model or alias ``name``."""
-        self.check(await self.own_name(name))
+    async def require(self, name: str, key: ApiKey | None) -> None:
+        """Raise :class:`RequestRefused` unless the model or alias ``name`` is served. ``key`` is the client's."""
+        self.check(await self.own_name(name), key)
 
-    def check_request(self, request: ChatRequest) -> None:
-        """Raise :class:`RequestRefused` unless workers can serve ``request``, whose model has its own name.
+    def visible(self, key: ApiKey | None) -> dict[str, ModelInfo]:
+        """Return the served models that ``key`` may use, by name and by alias."""
+        return {name: info for name, info in self.fleet.listed().items() if self.may_use(key, name)}
+
+    def may_use(self, key: ApiKey | None, name: str) -> bool:
+        """Return whether ``key`` allows the model ``name``, by this name or by the model's own."""
+        return key is None or key.may_use(name) or key.may_use(self.fleet.own_name(name))
+
+    def not_found(self, name: str, key: ApiKey | None) -> RequestRefused:
+        """Return the refusal of a model that is unknown, or that ``key`` may not use. It lists those that exist."""
+        models = ", ".join(islice(self.visible(key), _MAX_LISTED)) or "none"
+        return refuse(
+            ProblemKind.MODEL_NOT_FOUND,
+            f"The model `{name}` does not exist or you do not have access to it. Models: {models}.",
+        )
+
+    def check_request(self, request: ChatRequest, key: ApiKey | None) -> None:
+        """Raise :class:`RequestRefused` unless workers can serve ``request`` of ``key``. Its model has its own name.
 
         All workers of a model share one queue, so all of them must read its jobs, and have access to logits if the
         request needs them.
         """
         model = request.model
-        self.check(model)
-        if request.images and IMAGE not in self.fleet.models[model].modalities:
+        self.check(model, key)
+        modalities = self.fleet.models[model].modalities
+        # Nothing is known of a declared model before its first load. Its worker then checks its prompts.
+        if request.images and modalities and IMAGE not in modalities:
             raise modality_refused("image_url", request.images[0].param)
         if workers := self.fleet.unreadable_for(model):
             raise refuse(
@@ -197,8 +228,11 @@ class Directory:
         if request.logits_param is not None and not self.fleet.has_logits(model):
             raise logits_refused(request.logits_param)
 
-    def check(self, model: str) -> None:
-        """Raise :class:`RequestRefused` unless a known worker serves ``model``, which must be the model's own name."""
+    def check(self, model: str, key: ApiKey | None) -> None:
+        """Raise :class:`RequestRefused` unless ``model``, the model's own name, is served. ``key`` is the client's."""
+        if (declared := self.fleet.catalogue.get(model)) is not None and declared.problem:
+            message = f"The model '{model}' can't be loaded at the moment. {declared.problem}."
+            raise refuse(ProblemKind.NO_WORKER, message, retry_after=RETRY_NO_WORKER)
         if model in self.fleet.serving():
             return
         if self.fleet.loading(model):
@@ -206,7 +240,7 @@ class Directory:
         elif model in self.fleet.models:
             state = f"No worker serves the model '{model}' at the moment."
         else:
-            raise model_not_found(model)
+            raise self.not_found(model, key)
         raise refuse(ProblemKind.NO_WORKER, f"{state} Please try again later.", retry_after=RETRY_NO_WORKER)
 
     async def _refresh_for_request(self) -> None:
@@ -245,7 +279,10 @@ class Directory:
         return None if rate is None else self.fleet.free_slots(model) + int(rate * seconds)
 
     def without_worker_for(self, model: str) -> float:
-        """Return the seconds since the last worker of ``model`` disappeared; 0 while there is one."""
+        """Return the seconds since the last worker of ``model`` disappeared; 0 while there is one, or a node that can
+        load the model."""
+        if (declared := self.fleet.catalogue.get(model)) is not None and not declared.problem:
+            return 0.0
         seen = self._last_seen.get(model)
         if seen is not None and any(worker.model == model for worker in self.fleet.workers):
             return 0.0
@@ -259,17 +296,12 @@ class Directory:
         }
 
 
-def model_not_found(model: str) -> RequestRefused:
-    """Return the refusal of a model that no worker has served, or that the client's key may not use."""
-    message = f"The model `{model}` does not exist or you do not have access to it."
-    return refuse(ProblemKind.MODEL_NOT_FOUND, message)
-
-
 def _report_gone(before: Collection[WorkerInfo], now: Collection[WorkerInfo]) -> None:
     """Log workers that have disappeared without draining."""
     present = {worker.id for worker in now}
     for worker in before:
-        if worker.id not in present and worker.status != "draining":
+        # A node reports what becomes of its workers.
+        if worker.id not in present and worker.status != "draining" and "/" not in worker.id:
             logger.warning(
                 "worker %s of model %s is gone (host %s, pid %d, %d requests)",
                 worker.id,

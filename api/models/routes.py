@@ -7,8 +7,7 @@ from quart import Response, request
 from api.dialects.azure import Azure
 from api.http.exchange import current_exchange
 from api.http.routes import json_response, route
-from api.models.directory import Directory, model_not_found
-from shared.protocol.registry import ModelInfo
+from api.models.directory import Directory
 
 
 class ModelsHandler:
@@ -22,19 +21,19 @@ class ModelsHandler:
     async def list(self) -> Response:
         """List the served models."""
         await self._directory.refresh_if_empty()
-        models = [*self._visible().values()]
+        models = [*self._directory.visible(current_exchange().key).values()]
         return json_response(current_exchange().dialect.models(models, request.args))
 
     @route("GET", "/v1/models/<path:name>", "retrieveModel", errors=(401, 404, 503))
     @route("GET", "/v3/models/<path:name>", "modelServerModel", errors=(401, 404, 503))
     async def get(self, name: str) -> Response:
         """Describe a model."""
-        model = self._visible().get(name)
-        if model is None and self._may_use(name):
-            await self._directory.require(name)
-            model = self._visible().get(name)
+        key = current_exchange().key
+        if name not in self._directory.visible(key) and self._directory.may_use(key, name):
+            await self._directory.require(name, key)
+        model = self._directory.visible(key).get(name)
         if model is None:
-            raise model_not_found(name)
+            raise self._directory.not_found(name, key)
         return json_response(current_exchange().dialect.model(model))
 
     @route("GET", "/info", "azureInfo", errors=(400, 401, 404, 503))
@@ -42,12 +41,3 @@ class ModelsHandler:
     async def info(self) -> Response:
         """Describe the model that serves requests, to a client of Azure's inference API."""
         return json_response(cast(Azure, current_exchange().dialect).info())
-
-    def _visible(self) -> dict[str, ModelInfo]:
-        """Return the served models that the current request's key may use, by name."""
-        return {name: info for name, info in self._directory.fleet.listed().items() if self._may_use(name)}
-
-    def _may_use(self, name: str) -> bool:
-        """Return whether the current request's key allows the model ``name``, by this name or by the model's own."""
-        key = current_exchange().key
-        return key is None or key.may_use(name) or key.may_use(self._directory.fleet.own_name(name))

@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 
 import click
 
@@ -48,18 +49,18 @@ class Progress:
         else:
             self._stages.begin(text, silent=stage[1] != FINDING_FILES)
 
-    def serving(self, worker: WorkerInfo, address: str, store: str, *, web: bool) -> None:
-        """Print that ``worker`` serves at ``address``: with an example the first time, in one line after a restart.
+    def serving(self, pid: int, models: Sequence[str], address: str, store: str, *, web: bool) -> None:
+        """Print that process ``pid`` serves at ``address``: first with an example, in one line after a restart.
 
         ``web`` is whether the web page is served. ``store`` is the URL of the embedded Valkey, or empty if the store is
         external.
         """
-        if worker.pid == self._serving:
+        if pid == self._serving:
             return
         self._stages.end()
         first = self._serving is None
-        self._serving = worker.pid
-        model = escaped(worker.model)
+        self._serving = pid
+        model = escaped(", ".join(models))
         if not first:
             click.echo(f"{model} is served again.")
             return
@@ -67,7 +68,7 @@ class Progress:
         click.echo(f"\nVinoqueue serves {model} at {address}/v1 (ready after {seconds:.1f} s; Ctrl-C ends it)")
         if web:
             click.echo(f"Chat and live view: {address}/")
-        click.echo(f"\n  {example(address, worker.model)}\n")
+        click.echo(f"\n  {example(address, models[0])}\n")
         if store:
             click.echo(f"In another terminal: {own_command('status', '--redis-url', store)}")
 

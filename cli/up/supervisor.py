@@ -18,7 +18,7 @@ from shared.redis.client import connect
 from shared.runtime.children import Child
 from shared.runtime.placement import cpus_for_others, own_cpus
 from shared.runtime.processes import exit_description, module_command
-from shared.runtime.settings import ApiSettings, UpSettings, WorkerSettings, environment
+from shared.runtime.settings import ApiSettings, NodeSettings, UpSettings, WorkerSettings, environment
 from worker.engine.backends import computes_on_cpus
 
 INITIAL_BACKOFF = 0.5
@@ -63,8 +63,9 @@ class _Supervisor:
         # Files are useless without the store that has their records.
         folder = settings.files_dir or (str(self._store.files_folder) if self._store else "")
         self._settings = settings.model_copy(update={"port": port, "redis_url": url, "files_dir": folder})
-        worker, api = module_command("cli.main", "worker"), module_command("cli.main", "api")
-        self._worker = Child("worker", worker, environment(self._settings, WorkerSettings))
+        name, kind = ("node", NodeSettings) if settings.models else ("worker", WorkerSettings)
+        api = module_command("cli.main", "api")
+        self._worker = Child(name, module_command("cli.main", name), environment(self._settings, kind))
         self._api = Child("API", api, environment(self._settings, ApiSettings), cpus=cpus)
         self._ready = False
 
@@ -149,7 +150,9 @@ class _Supervisor:
                 try:
                     found = await read_registry(redis)
                 except (RedisError, OSError):
-                    found = RegistrySnapshot([], [], {})
+                    found = RegistrySnapshot([], [], [], {})
+                if self._settings.models:
+                    self._watch_node(found, address, store)
                 worker = next((record for record in found.workers if self._is_ours(record)), None)
                 if worker and worker.status in ("loading", "failing"):
                     self._progress.loading(worker)
@@ -159,10 +162,18 @@ class _Supervisor:
                     and any(replica.pid == self._api.pid for replica in found.replicas)
                 ):
                     self._ready = True
-                    self._progress.serving(worker, address, store, web=self._settings.web)
+                    self._progress.serving(worker.pid, [worker.model], address, store, web=self._settings.web)
                 await asyncio.sleep(IDLE_POLL_INTERVAL if self._ready else POLL_INTERVAL)
         finally:
             await redis.aclose()
+
+    def _watch_node(self, found: RegistrySnapshot, address: str, store: str) -> None:
+        """Print that the node's models are served, once its record and that of the replica are there."""
+        ours = next((node for node in found.nodes if node.pid == self._worker.pid), None)
+        if ours and any(replica.pid == self._api.pid for replica in found.replicas):
+            self._ready = True
+            names = [model.name for model in ours.models]
+            self._progress.serving(ours.pid, names, address, store, web=self._settings.web)
 
     def _is_ours(self, worker: WorkerInfo) -> bool:
         return worker.pid == self._worker.pid and worker.host == self._settings.node

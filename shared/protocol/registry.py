@@ -1,11 +1,11 @@
-"""The registry: records of workers, API replicas and models in the store.
+"""The registry: records of workers, API replicas, nodes and models in the store.
 
 A process's record is renewed every third of its lease and expires with it, so a process that dies needs no cleanup.
 Leases use the store's clock only. Unreadable records are skipped (see :mod:`shared.redis.records`).
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
 from itertools import islice
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast
@@ -120,6 +120,48 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     modalities: tuple[str, ...] = (TEXT,)
     temperature: _Amount | None = None
     top_p: _Amount | None = None
+    state: str = ""
+    """The best :data:`PlacementStatus` of a model that nodes load by demand; otherwise empty, as in the store."""
+
+
+PlacementStatus = Literal["unloaded", "loading", "loaded", "unloading", "failed"]
+
+
+class DeclaredModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A model of a node's catalogue. What only a loaded model shows is from its last load; empty before the first."""
+
+    name: str
+    source: str
+    digest: str
+    """Digest of the model's entry. Nodes whose entries differ do not serve the same model."""
+    aliases: tuple[str, ...] = ()
+    keep: str = ""
+    status: str = "unloaded"
+    """A :data:`PlacementStatus` of the model on this node."""
+    detail: str = ""
+    """Why the model is loaded, or what went wrong, human-readable."""
+    memory: _Count = 0
+    """Bytes that the model takes or would take on this node."""
+    load_seconds: _Amount = 0.0
+    loads: _Count = 0
+    context_length: _Count = 0
+    fingerprint: str = ""
+    modalities: tuple[str, ...] = ()
+    temperature: _Amount | None = None
+    top_p: _Amount | None = None
+
+
+class NodeInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A node's registry record: a host that loads models of a catalogue by demand."""
+
+    id: str
+    host: str
+    pid: _Count
+    started: _Amount
+    memory: _Count
+    """Bytes that its models may take together."""
+    models: tuple[DeclaredModel, ...] = ()
+    version: str = ""
 
 
 def unread_protocols(worker: WorkerInfo, replicas: Iterable[ReplicaInfo]) -> list[int]:
@@ -146,7 +188,7 @@ def check_lease(workers: Iterable[WorkerInfo], lease: float) -> None:
             raise LeaseMismatch(lease, worker)
 
 
-_Info = TypeVar("_Info", WorkerInfo, ReplicaInfo)
+_Info = TypeVar("_Info", WorkerInfo, ReplicaInfo, NodeInfo)
 
 _ANNOUNCE = (files("shared.protocol") / "announce.lua").read_text()
 
@@ -175,6 +217,16 @@ async def announce_replica(redis: Redis, info: ReplicaInfo, *, lease: float) -> 
     await _announce(redis, [keys.replica(info.id), keys.REPLICAS], info, lease)
 
 
+async def announce_node(redis: Redis, info: NodeInfo, *, lease: float) -> None:
+    """Write a node's record for ``lease`` seconds."""
+    await _announce(redis, [keys.node(info.id), keys.NODES], info, lease)
+
+
+async def withdraw_node(redis: Redis, node_id: str) -> None:
+    """Remove a node from the registry."""
+    await asyncio.gather(redis.delete(keys.node(node_id)), redis.zrem(keys.NODES, node_id))
+
+
 async def withdraw_worker(redis: Redis, info: WorkerInfo) -> None:
     """Remove a worker from the registry and from the wake-up list."""
     await asyncio.gather(
@@ -198,10 +250,11 @@ async def withdraw_replica(redis: Redis, replica_id: str) -> None:
 
 
 class RegistrySnapshot(NamedTuple):
-    """The registered workers and API replicas, ordered by id, and the models that are remembered, by name."""
+    """The registered workers, API replicas and nodes, ordered by id, and the models that are remembered, by name."""
 
     workers: list[WorkerInfo]
     replicas: list[ReplicaInfo]
+    nodes: list[NodeInfo]
     models: dict[str, ModelInfo]
 
 
@@ -210,14 +263,18 @@ async def read_registry(redis: Redis) -> RegistrySnapshot:
 
     Unreadable records are skipped. Raises what redis-py raises when the store is unreachable.
     """
-    workers, replicas, models = await asyncio.gather(
-        _ids(redis, keys.WORKERS), _ids(redis, keys.REPLICAS), cast("Any", redis.hgetall(keys.MODELS))
+    workers, replicas, nodes, models = await asyncio.gather(
+        _ids(redis, keys.WORKERS),
+        _ids(redis, keys.REPLICAS),
+        _ids(redis, keys.NODES),
+        cast("Any", redis.hgetall(keys.MODELS)),
     )
-    names = [*map(keys.worker, workers), *map(keys.replica, replicas)]
-    records = await redis.mget(names) if names else []
+    names = [*map(keys.worker, workers), *map(keys.replica, replicas), *map(keys.node, nodes)]
+    records = dict(zip(names, await redis.mget(names) if names else (), strict=True))
     return RegistrySnapshot(
-        _read(workers, names, records, WorkerInfo),
-        _read(replicas, names[len(workers) :], records[len(workers) :], ReplicaInfo),
+        _read(workers, keys.worker, records, WorkerInfo),
+        _read(replicas, keys.replica, records, ReplicaInfo),
+        _read(nodes, keys.node, records, NodeInfo),
         _read_models(models),
     )
 
@@ -225,8 +282,8 @@ async def read_registry(redis: Redis) -> RegistrySnapshot:
 async def registered_workers(redis: Redis) -> list[WorkerInfo]:
     """Read the workers' records only. Raises what redis-py raises when the store is unreachable."""
     ids = await _ids(redis, keys.WORKERS)
-    names = [keys.worker(worker) for worker in ids]
-    return _read(ids, names, await redis.mget(names) if names else [], WorkerInfo)
+    names = [*map(keys.worker, ids)]
+    return _read(ids, keys.worker, dict(zip(names, await redis.mget(names) if names else (), strict=True)), WorkerInfo)
 
 
 async def heartbeats(redis: Redis, *, lease: float) -> dict[str, float]:
@@ -241,7 +298,7 @@ async def heartbeats(redis: Redis, *, lease: float) -> dict[str, float]:
 async def _announce(
     redis: Redis,
     names: list[str],
-    info: WorkerInfo | ReplicaInfo,
+    info: WorkerInfo | ReplicaInfo | NodeInfo,
     lease: float,
     served: list[str | bytes] | None = None,
 ) -> None:
@@ -258,9 +315,13 @@ def _text(name: bytes) -> str:
     return name[:_MAX_NAME].decode(errors="replace")
 
 
-def _read(ids: Sequence[str], names: Sequence[str], records: Sequence[bytes | None], kind: type[_Info]) -> list[_Info]:
+def _read(
+    ids: Sequence[str], name_of: Callable[[str], str], records: Mapping[str, bytes | None], kind: type[_Info]
+) -> list[_Info]:
     found = []
-    for own_id, name, record in zip(ids, names, records, strict=False):
+    for own_id in ids:
+        name = name_of(own_id)
+        record = records[name]
         if record is None:
             continue
         try:

@@ -20,6 +20,9 @@ WORKERS = PREFIX + "workers"
 REPLICAS = PREFIX + "replicas"
 """Sorted set of API replica ids, scored likewise."""
 
+NODES = PREFIX + "nodes"
+"""Sorted set of node ids, scored likewise."""
+
 MODELS = PREFIX + "models"
 """Hash of model name to the model's record, as last announced by a worker; outlives the workers by an hour."""
 
@@ -85,6 +88,9 @@ prefixes = _named("prefixes")
 
 reserved = _named("reserved")
 """Sorted set of "JOB WORKER" for reserved jobs, scored by the end of the reservation (ms)."""
+
+placements = _named("placements")
+"""Sorted set with a TTL: the ids of the nodes that load or serve a model, scored by the end of their lease (ms)."""
 
 # By job, or by request.
 
@@ -169,6 +175,9 @@ worker = _named("worker")
 
 replica = _named("replica")
 """String with a TTL: an API replica's registry record."""
+
+node = _named("node")
+"""String with a TTL: a node's registry record."""
 
 worker_channel = _named("to-worker")
 """Channel to one worker: wake-ups and cancellations."""

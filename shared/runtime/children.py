@@ -72,14 +72,18 @@ class Child:
         """
         if self._process is None:
             return
-        if self._process.returncode is None:
-            self._process.terminate()
+        self.terminate()
         try:
             async with asyncio.timeout(patience):
                 await self.wait()
         except TimeoutError:
             self.kill()
             await self.wait()
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the process if it runs."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.terminate()
 
     def kill(self) -> None:
         """Kill the process and its group."""

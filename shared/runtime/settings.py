@@ -8,11 +8,13 @@ import socket
 from typing import Annotated, Literal
 
 from pydantic import (
+    ByteSize,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    TypeAdapter,
     field_validator,
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -393,10 +395,65 @@ class WorkerSettings(EngineSettings):
         return tuple(dict.fromkeys(self.served_model_name.replace(",", " ").split()))
 
 
-class UpSettings(ApiSettings, WorkerSettings):
+_SIZE = TypeAdapter(ByteSize)
+
+
+def size_bytes(text: str) -> int:
+    """Return a size such as ``24GB`` in bytes; 0 for an empty text. Raises :class:`ValueError`."""
+    return int(_SIZE.validate_python(text)) if text else 0
+
+
+def check_size(text: str) -> str:
+    """Return ``text`` if it is a size or empty. Raises :class:`ValueError`."""
+    try:
+        size_bytes(text)
+    except ValueError:
+        raise ValueError("must be a number of bytes, or a size such as '24GB' or '512MiB'") from None
+    return text
+
+
+class NodeSettings(WorkerSettings):
+    """Settings of a node. Those of a worker apply to all models whose entries do not set them."""
+
+    models: str = Field(
+        "",
+        description="TOML file with the models to load by demand (docs/catalogue.md); read again when it changes.",
+    )
+    memory: str = Field(
+        "",
+        description="Memory that the models of this host may take together, such as 24GB; empty is what is free when "
+        "the node starts, less a tenth.",
+    )
+    swap_wait: NonNegativeFloat = Field(
+        20.0,
+        description="Time that requests wait for a model in seconds, after which it takes the memory of another that "
+        "has requests.",
+    )
+    swap_drain: NonNegativeFloat = Field(
+        5.0,
+        description="Time for running requests to finish when a model is unloaded, in seconds; the rest go on when it "
+        "is loaded again, or on another host.",
+    )
+    min_residence: NonNegativeFloat = Field(
+        20.0,
+        description="Minimum time in seconds for which a model with requests stays loaded, if its load took no longer.",
+    )
+    spread_wait: NonNegativeFloat = Field(
+        10.0, description="Time that requests wait in seconds, after which another host loads their model as well."
+    )
+
+    _memory_is_a_size = field_validator("memory")(check_size)
+
+    @property
+    def memory_bytes(self) -> int:
+        """``memory`` in bytes, or 0 if it is empty."""
+        return size_bytes(self.memory)
+
+
+class UpSettings(ApiSettings, NodeSettings):
     """Settings of 'vinoqueue up'.
 
-    It has all settings of an API replica and a worker, some of them with other defaults.
+    It has all settings of an API replica, a worker and a node, some of them with other defaults.
     """
 
     redis_url: str = Field("", description="URL of the Redis or Valkey store to use; empty starts an embedded Valkey.")

@@ -13,6 +13,7 @@ from shared.runtime.settings import (
     SECRETS,
     ApiSettings,
     EngineSettings,
+    NodeSettings,
     Settings,
     UpSettings,
     WorkerSettings,
@@ -62,6 +63,12 @@ GROUPS = (
         "Settings of `vinoqueue worker`.",
         (WorkerSettings, EngineSettings),
         ("model", "served_model_name", "device", "max_batch", "cache_size", "max_context", "precision", "weights"),
+    ),
+    Group(
+        "Node",
+        "`vinoqueue node` has all settings of a worker, for its models, and these ([catalogue.md](catalogue.md)).",
+        (NodeSettings,),
+        ("models", "memory"),
     ),
     Group(
         "`up`",

@@ -20,7 +20,7 @@ def render_models(models: Iterable[ModelInfo]) -> bytes:
 
 
 def _model_object(model: ModelInfo) -> dict[str, object]:
-    return {
+    shown: dict[str, object] = {
         "id": model.name,
         "object": "model",
         "created": model.created,
@@ -28,3 +28,5 @@ def _model_object(model: ModelInfo) -> dict[str, object]:
         "max_model_len": model.context_length,
         "input_modalities": model.modalities,
     }
+    # In the form of llama.cpp's router.
+    return shown | {"status": {"value": model.state}} if model.state else shown

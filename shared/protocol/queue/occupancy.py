@@ -51,6 +51,10 @@ class Occupancy:
     moves: tuple[Move, ...] = ()
     """The last moves, newest first; without returns to the queue after which the job has moved again."""
 
+    def held_by(self, worker: str) -> bool:
+        """Return whether ``worker`` has claimed a job."""
+        return any(holder.worker == worker for holder in self.claimed.values())
+
     def running(self, tier: ServedTier) -> int:
         """Return the number of claimed jobs of ``tier``."""
         return sum(holder.tier == tier for holder in self.claimed.values())

@@ -10,7 +10,7 @@ from pydantic import Field, PositiveFloat
 
 from cli.main import LazyGroup, main
 from cli.options import SettingsCommand, option
-from shared.runtime.settings import ApiSettings, Settings, UpSettings, WorkerSettings, environment
+from shared.runtime.settings import ApiSettings, NodeSettings, Settings, UpSettings, WorkerSettings, environment
 from shared.runtime.version import VERSION
 from tests.support.paths import ROOT
 from tools.docs.settings_table import inserted_into_compose, page
@@ -246,7 +246,7 @@ def test_up_refuses_to_require_keys_where_there_can_be_none() -> None:
 
 
 def test_up_has_every_setting() -> None:
-    assert {*ApiSettings.model_fields, *WorkerSettings.model_fields} == UpSettings.model_fields.keys()
+    assert {*ApiSettings.model_fields, *NodeSettings.model_fields} == UpSettings.model_fields.keys()
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from shared.protocol.registry import ReplicaInfo, WorkerInfo
 NOBODY = "redis://127.0.0.1:1/0"
 
 SNAPSHOT = Snapshot(
+    nodes=[],
     workers=[
         WorkerInfo(
             id="node-1",
@@ -61,7 +62,7 @@ def test_the_table_tells_what_there_is() -> None:
 
 
 def test_an_empty_service_says_what_to_do() -> None:
-    text = as_table(Snapshot(workers=[], queues=[], replicas=[], batches=[]), now=0.0)
+    text = as_table(Snapshot(nodes=[], workers=[], queues=[], replicas=[], batches=[]), now=0.0)
     assert "vinoqueue worker" in text
     assert "No unfinished batches." in text
 
@@ -112,6 +113,6 @@ async def test_batches_are_unknown_without_the_api(redis: ArqRedis, monkeypatch:
 
 def test_names_in_the_store_cannot_control_a_terminal() -> None:
     queue = QueueInfo(model="evil\x1b[2J\n", waiting=0, in_flight=0, workers=0)
-    text = as_table(Snapshot(workers=[], queues=[queue], replicas=[], batches=None), now=0.0)
+    text = as_table(Snapshot(nodes=[], workers=[], queues=[queue], replicas=[], batches=None), now=0.0)
     assert "\x1b" not in text
     assert "evil\\x1b[2J\\n" in text

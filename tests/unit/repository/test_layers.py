@@ -35,7 +35,7 @@ LAYERS = {
         ("base", "parsers"),
     ),
     "worker": (
-        ("main",),
+        ("main", "node"),
         ("served_model",),
         ("jobs",),
         ("prompt",),

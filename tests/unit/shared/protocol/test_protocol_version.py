@@ -141,7 +141,9 @@ def test_a_job_says_its_version() -> None:
 def test_status_and_fleet_view_name_the_versions_that_a_worker_cannot_read() -> None:
     old, new = REPLICA_INFO, msgspec.structs.replace(REPLICA_INFO, id="new", protocol=NEXT)
     workers = [worker("a", PROTOCOL), worker("b", PROTOCOL, NEXT)]
-    lines = as_table(Snapshot(workers=workers, queues=[], replicas=[old, new], batches=[]), now=0.0).splitlines()
+    lines = as_table(
+        Snapshot(nodes=[], workers=workers, queues=[], replicas=[old, new], batches=[]), now=0.0
+    ).splitlines()
     assert f"serving: cannot read jobs of protocol version {NEXT} " in lines[1]
     assert "protocol" not in lines[2]
     assert [worker_entry(one, one.status, 0.0, [], [old, new]).unread_protocols for one in workers] == [[NEXT], []]

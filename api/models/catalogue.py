@@ -1,0 +1,52 @@
+"""Models of nodes' catalogues: nodes load them by demand, so requests for them wait while no worker serves them."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from shared.protocol.registry import DeclaredModel, ModelInfo, NodeInfo
+
+_STATES = ("loaded", "loading", "unloading", "unloaded", "failed")
+"""From the best to the worst."""
+
+
+class CatalogueModel(msgspec.Struct, frozen=True):
+    """A declared model in the whole fleet.
+
+    ``state`` is the best of all nodes. ``problem`` says why it cannot be loaded, and is empty while a node can.
+    """
+
+    info: ModelInfo
+    state: str
+    problem: str = ""
+
+
+def catalogue(nodes: Iterable[NodeInfo], remembered: Mapping[str, ModelInfo]) -> dict[str, CatalogueModel]:
+    """Return the models that live ``nodes`` declare, by name.
+
+    Where entries differ, that of the node which started last applies. What ``remembered`` says of a model, a worker has
+    announced after it had loaded the model, so it takes precedence over what a node expects.
+    """
+    declared: dict[str, list[tuple[NodeInfo, DeclaredModel]]] = {}
+    for node in sorted(nodes, key=lambda node: node.started, reverse=True):
+        for model in node.models:
+            declared.setdefault(model.name, []).append((node, model))
+    return {name: _combined(entries, remembered.get(name)) for name, entries in declared.items()}
+
+
+def _combined(entries: list[tuple[NodeInfo, DeclaredModel]], remembered: ModelInfo | None) -> CatalogueModel:
+    node, newest = entries[0]
+    states = {model.status for _, model in entries}
+    state = next((state for state in _STATES if state in states), "unloaded")
+    info = remembered or ModelInfo(
+        name=newest.name,
+        created=int(node.started),
+        context_length=newest.context_length,
+        fingerprint=newest.fingerprint,
+        modalities=newest.modalities,
+        temperature=newest.temperature,
+        top_p=newest.top_p,
+    )
+    info = msgspec.structs.replace(info, aliases=newest.aliases, state=state)
+    problem = "; ".join(f"{node.host}: {model.detail}" for node, model in entries) if states == {"failed"} else ""
+    return CatalogueModel(info, state, problem)

@@ -1,0 +1,157 @@
+"""Nodes load the models of a catalogue by demand, and give memory from one to another without losing a request."""
+
+import json
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.fleet import Fleet, Process, fleet
+
+ONE = """
+[models.{name}]
+source = "{source}"
+memory = "60MB"
+keep = "{keep}"
+"""
+WORDS = 60
+
+
+def entry(name: str, source: str = "", keep: str = "1h") -> str:
+    return ONE.format(name=name, source=source, keep=keep)
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Fleet]:
+    with fleet(tmp_path) as running:
+        running.api("--queue-timeout", "60")
+        yield running
+
+
+def catalogue(service: Fleet, *entries: str) -> Path:
+    file = service.folder / "models.toml"
+    file.write_text("".join(entries))
+    return file
+
+
+def node(service: Fleet, file: Path, *options: str, memory: str = "100MB", name: str = "here") -> Process:
+    """Start a node with room for one model, and wait until its catalogue is served."""
+    engine = ("--engine", "simulated", "--sim-step", "0.02", "--node", name)
+    times = ("--swap-wait", "0.5", "--min-residence", "1", "--swap-drain", "0.2", "--spread-wait", "30")
+    process = service.start("node", "--models", str(file), "--memory", memory, *engine, *times, *options)
+    service.until(lambda: name in {found["host"] for found in nodes(service)}, "the node to register")
+    return process
+
+
+def nodes(service: Fleet) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(service.request("GET", "/v1/fleet")[2])["nodes"]
+    return found
+
+
+def states(service: Fleet) -> dict[str, str]:
+    data = json.loads(service.request("GET", "/v1/models")[2])["data"]
+    return {model["id"]: model["status"]["value"] for model in data}
+
+
+def ask(service: Fleet, model: str, text: str = "[[tokens 4]]") -> tuple[int, dict[str, Any]]:
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": text}]})
+    status, _, answer = service.request("POST", "/v1/chat/completions", body)
+    return status, json.loads(answer)
+
+
+def test_models_are_loaded_when_requests_wait_for_them(service: Fleet) -> None:
+    file = catalogue(service, entry("a", keep="1s"), entry("b"))
+    node(service, file)
+    service.until(lambda: states(service) == {"a": "unloaded", "b": "unloaded"}, "the catalogue to be listed")
+    for model in ("a", "b", "a"):  # there is room for one of them
+        status, answer = ask(service, model)
+        assert (status, answer.get("model")) == (200, model)
+    assert len(service.workers()) == 1
+    service.until(lambda: states(service) == {"a": "unloaded", "b": "unloaded"}, "the idle model to be unloaded")
+    status, answer = ask(service, "c")
+    assert status == 404
+    assert "Models: a, b." in answer["error"]["message"]
+
+
+def test_a_stream_goes_on_when_its_model_is_back(service: Fleet) -> None:
+    said = " ".join(f"word{index}" for index in range(WORDS))
+    file = catalogue(service, entry("busy"), entry("other"))
+    node(service, file, "--sim-step", "0.1")
+    with ThreadPoolExecutor() as pool:
+        stream = pool.submit(ask, service, "busy", f"[[say {said}]]")
+        service.until(lambda: [one.get("used", 0) for one in service.workers("serving")] == [1], "the stream to run")
+        assert ask(service, "other")[0] == 200
+        assert not stream.done()
+        status, answer = stream.result()
+    assert status == 200
+    assert answer["choices"][0]["message"]["content"] == said
+
+
+def test_a_model_that_fails_is_named_and_blocks_no_other(service: Fleet) -> None:
+    node(service, catalogue(service, entry("broken", "[[fail load]]"), entry("good")))
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(ask, service, "broken")
+        assert ask(service, "good")[0] == 200
+        service.until(lambda: states(service).get("broken") == "failed", "the failure to be listed")
+        status, answer = ask(service, "broken")
+        assert (status, answer["error"]["code"]) == (503, "no_worker")
+        assert "can't be loaded" in answer["error"]["message"]
+        assert waiting.result()[0] == 503
+
+
+def test_a_model_larger_than_the_node_is_named(service: Fleet) -> None:
+    node(service, catalogue(service, entry("a")), memory="50MB")
+    service.until(lambda: states(service) == {"a": "failed"}, "the model to be listed")
+    status, answer = ask(service, "a")
+    assert status == 503
+    assert "--memory" in answer["error"]["message"]
+
+
+def test_another_node_continues_the_streams_of_one_that_is_killed(service: Fleet) -> None:
+    said = " ".join(f"word{index}" for index in range(WORDS))
+    file = catalogue(service, entry("a"))
+    first = node(service, file, "--sim-step", "0.1", name="first")
+    with ThreadPoolExecutor() as pool:
+        stream = pool.submit(ask, service, "a", f"[[say {said}]]")
+        service.until(lambda: [one.get("used", 0) for one in service.workers("serving")] == [1], "the stream to run")
+        node(service, file, name="second")
+        first.kill()
+        status, answer = stream.result()
+    assert status == 200
+    assert answer["choices"][0]["message"]["content"] == said
+
+
+def test_two_nodes_load_a_model_once_for_the_same_need(service: Fleet) -> None:
+    file = catalogue(service, entry("a"))
+    node(service, file, "--sim-load", "0.5", name="first")
+    node(service, file, "--sim-load", "0.5", name="second")
+    with ThreadPoolExecutor() as pool:
+        answers = list(pool.map(lambda _: ask(service, "a")[0], range(8)))
+    assert answers == [200] * 8
+    assert sum(model.get("loads", 0) for found in nodes(service) for model in found["models"]) == 1
+
+
+def test_a_changed_catalogue_is_followed_and_a_wrong_one_refused(service: Fleet) -> None:
+    file = catalogue(service, entry("a"), entry("old"))
+    process = node(service, file, memory="200MB")
+    assert ask(service, "a")[0] == ask(service, "old")[0] == 200
+    file.write_text("[models.a]\nsauce = 1\n")
+    process.signal(signal.SIGHUP)
+    service.until(lambda: "The old catalogue stays" in process.log.read_text(), "the error to be reported")
+    assert set(states(service)) == {"a", "old"}
+    file.write_text(entry("a", "[[vocabulary 1]]") + entry("new"))
+    process.signal(signal.SIGHUP)
+    service.until(lambda: set(states(service)) == {"a", "new"}, "the new catalogue to be listed")
+    assert ask(service, "new")[0] == ask(service, "a")[0] == 200
+
+
+def test_a_node_that_stops_leaves_nothing_behind(service: Fleet) -> None:
+    process = node(service, catalogue(service, entry("a")))
+    assert ask(service, "a")[0] == 200
+    assert process.stop() == 0
+    with service.redis() as client:
+        left = {name.decode() for name in client.scan_iter("vinoqueue:*")}
+    assert not {name for name in left if "node:" in name or "placements" in name or "worker:" in name}

@@ -1,0 +1,59 @@
+"""The catalogue file: what it may say, and how its errors are named."""
+
+from pathlib import Path
+
+import pytest
+
+from shared.runtime.settings import WorkerSettings
+from worker.node.catalogue import ALWAYS, CatalogueError, read_catalogue
+
+DEFAULTS = WorkerSettings()
+
+
+def test_entries_have_names_sources_and_settings(tmp_path: Path) -> None:
+    file = tmp_path / "models.toml"
+    file.write_text(
+        '[models.chat]\nsource = "default"\naliases = ["gpt-4o-mini"]\nkeep = "always"\nmax_batch = 4\n'
+        '[models."org/small"]\nsource = "default"\nkeep = "1.5h"\nreplicas = [0, 2]\nmemory = "3GB"\n'
+    )
+    chat, small = read_catalogue(file, DEFAULTS)
+    assert (chat.name, chat.source, chat.aliases, chat.keep_seconds) == ("chat", "default", ("gpt-4o-mini",), ALWAYS)
+    assert (chat.least, chat.most, chat.settings) == (1, 1, {"max_batch": 4})
+    assert (small.name, small.keep_seconds, small.least, small.most) == ("org/small", 5400.0, 0, 2)
+    assert small.memory == 3_000_000_000
+    assert chat.digest != small.digest
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("", None, "has no model"),
+        ("[models.a\n", None, "at line 1"),
+        ('[model.a]\nsource = "default"\n', 1, "[models.NAME]"),
+        ('[models.a]\nkeep = "1m"\n', 1, "models.a.source: Field required"),
+        (
+            '[models.b]\nsource = "default"\n\n[models.a]\nsource = "default"\nkeep = "soon"\n',
+            6,
+            "models.a.keep: must be",
+        ),
+        ('[models.a]\nsource = "default"\ndevise = "GPU"\n', 3, "models.a.devise: is unknown"),
+        ('[models.a]\nsource = "default"\nmax_batch = 0\n', 3, "models.a.max_batch: "),
+        ('[models.a]\nsource = "default"\nredis_url = "redis://x"\n', 3, "models.a.redis_url: is unknown"),
+        ('[models.a]\nsource = "default"\nreplicas = [3, 2]\n', 3, "models.a.replicas: must be [LEAST, MOST]"),
+        ('[models.a]\nsource = "/missing.gguf"\n', 1, "was not found"),
+        ('[models."a b"]\nsource = "default"\n', 1, "can't be served"),
+        ('[models.a]\nsource = "default"\n[models.b]\nsource = "default"\naliases = ["a"]\n', 5, "has the name 'a'"),
+    ],
+)
+def test_an_error_is_named_with_its_line(tmp_path: Path, text: str, line: int | None, words: str) -> None:
+    file = tmp_path / "models.toml"
+    file.write_text(text)
+    with pytest.raises(CatalogueError) as caught:
+        read_catalogue(file, DEFAULTS)
+    assert words in str(caught.value)
+    assert line is None or f", line {line}: " in str(caught.value)
+
+
+def test_a_missing_catalogue_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CatalogueError, match="can't be read"):
+        read_catalogue(tmp_path / "none.toml", DEFAULTS)

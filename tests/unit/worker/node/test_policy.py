@@ -1,0 +1,101 @@
+"""The placement policy: which model gets the memory of a node."""
+
+from typing import Any
+
+import pytest
+
+from worker.node.policy import ModelState, Rules, plan
+
+RULES = Rules(spread_wait=10, swap_wait=20, min_residence=20, batch_idle=10)
+
+
+def model(name: str, **fields: Any) -> ModelState:
+    values = {"priority": 1.0, "keep": 900.0, "least": 0, "most": 1, "memory": 4, "load_seconds": 5.0, "idle": 60.0}
+    if fields.get("here", "absent") != "absent":
+        values |= {"workers": 1, "resident": 60.0}
+    return ModelState(name=name, **(values | fields))
+
+
+def decide(*models: ModelState, capacity: int = 8) -> tuple[list[str], list[str]]:
+    """Return the models that are loaded, and those that are unloaded."""
+    found = plan(models, capacity, RULES)
+    return sorted(found.load), sorted(found.unload)
+
+
+@pytest.mark.parametrize(
+    ("models", "load", "unload"),
+    [
+        pytest.param([model("a", waiting=1)], ["a"], [], id="waiting requests load a model"),
+        pytest.param([model("a")], [], [], id="a model without requests is not loaded"),
+        pytest.param([model("a", least=1)], ["a"], [], id="one that is always there is"),
+        pytest.param([model("a", waiting=1, workers=1)], [], [], id="one that another node has is not"),
+        pytest.param(
+            [model("a", waiting=1, workers=1, waited=11, most=2)], ["a"], [], id="unless its requests wait long"
+        ),
+        pytest.param([model("a", waiting=1, workers=1, waited=11)], [], [], id="and it may have several workers"),
+        pytest.param([model("a", waiting=1, blocked=True)], [], [], id="one that has failed pauses"),
+        pytest.param([model("a", here="loaded", idle=901)], [], ["a"], id="idle models are unloaded"),
+        pytest.param([model("a", here="loaded", idle=901, waiting=1)], [], [], id="not while requests wait"),
+        pytest.param([model("a", here="loaded", idle=0, keep=0)], [], [], id="nor while they run"),
+        pytest.param([model("a", here="loaded", idle=1e9, keep=float("inf"))], [], [], id="nor those always there"),
+        pytest.param([model("a", here="loaded", unwanted=True, idle=0)], [], ["a"], id="a changed entry unloads"),
+    ],
+)
+def test_one_model(models: list[ModelState], load: list[str], unload: list[str]) -> None:
+    assert decide(*models) == (load, unload)
+
+
+def test_a_waiting_model_takes_the_memory_of_the_one_idle_for_longest() -> None:
+    old, young = model("old", here="loaded", idle=50), model("young", here="loaded", idle=40)
+    assert decide(old, young, model("a", waiting=1)) == ([], ["old"])
+    assert plan([old, young, model("a", waiting=1)], 8, RULES).reserved_for == {"old": "a"}
+
+
+def test_it_waits_while_another_leaves() -> None:
+    leaving, idle = model("leaving", here="unloading"), model("idle", here="loaded")
+    assert decide(leaving, idle, model("a", waiting=1)) == ([], [])
+
+
+def test_nothing_is_unloaded_in_vain() -> None:
+    idle, busy = model("idle", here="loaded"), model("busy", here="loaded", idle=0)
+    assert decide(idle, busy, model("large", waiting=1, memory=8)) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("waited", "resident", "gives_way"),
+    [(19, 60, False), (21, 19, False), (21, 29, False), (21, 31, True)],
+)
+def test_a_busy_model_gives_way_past_the_wait_and_its_residence(
+    waited: float, resident: float, gives_way: bool
+) -> None:
+    busy = model("busy", here="loaded", idle=0, waiting=3, resident=resident, load_seconds=30)
+    found = decide(busy, model("a", waiting=1, waited=waited), capacity=4)
+    assert found == ([], ["busy"] if gives_way else [])
+
+
+def test_a_model_that_is_always_there_never_gives_way() -> None:
+    fixed = model("fixed", here="loaded", least=1, keep=float("inf"))
+    assert decide(fixed, model("a", waiting=1, waited=1e6), capacity=4) == ([], [])
+
+
+def test_batch_requests_load_a_model_and_take_memory_only_of_one_idle_for_a_while() -> None:
+    batch = model("batch", waiting_batch=5, waited=1e6)
+    assert decide(batch) == (["batch"], [])
+    assert decide(batch, model("idle", here="loaded", idle=11), capacity=4) == ([], ["idle"])
+    assert decide(batch, model("recent", here="loaded", idle=9), capacity=4) == ([], [])
+    assert decide(batch, model("busy", here="loaded", idle=0), capacity=4) == ([], [])
+
+
+def test_the_greatest_need_comes_first() -> None:
+    many, few = model("many", waiting=10, waited=5), model("few", waiting=1, waited=5)
+    assert decide(few, many, capacity=4) == (["many"], [])
+    assert decide(model("few", waiting=1, waited=5, priority=20), many, capacity=4) == (["few"], [])
+    slow = model("slow", waiting=10, waited=5, load_seconds=600)
+    assert decide(slow, few, capacity=4) == (["few"], [])
+    assert decide(model("batch", waiting_batch=1000, waited=60), few, capacity=4) == (["few"], [])
+
+
+def test_room_that_is_made_for_one_is_not_given_to_another() -> None:
+    idle = model("idle", here="loaded", memory=4)
+    large, small = model("large", waiting=10, memory=8), model("small", waiting=1, memory=4)
+    assert decide(idle, large, small) == ([], ["idle"])

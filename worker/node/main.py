@@ -1,0 +1,56 @@
+"""The node's process: construction and shutdown."""
+
+import asyncio
+import logging
+import os
+import signal
+import uuid
+
+from shared.protocol.registry import LeaseMismatch
+from shared.redis.client import connect
+from shared.runtime import logs
+from shared.runtime.event_loop import run as run_loop
+from shared.runtime.settings import NodeSettings
+from shared.runtime.tasks import cancel_all, keep_running
+from worker.engine.options import free_memory
+from worker.jobs.joining import join_fleet
+from worker.node.catalogue import CatalogueError
+from worker.node.memory import Measurements
+from worker.node.node import Node
+
+logger = logging.getLogger(__name__)
+
+_SHARE = 0.9
+"""Share of the free memory that models may take by default."""
+
+
+def run(settings: NodeSettings) -> int:
+    """Run a node until SIGINT or SIGTERM. Returns the exit code: 1 when it can't start."""
+    logs.configure(settings.log_level, as_json=settings.log_format == "json")
+    try:
+        return run_loop(_serve(settings))
+    except (CatalogueError, LeaseMismatch) as error:
+        logger.error("%s", error)
+        return 1
+
+
+async def _serve(settings: NodeSettings) -> int:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+    capacity = settings.memory_bytes or int(_SHARE * free_memory())
+    redis = connect(settings.redis_url)
+    name = f"{settings.node}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+    try:
+        node = Node(name, settings, redis, Measurements(), pid=os.getpid(), capacity=capacity)
+        loop.add_signal_handler(signal.SIGHUP, node.reload)
+        await join_fleet(redis, settings.redis_url, lease=settings.lease, stopping=stopping)
+        logger.info("node %s has %.1f GB for models", name, capacity / 2**30)
+        running = asyncio.create_task(keep_running("node", node.run), name="node")
+        await stopping.wait()
+        await cancel_all({running})
+        await node.stop(settings.swap_drain)
+    finally:
+        await redis.aclose(close_connection_pool=True)
+    return 0

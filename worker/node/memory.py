@@ -1,0 +1,104 @@
+"""How much memory models take: estimated from their files, then measured at their first load and remembered."""
+
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from worker.model.cache import user_cache
+from worker.model.files import model_bytes
+from worker.model.local import path
+from worker.model.source import ModelError
+from worker.node.catalogue import CatalogueEntry
+
+_GB = 2**30
+_PROCESSES = 700 * 2**20
+"""Bytes that the processes of a worker take beside the weights, before they are measured."""
+_UNKNOWN = 2 * _GB
+"""Bytes of a model whose files are not there yet."""
+_WEIGHTS = 1.5
+"""Loaded weights in relation to their files, before they are measured: some formats are converted."""
+_SIMULATED = 200 * 2**20
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
+    """What the last load of a model has shown. ``memory`` is in bytes, without the KV cache's reserve."""
+
+    memory: int
+    load_seconds: float
+    context_length: int = 0
+    fingerprint: str = ""
+    modalities: tuple[str, ...] = ()
+    temperature: float | None = None
+    top_p: float | None = None
+
+
+class Measurements:
+    """Measurements by the digest of a catalogue entry, kept in a file for the next start of the node."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        """``file`` is by default in the user's cache folder."""
+        self._file = file or user_cache() / "node.json"
+        self._known = self._read()
+
+    def get(self, digest: str) -> Measurement | None:
+        """Return the measurement of an entry, or ``None`` before its first load."""
+        return self._known.get(digest)
+
+    def put(self, digest: str, measurement: Measurement) -> None:
+        """Remember the measurement of an entry. One that can't be written is lost with the process."""
+        self._known[digest] = measurement
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=self._file.parent, delete=False) as scratch:
+                scratch.write(msgspec.json.encode(self._known))
+            os.replace(scratch.name, self._file)
+        except OSError:
+            pass
+
+    def _read(self) -> dict[str, Measurement]:
+        try:
+            return msgspec.json.decode(self._file.read_bytes(), type=dict[str, Measurement])
+        except (OSError, msgspec.DecodeError):
+            return {}
+
+
+def needed(entry: CatalogueEntry, measured: Measurement | None, *, has_model: bool, cache_gb: int) -> int:
+    """Return the bytes that a worker of ``entry`` takes with a full KV cache of ``cache_gb`` GB."""
+    if entry.memory:
+        return entry.memory
+    if not has_model:
+        return measured.memory if measured else _SIMULATED
+    if measured:
+        return measured.memory + cache_gb * _GB
+    try:
+        weights = int(_WEIGHTS * model_bytes(path(entry.source)))
+    except (ModelError, OSError):
+        weights = _UNKNOWN
+    return _PROCESSES + weights + cache_gb * _GB
+
+
+def resident_bytes(leader: int) -> int:
+    """Return the proportional set size in bytes of the process group that ``leader`` leads; 0 where it is unknown."""
+    return sum(_pss(pid) for pid in _group(leader))
+
+
+def _group(leader: int) -> Iterable[int]:
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getpgid(int(entry.name)) == leader:
+                yield int(entry.name)
+        except OSError:
+            continue  # it has ended
+
+
+def _pss(pid: int) -> int:
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0

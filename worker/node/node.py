@@ -1,0 +1,252 @@
+"""The node: observes the queues and its workers, follows the placement policy, and announces itself."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from arq.connections import ArqRedis
+from redis.exceptions import RedisError
+
+from shared.protocol.queue.occupancy import Occupancy, OccupancyReader
+from shared.protocol.registry import NodeInfo, WorkerInfo, announce_node, registered_workers, withdraw_node
+from shared.redis import outage
+from shared.runtime.settings import NodeSettings, WorkerSettings, environment
+from shared.runtime.version import VERSION
+from worker.engine.backends import BACKENDS
+from worker.node.catalogue import CatalogueEntry, CatalogueError, read_catalogue
+from worker.node.memory import Measurement, Measurements, needed
+from worker.node.placements import Placements
+from worker.node.policy import ModelState, Plan, Rules, plan
+from worker.node.resident import Resident
+
+logger = logging.getLogger(__name__)
+
+_INTERVAL = 0.5
+"""Seconds between two looks at the queues."""
+
+_DEFAULT_CACHE_GB = 1
+"""KV cache of each model unless it is set: with ``auto``, the first model would take that of all."""
+
+_BATCH_IDLE = 10.0
+_STOP_MARGIN = 3.0
+"""Seconds that workers have to exit after the drain time."""
+
+
+class Node:
+    """Loads and unloads the models of a catalogue."""
+
+    def __init__(
+        self, node: str, settings: NodeSettings, redis: ArqRedis, measurements: Measurements, *, pid: int, capacity: int
+    ) -> None:
+        """``node`` is this node's id. ``capacity`` is what its models may take in bytes.
+
+        Raises :class:`CatalogueError`.
+        """
+        self._id = node
+        self._settings = settings
+        self._redis = redis
+        self._measurements = measurements
+        self._pid = pid
+        self._capacity = capacity
+        self._started = time.time()
+        self._changes = asyncio.Event()
+        """Set when a worker has exited."""
+        self._placements = Placements(redis, node, lease=settings.lease)
+        self._occupancies = OccupancyReader(redis)
+        self._rules = Rules(
+            spread_wait=settings.spread_wait,
+            swap_wait=settings.swap_wait,
+            min_residence=settings.min_residence,
+            batch_idle=_BATCH_IDLE,
+        )
+        self._path = Path(settings.models)
+        self._read_at = self._modified()
+        self._residents = {entry.name: self._resident(entry) for entry in read_catalogue(self._path, settings)}
+        self._changed: dict[str, CatalogueEntry] = {}
+        """New entries of models whose workers still have the old one."""
+        self._count = 0
+
+    async def run(self) -> None:
+        """Run until cancelled. While the store is unreachable, the workers go on, and nothing is loaded or unloaded."""
+        while True:
+            try:
+                await self.step()
+                outage.store.succeeded("node")
+            except (RedisError, OSError) as error:
+                outage.store.failed("node", error)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(_INTERVAL, self._settings.lease / 3)):
+                    await self._changes.wait()
+            self._changes.clear()
+            if self._modified() != self._read_at:
+                self.reload()
+
+    async def step(self) -> None:
+        """Look at queues and workers once, and do what the policy says. Raises what redis-py raises."""
+        workers = await registered_workers(self._redis)
+        by_id = {worker.id: worker for worker in workers}
+        for resident in self._residents.values():
+            if (measured := resident.observe(by_id.get(resident.worker))) is not None:
+                self._measurements.put(resident.entry.digest, measured)
+                resident.measured = measured
+                resident.memory = self._needed(resident.entry, measured)
+        self._follow_catalogue()
+        states = [await self._state(resident, workers) for resident in self._residents.values()]
+        todo = plan(states, self._capacity, self._rules)
+        for name, reason in todo.load.items():
+            await self._load(self._residents[name], reason)
+        await self._make_room(todo)
+        await self._keep_leases(todo)
+        await announce_node(self._redis, self.info(), lease=self._settings.lease)
+
+    def info(self) -> NodeInfo:
+        """Return the node's registry record."""
+        return NodeInfo(
+            id=self._id,
+            host=self._settings.node,
+            pid=self._pid,
+            started=self._started,
+            memory=self._capacity,
+            models=tuple(resident.declared() for resident in self._residents.values()),
+            version=VERSION,
+        )
+
+    def reload(self) -> None:
+        """Read the catalogue again. An invalid one is reported, and the old one stays."""
+        self._read_at = self._modified()
+        try:
+            entries = {entry.name: entry for entry in read_catalogue(self._path, self._settings)}
+        except CatalogueError as error:
+            logger.error("%s The old catalogue stays.", error)
+            return
+        logger.info("catalogue read: %s", ", ".join(sorted(entries)))
+        self._changed = entries
+        for name in self._residents.keys() - entries.keys():
+            self._residents[name].retired = True
+        self._follow_catalogue()
+
+    async def stop(self, drain: float) -> None:
+        """Unload all models; requests have ``drain`` seconds to finish. Then withdraw from the registry."""
+        residents = list(self._residents.values())
+        for resident in residents:
+            resident.unload("the node stops")
+        try:
+            async with asyncio.timeout(drain + _STOP_MARGIN):
+                await asyncio.gather(*(resident.ended() for resident in residents))
+        except TimeoutError:
+            self.kill()
+            await asyncio.gather(*(resident.ended() for resident in residents))
+        with suppress(RedisError, OSError):
+            await asyncio.gather(*(self._placements.release(name) for name in self._residents))
+            await withdraw_node(self._redis, self._id)
+
+    def kill(self) -> None:
+        """Kill all workers."""
+        for resident in self._residents.values():
+            resident.kill()
+
+    async def _state(self, resident: Resident, workers: list[WorkerInfo]) -> ModelState:
+        entry = resident.entry
+        occupancy, leases = await asyncio.gather(self._occupancies.read(entry.name), self._placements.count(entry.name))
+        waiting, batch = _waiting(occupancy)
+        resident.waiting_since = (resident.waiting_since or time.monotonic()) if waiting + batch else None
+        alone = sum(worker.model == entry.name and "/" not in worker.id for worker in workers)
+        own = resident.here != "absent" and not resident.has_lease
+        return ModelState(
+            name=entry.name,
+            priority=entry.priority,
+            keep=entry.keep_seconds,
+            least=entry.least,
+            most=entry.most,
+            memory=resident.memory,
+            load_seconds=resident.measured.load_seconds if resident.measured else 0.0,
+            waiting=waiting,
+            waiting_batch=batch,
+            waited=time.monotonic() - resident.waiting_since if resident.waiting_since else 0.0,
+            workers=leases + alone + own - (resident.has_lease and resident.here == "absent"),
+            here=resident.here,
+            resident=resident.residence,
+            idle=resident.idle if not occupancy.held_by(resident.worker) else 0.0,
+            blocked=resident.blocked,
+            unwanted=resident.retired or entry.name in self._changed,
+        )
+
+    async def _load(self, resident: Resident, reason: str) -> None:
+        entry = resident.entry
+        if not await self._placements.take(entry.name, entry.most):
+            return
+        resident.has_lease = True
+        self._count += 1
+        await resident.load(f"{self._id}/{self._count}", self._environment(entry, f"{self._id}/{self._count}"), reason)
+
+    async def _make_room(self, todo: Plan) -> None:
+        """Unload what the policy says. What makes room for a model does so only once this node may load that model."""
+        granted = set()
+        for name in todo.awaited:
+            entry = self._residents[name].entry
+            if await self._placements.take(name, entry.most):
+                self._residents[name].has_lease = True
+                granted.add(name)
+        for name, reason in todo.unload.items():
+            if (reserved := todo.reserved_for.get(name)) is None or reserved in granted:
+                self._residents[name].unload(reason)
+
+    async def _keep_leases(self, todo: Plan) -> None:
+        for name, resident in self._residents.items():
+            if resident.here != "absent":
+                resident.has_lease = await self._placements.take(name, resident.entry.most)
+            elif resident.has_lease and name not in todo.awaited:
+                resident.has_lease = False
+                await self._placements.release(name)
+
+    def _follow_catalogue(self) -> None:
+        """Give models without a worker their new entries, and drop those that the catalogue has no more."""
+        for name, resident in list(self._residents.items()):
+            if resident.retired and resident.here == "absent":
+                del self._residents[name]
+        for name, entry in list(self._changed.items()):
+            current = self._residents.get(name)
+            if current is None or (current.here == "absent" and current.entry.digest != entry.digest):
+                self._residents[name] = self._resident(entry)
+                del self._changed[name]
+            elif current.entry.digest == entry.digest:
+                current.retired = False
+                del self._changed[name]
+
+    def _resident(self, entry: CatalogueEntry) -> Resident:
+        measured = self._measurements.get(entry.digest)
+        return Resident(entry, self._needed(entry, measured), measured, capacity=self._capacity, wake=self._changes.set)
+
+    def _needed(self, entry: CatalogueEntry, measured: Measurement | None) -> int:
+        settings = self._worker_settings(entry, "")
+        cache = settings.cache_size if isinstance(settings.cache_size, int) else _DEFAULT_CACHE_GB
+        return needed(entry, measured, has_model=BACKENDS[settings.engine].has_model, cache_gb=cache)
+
+    def _environment(self, entry: CatalogueEntry, worker: str) -> Mapping[str, str]:
+        return environment(self._worker_settings(entry, worker), WorkerSettings)
+
+    def _worker_settings(self, entry: CatalogueEntry, worker: str) -> WorkerSettings:
+        own = {name: getattr(self._settings, name) for name in WorkerSettings.model_fields}
+        if own["cache_size"] == "auto":
+            own["cache_size"] = _DEFAULT_CACHE_GB
+        own |= {
+            "model": f"{entry.name}={entry.source}",
+            "served_model_name": ",".join((entry.name, *entry.aliases)),
+            "worker_id": worker,
+            "drain": self._settings.swap_drain,
+        }
+        return WorkerSettings(**(own | entry.settings))
+
+    def _modified(self) -> float:
+        try:
+            return self._path.stat().st_mtime
+        except OSError:
+            return 0.0
+
+
+def _waiting(occupancy: Occupancy) -> tuple[int, int]:
+    batch = occupancy.waiting["batch"]
+    return sum(occupancy.waiting.values()) - batch, batch

@@ -1,0 +1,150 @@
+"""The placement policy: which models a node loads and unloads. Pure functions of what is known at one moment."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Residence = Literal["absent", "loading", "loaded", "unloading"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """Times of the policy, in seconds."""
+
+    spread_wait: float
+    """Wait after which another node loads a model that has workers."""
+    swap_wait: float
+    """Wait after which a model takes the memory of one that has requests."""
+    min_residence: float
+    """Time for which a loaded model with requests keeps its memory; at least as long as its load has taken."""
+    batch_idle: float
+    """Time without requests after which a model gives way to batch requests for another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelState:
+    """What a node knows about one model of its catalogue. Sizes are in bytes, times in seconds."""
+
+    name: str
+    priority: float
+    keep: float
+    least: int
+    most: int
+    memory: int
+    """What it takes on this node, or would take."""
+    load_seconds: float
+    waiting: int = 0
+    """Waiting jobs, without batch requests."""
+    waiting_batch: int = 0
+    waited: float = 0.0
+    """Time since jobs wait without a pause."""
+    workers: int = 0
+    """Workers in the whole fleet that serve or load it."""
+    here: Residence = "absent"
+    resident: float = 0.0
+    """Time since it is loaded."""
+    idle: float = 0.0
+    """Time since its last request on this node; 0 while it has some."""
+    blocked: bool = False
+    """Whether it may not be loaded, because it has failed or is too large."""
+    unwanted: bool = False
+    """Whether an operator has unloaded it, or its entry has changed."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has requests on this node, or some wait for it."""
+        return self.idle == 0 or self.waiting > 0 or self.waiting_batch > 0
+
+    @property
+    def need(self) -> tuple[bool, float]:
+        """How much it needs a worker: waiting jobs times their wait, against the time to load it.
+
+        Batch requests count only among models for which nothing else waits.
+        """
+        jobs = self.waiting or self.waiting_batch
+        return self.waiting > 0, self.priority * jobs * (1 + self.waited) / (1 + self.load_seconds)
+
+
+@dataclass(slots=True)
+class Plan:
+    """What to do now. ``load`` and ``unload`` map names of models to the reason."""
+
+    load: dict[str, str] = field(default_factory=dict)
+    unload: dict[str, str] = field(default_factory=dict)
+    """Models to unload, idle or to make room."""
+    awaited: dict[str, str] = field(default_factory=dict)
+    """Models for which room is being made, mapped to the reason."""
+    reserved_for: dict[str, str] = field(default_factory=dict)
+    """Models that are unloaded to make room, mapped to the one that gets it."""
+
+
+def plan(models: Sequence[ModelState], capacity: int, rules: Rules) -> Plan:
+    """Return what a node with ``capacity`` bytes for its ``models`` does."""
+    result = Plan()
+    for model in models:
+        if model.here == "loaded" and not model.busy and (model.unwanted or model.idle > model.keep):
+            result.unload[model.name] = "no request for a while" if not model.unwanted else "its entry has changed"
+        elif model.here == "loaded" and model.unwanted:
+            result.unload[model.name] = "its entry has changed"
+    free = capacity - sum(model.memory for model in models if model.here != "absent")
+    leaving = sum(model.memory for model in models if model.here == "unloading" or model.name in result.unload)
+    wanted = [model for model in models if _is_wanted(model, rules)]
+    for model in sorted(wanted, key=lambda model: model.need, reverse=True):
+        reason = _reason(model)
+        if model.memory <= free:
+            free -= model.memory
+            result.load[model.name] = reason
+        elif model.workers == 0:
+            victims = _victims(model, models, model.memory - free - leaving, rules, result.unload)
+            if victims is None:
+                continue
+            for victim in victims:
+                result.unload[victim.name] = f"makes room for {model.name}"
+                result.reserved_for[victim.name] = model.name
+            result.awaited[model.name] = reason
+            # The room is reserved: what others get must not delay this model.
+            free -= model.memory
+            leaving += sum(victim.memory for victim in victims)
+    return result
+
+
+def _is_wanted(model: ModelState, rules: Rules) -> bool:
+    if model.here != "absent" or model.blocked or model.unwanted or model.workers >= model.most:
+        return False
+    if model.workers == 0:
+        return model.waiting + model.waiting_batch > 0 or model.least > 0
+    return model.workers < model.least or (model.waiting > 0 and model.waited > rules.spread_wait)
+
+
+def _reason(model: ModelState) -> str:
+    jobs = model.waiting + model.waiting_batch
+    return f"{jobs} requests wait" if jobs else "it is kept loaded"
+
+
+def _victims(
+    model: ModelState, models: Iterable[ModelState], needed: int, rules: Rules, leaving: Iterable[str]
+) -> list[ModelState] | None:
+    """Return the models that give ``needed`` bytes to ``model``, or ``None`` if they may not, or are too small.
+
+    Idle ones go first, the one idle for longest before the others, then those with the least need.
+    """
+    candidates = [other for other in models if other.here == "loaded" and other.name not in leaving]
+    candidates = [other for other in candidates if _gives_way(other, model, rules)]
+    candidates.sort(key=lambda other: (other.busy, -other.idle, other.need))
+    victims: list[ModelState] = []
+    for candidate in candidates:
+        if needed <= 0:
+            break
+        victims.append(candidate)
+        needed -= candidate.memory
+    return victims if needed <= 0 else None
+
+
+def _gives_way(other: ModelState, model: ModelState, rules: Rules) -> bool:
+    if other.least >= other.workers:
+        return False
+    if not other.busy:
+        return model.waiting > 0 or other.idle > rules.batch_idle
+    # Otherwise models that compete for the same memory would be loaded for longer than they are used.
+    residence = max(rules.min_residence, other.load_seconds)
+    return model.waiting > 0 and model.waited > rules.swap_wait and other.resident > residence

@@ -1,0 +1,191 @@
+"""One model on this node: its worker process, from the start to the exit, and its failures."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from shared.protocol.registry import DeclaredModel, WorkerInfo
+from shared.runtime.children import Child
+from shared.runtime.processes import exit_description, module_command
+from worker.node.catalogue import CatalogueEntry
+from worker.node.memory import Measurement, resident_bytes
+from worker.node.policy import Residence
+
+logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE = 5.0
+_LONGEST_PAUSE = 600.0
+"""Seconds before a model that has failed is loaded again; doubled after each failure."""
+
+_HEALTHY = 60.0
+"""Seconds after which the exit of a worker says nothing about the next load."""
+
+_STUCK = 30.0
+"""Seconds for which a worker may fail to get its engine running before the load counts as failed."""
+
+
+class Resident:
+    """A model of the catalogue on this node, loaded or not. Times are monotonic seconds."""
+
+    def __init__(
+        self,
+        entry: CatalogueEntry,
+        memory: int,
+        measured: Measurement | None,
+        *,
+        capacity: int,
+        wake: Callable[[], None],
+    ) -> None:
+        """``memory`` is what it takes in bytes, and ``capacity`` what all models of the node may take together.
+        ``measured`` is from its last load. ``wake`` is called when its worker has exited."""
+        self.entry = entry
+        self.memory = memory
+        self.measured = measured
+        self.retired = False
+        """Whether the catalogue has it no more."""
+        self._capacity = capacity
+        self._wake = wake
+        self.here: Residence = "absent"
+        self.worker = ""
+        """Id of its worker, or empty."""
+        self.reason = ""
+        self.loads = 0
+        self.waiting_since: float | None = None
+        self.has_lease = False
+        self._failures = 0
+        self._blocked_until = 0.0
+        self._problem = ""
+        self._since = 0.0
+        self._last_used = 0.0
+        self._failing_since: float | None = None
+        self._child: Child | None = None
+        self._ended: asyncio.Task[None] | None = None
+
+    async def load(self, worker: str, environment: Mapping[str, str], reason: str) -> None:
+        """Start the worker with the id ``worker``."""
+        logger.info("loads model %s: %s", self.entry.name, reason)
+        self.here, self.worker, self.reason = "loading", worker, reason
+        self.loads += 1
+        self._since = self._last_used = time.monotonic()
+        self._failing_since = None
+        self._child = Child(f"worker of {self.entry.name}", module_command("cli.main", "worker"), environment)
+        try:
+            await self._child.start()
+        except OSError as error:
+            self._fail(f"its worker does not start: {error}")
+            return
+        self._ended = asyncio.create_task(self._watch(self._child), name=f"worker of {self.entry.name}")
+
+    def observe(self, info: WorkerInfo | None) -> Measurement | None:
+        """Take note of the worker's registry record. Return a measurement when the model has just been loaded."""
+        now = time.monotonic()
+        if info is None or self.here in ("absent", "unloading"):
+            return None
+        if info.used > 0:
+            self._last_used = now
+        if info.status == "failing":
+            self._failing_since = self._failing_since or now
+            if now - self._failing_since > _STUCK:
+                logger.warning("model %s does not get to work: %s", self.entry.name, info.detail)
+                self._problem = info.detail
+                self.unload("it fails")
+            return None
+        self._failing_since = None
+        if info.status != "serving" or self.here == "loaded":
+            return None
+        seconds = now - self._since
+        self.here, self._since, self._last_used, self._failures = "loaded", now, now, 0
+        assert self._child is not None
+        memory = resident_bytes(self._child.pid or 0) or self.memory
+        logger.info("model %s is loaded after %.1f s (%.1f GB)", self.entry.name, seconds, memory / 2**30)
+        return Measurement(
+            memory=memory,
+            load_seconds=round(seconds, 2),
+            context_length=info.context_length,
+            fingerprint=info.fingerprint,
+            modalities=info.modalities,
+            temperature=info.temperature,
+            top_p=info.top_p,
+        )
+
+    def unload(self, reason: str) -> None:
+        """Have the worker drain and exit; requests that take too long go on when the model is back, or elsewhere."""
+        if self.here in ("loading", "loaded"):
+            logger.info("unloads model %s: %s", self.entry.name, reason)
+            self.here, self.reason = "unloading", reason
+            assert self._child is not None
+            self._child.terminate()
+
+    def kill(self) -> None:
+        """Kill the worker."""
+        if self._child is not None:
+            self._child.kill()
+
+    async def ended(self) -> None:
+        """Wait until there is no worker."""
+        if self._ended is not None:
+            await asyncio.shield(self._ended)
+
+    async def _watch(self, child: Child) -> None:
+        how = exit_description(await child.wait())
+        self._wake()
+        if self.here == "unloading" and not self._problem:
+            self.here, self.worker = "absent", ""
+            return
+        killed = self.here == "loading" and "SIGKILL" in how
+        if killed:
+            # Most likely by the kernel, for lack of memory: it needs more than was expected.
+            self.memory = int(1.5 * self.memory)
+        self._fail(self._problem or f"its worker {how}")
+
+    def _fail(self, reason: str) -> None:
+        healthy = self.here == "loaded" and self.residence > _HEALTHY
+        pause = 0.0 if healthy else min(_FIRST_PAUSE * 2**self._failures, _LONGEST_PAUSE)
+        self._failures = 0 if healthy else self._failures + 1
+        self._blocked_until = time.monotonic() + pause
+        self._problem = ""
+        self.here, self.worker = "absent", ""
+        self.reason = f"{reason}; it is loaded again in {pause:.0f} s at the earliest"
+        logger.warning("model %s failed: %s", self.entry.name, self.reason)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether it is too large for this node, or has failed and waits for its next attempt."""
+        return self.memory > self._capacity or time.monotonic() < self._blocked_until
+
+    @property
+    def idle(self) -> float:
+        """Seconds since its worker had a request."""
+        return time.monotonic() - self._last_used
+
+    @property
+    def residence(self) -> float:
+        """Seconds since it is loaded."""
+        return time.monotonic() - self._since
+
+    def declared(self) -> DeclaredModel:
+        """Return its part of the node's registry record."""
+        status = {"absent": "failed" if self.blocked else "unloaded"}.get(self.here, self.here)
+        known = self.measured
+        return DeclaredModel(
+            name=self.entry.name,
+            source=self.entry.source,
+            digest=self.entry.digest,
+            aliases=self.entry.aliases,
+            keep=self.entry.keep,
+            status=status,
+            detail=self._too_large() if self.memory > self._capacity else self.reason,
+            memory=self.memory,
+            load_seconds=known.load_seconds if known else 0.0,
+            loads=self.loads,
+            context_length=known.context_length if known else 0,
+            fingerprint=known.fingerprint if known else "",
+            modalities=known.modalities if known else (),
+            temperature=known.temperature if known else None,
+            top_p=known.top_p if known else None,
+        )
+
+    def _too_large(self) -> str:
+        needed, capacity = self.memory / 2**30, self._capacity / 2**30
+        return f"it needs {needed:.1f} GB, and the models of this host may take {capacity:.1f} GB together (--memory)"

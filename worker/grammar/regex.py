@@ -11,7 +11,9 @@ import msgspec
 from worker.grammar.ebnf import LAST_CHARACTER, Ranges, united, without
 
 EVERY: Ranges = ((0, LAST_CHARACTER),)
-_MAX_STATES = 500
+_MAX_TEXT = 500
+"""Length of a text above which it is not followed."""
+_MAX_STATES = 100
 """Number of states in which a text is followed, or two expressions are compared."""
 
 
@@ -152,6 +154,8 @@ def surely_matches(node: Node, text: str) -> bool:
 
 
 def _matches(node: Node, text: str, *, sure: bool, otherwise: bool) -> bool:
+    if len(text) > _MAX_TEXT:
+        return otherwise
     states = {node}
     for character in text:
         point = ord(character)

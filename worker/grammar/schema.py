@@ -55,6 +55,9 @@ MAX_DEPTH = 64
 MAX_STEPS = 20_000
 """Maximum number of schemas visited, with repeated visits through ``allOf`` and the like; about half a second."""
 
+_COMPARISON = 50
+"""Steps that the comparison of two patterns counts for."""
+
 _ROOT = "root"
 _NAME = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
 _NAME_CHARACTER = Characters(_NAME, _NAME)
@@ -290,16 +293,18 @@ class SchemaCompiler:
         """
         options: list[str] = []
         firsts: list[tuple[Node, Ranges]] = []
+        before: dict[str, Ranges] = {}
         for pattern, part in schema.get("patternProperties", {}).items():
             where = f"{path}/patternProperties/{escaped(pattern)}"
             node = self._parsed(pattern, where)
             taken = united(
                 (
-                    *((ord(name[0]), ord(name[0])) for name in names if name and possibly_matches(node, name)),
-                    *(pair for other, begin in firsts if not are_apart(node, other) for pair in begin),
+                    *((ord(name[0]), ord(name[0])) for name in names if name and self._matches(pattern, name)),
+                    *(pair for other, begin in before.items() if not self._are_apart(pattern, other) for pair in begin),
                 )
             )
             firsts.append((node, first_characters(node)))
+            before[pattern] = firsts[-1][1]
             if part is False:
                 continue
             if any(set(flat) - {"type"} and flat.get("pattern") != pattern for flat in named) and self._strict:
@@ -478,6 +483,7 @@ class SchemaCompiler:
 
     def _matches(self, pattern: str, text: str) -> bool:
         """Whether ``pattern`` possibly matches ``text``."""
+        self._step("")
         try:
             return possibly_matches(self._regex(pattern), text)
         except PatternError:
@@ -485,6 +491,7 @@ class SchemaCompiler:
 
     def _are_apart(self, first: str, second: str) -> bool:
         """Whether no text matches both patterns."""
+        self._step("", _COMPARISON)
         try:
             return are_apart(self._regex(first), self._regex(second))
         except PatternError:
@@ -550,7 +557,7 @@ class SchemaCompiler:
                         seen.add(following)
                         waiting.append(following)
 
-    def _step(self, path: str) -> None:
-        self._steps += 1
+    def _step(self, path: str, count: int = 1) -> None:
+        self._steps += count
         if self._steps > MAX_STEPS:
             raise SchemaError(path, f"the schema is too large: it has more than {MAX_STEPS} parts")

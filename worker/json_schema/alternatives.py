@@ -172,6 +172,7 @@ class Alternatives:
         for start in flats:
             flat = start
             for other in others:
+                self._step(path)
                 if self._apart.made(flat, other, path):
                     continue
                 name = self._apart.missing(flat, other)

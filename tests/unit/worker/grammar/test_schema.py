@@ -274,6 +274,22 @@ def test_a_small_schema_that_unfolds_to_a_huge_one_is_refused() -> None:
         schema_grammar(json.dumps({"allOf": [{"$ref": "#/d0"}], **definitions, "d30": {"const": 1}}))
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"patternProperties": {f"^{letter}.*{index}y*$": {} for index in range(100) for letter in "abcd"}},
+        {
+            "properties": {f"name{index}": {} for index in range(1000)},
+            "patternProperties": {f"^q{index}": {} for index in range(30)},
+        },
+        {"type": "object", "oneOf": [{"required": [f"p{index}"]} for index in range(200)]},
+    ],
+)
+def test_a_schema_whose_parts_are_compared_too_often_is_refused(schema: Any) -> None:
+    with pytest.raises(SchemaError, match="too large"):
+        schema_grammar(json.dumps(schema))
+
+
 _values = st.recursive(
     st.none()
     | st.booleans()

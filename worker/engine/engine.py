@@ -220,7 +220,13 @@ class OpenVINOEngine:
             config.max_length, config.max_new_tokens = self._context_length, _UNLIMITED
         number = next(self._request_ids)
         readers = readers_of(
-            sequence, generation.prompt_scoring, sequence.prompt + done, config, number=number, width=self._logits_width
+            sequence,
+            generation.prompt_scoring,
+            sequence.prompt + done,
+            config,
+            number=number,
+            width=self._logits_width,
+            vocabulary=self._vocabulary,
         )
         try:
             handle = add_prompt(
@@ -293,7 +299,7 @@ class OpenVINOEngine:
                 if not tokens:
                     continue
             top: Series[tuple[TopToken, ...]] = ()
-            if running.reader is not None and tokens:
+            if running.reader is not None and running.reader.reads and tokens:
                 try:
                     logprobs, top = read_rows(running.reader, tokens, logprobs, self._vocabulary.piece)
                     self._read_prompt(number, running)

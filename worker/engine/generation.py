@@ -52,6 +52,12 @@ class Generation:
         return self._limit - len(self.tokens)
 
     @property
+    def room(self) -> int | None:
+        """Number of characters that the current JSON string may still have; None without a limit."""
+        room, unread = self._lengths.room if self._lengths else None, self._stream.unread
+        return None if room is None or unread is None else max(0, room - unread)
+
+    @property
     def is_constrained(self) -> bool:
         """Whether the constraint applies already. Then the sequence can't be continued from token ids alone."""
         if self.sequence.constraint is None or self._constrained_from_start:

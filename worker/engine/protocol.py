@@ -41,7 +41,8 @@ class Sequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     - ``shown_tokens``: special tokens that stay in the text when special tokens are skipped.
     - ``triggers``: the constraint applies from the first of these texts on; without any, from the start.
     - ``bad_word_tokens``: sequences of tokens that must not be generated.
-    - ``length_limits``: length limits of strings in the output. A longer string ends the sequence.
+    - ``length_limits``: length limits of strings in the output. With access to logits, a string is closed at its
+      limit; a longer string ends the sequence.
     """
 
     number: int

@@ -44,7 +44,7 @@ class RunningSequence(FollowedSequence):
         self.handle = handle
         self.beams = sampling.beams
         self.input_tokens, self.usable = readers.input_tokens, readers.usable
-        self.logprobs = sampling.logprobs or self.reader is not None
+        self.logprobs = sampling.logprobs or (self.reader is not None and self.reader.reads)
         self.proven = False
         """Whether it has generated a token. Until then it is a suspect when a step throws."""
         self.repeated = repeated
@@ -60,6 +60,16 @@ class RunningSequence(FollowedSequence):
     def known(self) -> int:
         """Number of its tokens in the pipeline, without those of images."""
         return len(self.generation.sequence.prompt) + len(self.generation.tokens) - self.repeated
+
+    @property
+    def room(self) -> int | None:
+        """Number of characters that its current JSON string may still have; None without a limit."""
+        return self.generation.room
+
+    @property
+    def repeats(self) -> int | None:
+        """Its next token if that is known, because it generates its output again."""
+        return self.generation.tokens[-self.repeated] if self.repeated else None
 
     def count_cached(self, past: int, images: int) -> None:
         """Learn that the pipeline computes its prompt from position ``past`` on; ``images``: the tokens of its images,

@@ -2,6 +2,12 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+import numpy
+from numpy.typing import NDArray
+
+from worker.json_schema.lengths import characters_in
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -119,6 +125,11 @@ class Vocabulary:
         """Return the bytes of a token; empty for an unknown id."""
         return self._fragments.get(token) or self.text(token).encode()
 
+    @cached_property
+    def string_lengths(self) -> NDArray[numpy.int32]:
+        """The number of characters that each token adds to a JSON string."""
+        return numpy.array([characters_in(self.piece(token)) for token in range(self._size)], numpy.int32)
+
     def digest(self, template: str) -> str:
         """Return a digest of all tokens and of a chat template. Tokens mean the same where it is equal."""
         digest = hashlib.sha256(template.encode())
@@ -195,6 +206,11 @@ class TextStream:
         """Return the bytes that a token adds to the text; empty for a skipped token."""
         text = self._texts.get(token)
         return self._vocabulary.piece(token) if text is None else text.encode()
+
+    @property
+    def unread(self) -> int | None:
+        """Number of characters that have begun but are not final text yet; None if that may be a stop string."""
+        return None if self._held else int(self._decoder.inside_character)
 
     def push(self, token: int) -> str:
         """Append a token; return the text that has become final."""

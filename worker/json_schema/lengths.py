@@ -1,8 +1,9 @@
 """Enforcement of ``maxLength``, and of the upper limits of regular expressions, outside the grammar.
 
 A grammar needs one state per character to count characters, and XGrammar scans the whole vocabulary for every state or
-for every token. So grammars do not limit the length. Instead, the engine ends a job whose string is too long with the
-finish reason ``length``, as if it had reached its token limit.
+for every token. So grammars do not limit the length. Instead, an engine with access to logits masks all tokens for
+which a string has no room. A string that is too long all the same ends its job with the finish reason ``length``, as if
+it had reached its token limit.
 """
 
 import re
@@ -64,6 +65,11 @@ class _JsonReader:
     def too_long(self) -> bool:
         """Whether the current string exceeds its limit, or an item occurs again where it must not."""
         return self._repeats or (self._limit is not None and self._count is not None and self._count > self._limit)
+
+    @property
+    def room(self) -> int | None:
+        """Number of characters that the current string may still have; None outside strings with a limit."""
+        return None if self._limit is None or self._count is None else max(0, self._limit - self._count)
 
     def read(self, text: str, at: int) -> int:
         """Read ``text`` from ``at`` to the end of the value or of the allowed string; return that index.
@@ -195,6 +201,7 @@ class _TextReader:
     """Counter of the characters of plain text."""
 
     ended = False
+    room = None
 
     def __init__(self, max_length: int) -> None:
         self._remaining = max_length
@@ -226,6 +233,11 @@ class LengthChecker:
         self._tail = ""
         self._reader = next((_reader(value) for value in values if not value.begin), None)
 
+    @property
+    def room(self) -> int | None:
+        """Number of characters that the current JSON string may still have; None outside strings with a limit."""
+        return None if self._reader is None else self._reader.room
+
     def exceeds(self, text: str) -> bool:
         """Read the next chunk; return whether a string exceeds its limit."""
         at = 0
@@ -252,6 +264,19 @@ class LengthChecker:
                 self._reader = _reader(value)
                 return index + 1
         return len(text)
+
+
+_IN_STRING = re.compile(rb'(?:\\.?|[^"\\])*', re.DOTALL)
+_CHARACTER = re.compile(rb"\\u.{0,4}|\\.?|[^\\\x80-\xbf]", re.DOTALL)
+
+
+def characters_in(piece: bytes) -> int:
+    """Return the number of characters that a token adds to the JSON string that it continues, up to a closing quote.
+
+    Never too low: an escape is one character, even if it is incomplete or the second half of a surrogate pair.
+    """
+    found = _IN_STRING.match(piece)
+    return len(_CHARACTER.findall(found[0])) if found else 0
 
 
 def _code_unit(escape: str) -> int:

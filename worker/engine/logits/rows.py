@@ -18,6 +18,7 @@ from worker.engine.logits.operation import Logits, StepInput
 from worker.engine.logits.readers import PromptReader, RowReader, needs_rows
 from worker.engine.protocol import Sequence
 from worker.engine.sampling import score_prompt
+from worker.engine.text import Vocabulary
 
 
 class Segment(NamedTuple):
@@ -79,6 +80,16 @@ class FollowedSequence(ABC):
     @abstractmethod
     def generated(self, most: int) -> Series[int]:
         """Return its last generated tokens, at most ``most``."""
+
+    @property
+    def room(self) -> int | None:
+        """Number of characters that its current JSON string may still have; None without a limit."""
+        return None
+
+    @property
+    def repeats(self) -> int | None:
+        """Its next token if that is known, because it generates its output again."""
+        return None
 
     def continues(self, segment: Segment) -> bool:
         """Return whether a segment has the blocks of this sequence. The last one may have been shared, and copied."""
@@ -163,7 +174,7 @@ class RowAssigner:
                 continue
             sequence.reader.keep(rows)
             if bias := sequence.reader.bias:
-                bias.prepare(sequence.generated(bias.lookback))
+                bias.prepare(sequence.generated(bias.lookback), room=sequence.room, repeated=sequence.repeats)
                 for row in rows:
                     bias.add_to(row)
 
@@ -193,15 +204,19 @@ def readers_of(
     *,
     number: int,
     width: int,
+    vocabulary: Vocabulary,
 ) -> Readers:
     """Return the readers of a sequence with the request id ``number``; change its ``config`` if its prompt is scored.
 
     A row has ``width`` logits; 0 if they can't be read. The first token of a scored prompt is salted with a multiple of
     the width, which the graph removes, so that the prompt differs from all that are cached.
     """
-    if not width or not (scoring or needs_rows(sequence.sampling)):
+    limited = bool(sequence.length_limits)
+    if not width or not (scoring or limited or needs_rows(sequence.sampling)):
         return Readers(input_tokens)
-    reader = RowReader(sequence.sampling, sequence.bad_word_tokens)
+    lengths = vocabulary.string_lengths if limited else None
+    reader = RowReader(sequence.sampling, sequence.bad_word_tokens, lengths)
+    reader.reads = reader.reads or scoring is not None
     if scoring is None:
         return Readers(input_tokens, reader)
     salt = (1 + number % (_MAX_ID // width - 1)) * width

@@ -12,7 +12,7 @@ from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from tests.support.grammar_oracle import Texts
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan, plain_plan
-from worker.json_schema.lengths import LengthChecker, LengthLimits
+from worker.json_schema.lengths import LengthChecker, LengthLimits, characters_in
 
 NAMED = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 3}, "b": {"type": "string"}}}
 
@@ -158,3 +158,35 @@ def test_the_first_item_that_occurs_again_is_found(text: str, repeats: bool, siz
 def test_limits_in_conditions_and_patterns_are_found(schema: dict[str, Any]) -> None:
     assert _exceeds(schema, '{"a":"bcd"}')
     assert not _exceeds(schema, '{"a":"bc"}')
+
+
+@pytest.mark.parametrize(
+    ("piece", "characters"),
+    [
+        (b"", 0),
+        (b'"', 0),
+        (b'", "', 0),
+        (b'abc",', 3),
+        ("é🌊".encode(), 2),
+        ("🌊".encode()[:2], 1),
+        ("🌊".encode()[2:], 0),
+        (b"\\n", 1),
+        (b"\\", 1),
+        (b'\\"a', 2),
+        (b'\\\\"a', 1),
+        (b"\\u00e9x", 2),
+        (b"\\ud83d\\ude00", 2),
+        (b"\\u00", 1),
+    ],
+)
+def test_characters_of_a_token(piece: bytes, characters: int) -> None:
+    assert characters_in(piece) == characters
+
+
+def test_the_room_of_the_current_string() -> None:
+    checker = LengthChecker([LengthLimits("", '{"properties":{"a":{"maxLength":3},"b":{"type":"string"}}}')])
+    rooms = []
+    for text in ('{"a":', '"', "x", "\\ud83d", "\\ude00", "\\n", '"', ',"b":"', "xxxx"):
+        assert not checker.exceeds(text)
+        rooms.append(checker.room)
+    assert rooms == [None, 3, 2, 1, 1, 0, None, None, None]

@@ -1,0 +1,89 @@
+"""Strings that reach their ``maxLength`` on the real model: closed where the logits hook is, and cut elsewhere."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from shared.protocol.request import Constraint
+from tests.support.engine_driver import Bench
+from tests.support.engine_outputs import text_of, tokens_of
+from worker.engine.logits.operation import LogitsHook
+from worker.engine.protocol import Sequence
+from worker.grammar.schema import schema_grammar
+from worker.json_schema.lengths import LengthLimits
+
+LIMITS = {"short": 7, "tags": 3, "long": 40}
+SCHEMA = msgspec.json.encode(
+    {
+        "type": "object",
+        "properties": {
+            "short": {"type": "string", "minLength": 3, "maxLength": LIMITS["short"]},
+            "tags": {"type": "array", "items": {"type": "string", "maxLength": LIMITS["tags"]}, "maxItems": 3},
+            "long": {"type": "string", "maxLength": LIMITS["long"]},
+        },
+        "required": ["short", "tags", "long"],
+        "additionalProperties": False,
+    }
+).decode()
+PROMPTS = (
+    "Write a long story about the sea as JSON.",
+    "Antworte auf Deutsch: über Möwen.",
+    "写一个故事。",
+    "Emoji: 🌊🦊?",
+)
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    assert bench.engine.gauges().lost_rows == LogitsHook.failures == 0
+    LogitsHook.listener = None
+
+
+def limited(bench: Bench, text: str, generated: tuple[int, ...] = (), **sampling: Any) -> Sequence:
+    sequence = bench.sequence(
+        text,
+        constraint=Constraint(kind="grammar", value=schema_grammar(SCHEMA)),
+        generated=generated,
+        max_tokens=300,
+        **sampling,
+    )
+    return msgspec.structs.replace(sequence, length_limits=(LengthLimits("", SCHEMA),))
+
+
+def test_strings_are_closed_at_their_limits(bench: Bench) -> None:
+    wishes: list[dict[str, Any]] = [{}, {"temperature": 1.0, "seed": 7}, {"logprobs": True, "top_logprobs": 2}]
+    results = bench.run(limited(bench, text, **wish) for text in PROMPTS for wish in wishes)
+    lengths = []
+    for outputs in results:
+        assert outputs[-1].reason == "stop"
+        value = msgspec.json.decode(text_of(outputs))
+        strings = [("short", value["short"]), ("long", value["long"]), *(("tags", tag) for tag in value["tags"])]
+        assert all(len(string) <= LIMITS[name] for name, string in strings)
+        lengths += [len(string) == LIMITS[name] for name, string in strings]
+    assert sum(lengths) > len(results)
+
+
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0, "seed": 7}])
+def test_an_interrupted_answer_goes_on_with_the_same_tokens(bench: Bench, sampling: dict[str, Any]) -> None:
+    (whole,) = bench.run([limited(bench, PROMPTS[0], **sampling)])
+    tokens = tokens_of(whole)
+    cuts = range(1, len(tokens), 3)
+    resumed = bench.run(limited(bench, PROMPTS[0], tokens[:cut], **sampling) for cut in cuts)
+    for cut, outputs in zip(cuts, resumed, strict=True):
+        assert outputs[-1].reason == "stop"
+        if not sampling:
+            assert tokens_of(outputs) == tokens[cut:]
+
+
+def test_without_the_hook_the_answer_is_cut() -> None:
+    listener = LogitsHook.listener
+    bench = Bench(logits="off")
+    LogitsHook.listener = listener
+    (outputs,) = bench.run([limited(bench, PROMPTS[0])])
+    assert outputs[-1].reason == "length"
+    with pytest.raises(msgspec.DecodeError):
+        msgspec.json.decode(text_of(outputs))

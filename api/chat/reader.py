@@ -12,7 +12,7 @@ from api.chat.calls import CallFilter
 from api.chat.choices import jobs_per_prompt, needs_logprobs
 from api.chat.usage import UsageRecorder
 from api.dialects.base.interface import TokenLogprob
-from api.parsers import CallOpened, Content, Parser, Part, Reasoning, parser_for
+from api.parsers import CallOpened, Content, CustomInputs, Parser, Part, Reasoning, parser_for
 from shared.protocol.errors import RequestRefused
 from shared.protocol.events import (
     Alternatives,
@@ -165,6 +165,7 @@ class ChoiceReader:
         self._aligner = _Aligner() if needs_logprobs(request) else None
         self._recorder = recorder
         self._calls = CallFilter(request.max_calls) if self._parser is not None else None
+        self._inputs = CustomInputs({tool.name for tool in request.tools if tool.custom is not None})
         self._reasoning = self._parser is not None and started.in_reasoning
         self._called = False
         self.plain = self._parser is None and self._aligner is None
@@ -187,7 +188,7 @@ class ChoiceReader:
         self._track(parts)
         if self._reasoning:
             self._recorder.reasoning_tokens += len(delta.tokens)
-        return _with_logprobs(self._calls.filter(parts), self._aligner)
+        return _with_logprobs(self._inputs.decode(self._calls.filter(parts)), self._aligner)
 
     def finish(self, reason: FinishReason) -> tuple[list[ParsedPart], FinishReason]:
         """Return the parts that were held back, and the finish reason for clients (``tool_calls`` after a call).
@@ -203,9 +204,9 @@ class ChoiceReader:
             parts.append(Content(""))
         if self._calls is None:
             return _with_logprobs(parts, aligner), reason
-        read = _with_logprobs(self._calls.filter(parts), aligner)
+        read = _with_logprobs(self._inputs.decode(self._calls.filter(parts)), aligner)
         if not self.complete:
-            read += _with_logprobs(self._calls.rest(), None)
+            read += _with_logprobs(self._inputs.decode(self._calls.rest()), None)
         if self._called and (reason == "stop" or self.complete):
             reason = "tool_calls"
         return read, reason

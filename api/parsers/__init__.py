@@ -6,6 +6,7 @@ They run in the API replica, so a job that migrates to another worker carries no
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from api.parsers.custom_input import CustomInputs
 from api.parsers.deepseek import read_deepseek_calls
 from api.parsers.harmony import harmony_script
 from api.parsers.json_calls import guided_script, read_json_calls, read_mistral_calls
@@ -22,6 +23,7 @@ __all__ = [
     "CallClosed",
     "CallOpened",
     "Content",
+    "CustomInputs",
     "Parser",
     "Part",
     "Reasoning",

@@ -24,6 +24,10 @@ LOCAL = "file://"
 """Prefix of the URL of a local file. Only dialects that serve local files make such URLs."""
 
 
+INPUT = "input"
+"""The parameter of custom tools."""
+
+
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A call that the assistant made earlier in the conversation. ``arguments`` is JSON text."""
 
@@ -60,13 +64,25 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_call_id: str | None = None
 
 
+class CustomInput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The form of a custom tool's input: any text, or text of a grammar. ``param`` is that grammar's field."""
+
+    syntax: Literal["text", "regex", "lark"] = "text"
+    definition: str = ""
+    param: str = ""
+
+
 class Tool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A function that the model may call. ``parameters`` is a JSON Schema as JSON text."""
+    """A function that the model may call. ``parameters`` is a JSON Schema as JSON text.
+
+    A ``custom`` tool is a function with one parameter for the model, a string called :data:`INPUT`.
+    """
 
     name: str
     description: str | None = None
     parameters: str | None = None
     strict: bool = False
+    custom: CustomInput | None = None
     namespace: str | None = None
     """The part of ``name`` that is the function's namespace in the client's dialect. Not for the model."""
 

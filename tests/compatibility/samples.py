@@ -45,7 +45,7 @@ def _choice(request: ChatRequest) -> Choice:
         text="Hi!",
         reason="tool_calls" if request.tools else "stop",
         reasoning="Hm.",
-        calls=(Call(id="c", name="f", arguments='{"a":1}'),) if request.tools else (),
+        calls=(Call(id="c", name=request.tools[0].name, arguments='{"a":1}'),) if request.tools else (),
         logprobs=_TOKENS if request.sampling.logprobs else None,
         prompt=PromptLogprobs((1, b"H"), (), ()) if request.sampling.prompt_scoring else None,
         tokens=(1, 2),
@@ -63,7 +63,7 @@ def _chunks(request: ChatRequest, rendering: ResponseEncoder) -> Iterator[object
     choice = _last(request)
     events = rendering.opening(choice) + rendering.reasoning(choice, "Hm.") + rendering.content(choice, "Hi!", logprobs)
     if request.tools:
-        events += rendering.call(choice, 1, "c", "f") + rendering.arguments(choice, 1, "{}")
+        events += rendering.call(choice, 1, "c", request.tools[0].name) + rendering.arguments(choice, 1, "{}")
     events += rendering.closing(choice, "stop") + rendering.usage(_USAGE)
     for event in events.split(b"\n\n"):
         if event:

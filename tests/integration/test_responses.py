@@ -9,6 +9,7 @@ import openai
 import pytest
 from openai.types.responses import Response
 
+from tests.support import apply_patch
 from tests.support.fleet import Fleet
 from tests.support.sdk_types import rechecked
 
@@ -112,10 +113,10 @@ def test_tools_that_nobody_here_runs_are_named_in_a_header(session_fleet: Fleet)
         "model": "sim",
         "input": "hello",
         "max_output_tokens": 1,
-        "tools": [{"type": "web_search"}, {"type": "custom", "name": "patch"}],
+        "tools": [{"type": "web_search"}, {"type": "computer"}],
     }
     status, headers, _ = session_fleet.request("POST", "/v1/responses", json.dumps(body))
-    assert (status, headers["x-skipped-tools"]) == (200, "web_search, custom")
+    assert (status, headers["x-skipped-tools"]) == (200, "web_search, computer")
 
 
 def test_requests_that_fail(client: openai.OpenAI) -> None:
@@ -145,7 +146,7 @@ def test_a_session_of_codex(client: openai.OpenAI) -> None:
         ],
         "tools": [
             TOOL | {"strict": False},
-            {"type": "custom", "name": "apply_patch", "format": {"type": "grammar", "syntax": "lark"}},
+            apply_patch.TOOL,
             {"type": "web_search", "external_web_access": False},
             {"type": "namespace", "name": "mcp__city", "description": "More.", "tools": [TOOL]},
         ],

@@ -7,8 +7,9 @@ import msgspec
 
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.formats import DEEPSEEK_CALLS_BEGIN, DEEPSEEK_CALLS_END, CallShape, ToolFormat, ToolFormatName
-from shared.protocol.request import ChatRequest, Tool
+from shared.protocol.request import INPUT, ChatRequest, Tool
 from worker.grammar import tags
+from worker.grammar.custom_input import input_string, input_text
 from worker.grammar.ebnf import LAST_CHARACTER, Rules, character_class, either, literal, repeated, sequence, without
 from worker.grammar.json_text import JsonRules
 from worker.grammar.limits import length_limits_of, with_length_limits
@@ -33,11 +34,14 @@ def xml_parameters(rules: Rules, schema: Mapping[str, Any]) -> str:
     required = schema.get("required", ())
     parts = []
     for name, value in schema.get("properties", {}).items():
-        part = sequence(
-            [literal(f"<parameter={name}>\n"), _value(rules, schema, name, value), literal("\n</parameter>\n")]
-        )
+        part = xml_parameter(name, _value(rules, schema, name, value))
         parts.append(part if name in required else repeated(part, 0, 1))
     return sequence(parts)
+
+
+def xml_parameter(name: str, value: str) -> str:
+    """Return the expression of Qwen3-Coder's parameter ``name`` with ``value``."""
+    return sequence([literal(f"<parameter={name}>\n"), value, literal("\n</parameter>\n")])
 
 
 def _value(rules: Rules, schema: Mapping[str, Any], name: str, value: Any) -> str:
@@ -145,8 +149,11 @@ def arguments(rules: Rules, function: CallableTool) -> str:
     """Return the expression of a tool's arguments.
 
     For a tool that is not strict, keywords that a grammar can't enforce are ignored. Raises :class:`RequestRefused`
-    if the schema is invalid, or if the tool is strict and its schema is not supported.
+    if the schema is invalid, or if the tool is strict and its schema is not supported, or if the grammar of a custom
+    tool is not.
     """
+    if function.tool.custom is not None:
+        return sequence([literal(f'{{"{INPUT}": "'), input_string(rules, function.tool.custom), literal('"}')])
     param = f"tools[{function.index}].function.parameters"
     try:
         schema = decoded(function.tool.parameters or NO_PARAMETERS)
@@ -172,6 +179,9 @@ def _tags(shape: CallShape, tools: Sequence[CallableTool], *, parallel: bool) ->
 
 def _content(shape: CallShape, function: CallableTool) -> tags.Format:
     rules = Rules()
+    custom = function.tool.custom
+    if shape.content == "xml" and custom is not None and custom.syntax != "text":
+        return tags.grammar(rules.text(xml_parameter(INPUT, input_text(rules, custom))))
     expression = arguments(rules, function)
     if shape.content == "xml":
         rules = Rules()

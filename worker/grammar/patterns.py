@@ -43,6 +43,7 @@ _ESCAPED_IN_JSON: Ranges = ((0x00, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0xD800, 0
 _NOT_IN_TEXT: Ranges = ((0x00, 0x00), (0xD800, 0xDFFF))
 _DIGITS: Ranges = ((0x30, 0x39),)
 _WORD: Ranges = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
+_LETTERS: Ranges = ((0x41, 0x5A), (0x61, 0x7A))
 _SPACE: Ranges = ((0x09, 0x0D), (0x20, 0x20))
 _ASCII: Ranges = ((0x00, 0x7F),)
 _LINE_ENDS: Ranges = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
@@ -103,8 +104,17 @@ def regex_of(pattern: str) -> Node:
 
 def text_grammar(pattern: str) -> str:
     """Return the grammar of the texts that ``pattern`` matches as a whole. Raises :class:`PatternError`."""
-    tree = _PatternParser(pattern, NOTHING).parse()
-    return Rules().text(_Writer(_in_text, Expression('""', 0, 0)).written(tree).text)
+    return Rules().text(matched_text(pattern, in_json=False))
+
+
+def matched_text(pattern: str, *, in_json: bool, ignore_case: bool = False, dot_all: bool = False) -> str:
+    """Return the expression of the texts that ``pattern`` matches as a whole. Raises :class:`PatternError`.
+
+    ``in_json``: the text is the content of a JSON string. ``ignore_case`` ignores the case of ASCII letters;
+    ``dot_all``: ``.`` also matches line ends.
+    """
+    tree = _PatternParser(pattern, NOTHING, ignore_case=ignore_case, dot_all=dot_all).parse()
+    return _Writer(_in_json if in_json else _in_text, Expression('""', 0, 0)).written(tree).text
 
 
 def without_upper_limit(pattern: str, *, full_match: bool = False) -> tuple[str, int] | None:
@@ -121,11 +131,13 @@ def without_upper_limit(pattern: str, *, full_match: bool = False) -> tuple[str,
 
 
 class _PatternParser:
-    def __init__(self, pattern: str, context: Node) -> None:
+    def __init__(self, pattern: str, context: Node, *, ignore_case: bool = False, dot_all: bool = False) -> None:
         """``context`` is the text next to an unanchored match."""
         self._pattern = pattern
         self._position = 0
         self._context = context
+        self._ignore_case = ignore_case
+        self._any = Characters(EVERY if dot_all else without(EVERY, _LINE_ENDS), EVERY)
         self._depth = 0
 
     def parse(self) -> Node:
@@ -216,10 +228,10 @@ class _PatternParser:
         if character == "[":
             return self._class()
         if character == ".":
-            return Characters(without(EVERY, _LINE_ENDS), EVERY)
+            return self._any
         if character == "\\":
-            return self._escape()
-        return _single(ord(character))
+            return self._cased(self._escape())
+        return self._cased(_single(ord(character)))
 
     def _group(self) -> Node:
         found = _GROUP.match(self._pattern, self._position)
@@ -270,9 +282,16 @@ class _PatternParser:
             else:
                 sure += first.sure
                 possible += first.possible
+        members = self._cased(Characters(united(sure), united(possible)))
         if negated:
-            return Characters(without(EVERY, united(possible)), without(EVERY, united(sure)))
-        return Characters(united(sure), united(possible))
+            return Characters(without(EVERY, members.possible), without(EVERY, members.sure))
+        return members
+
+    def _cased(self, members: Characters) -> Characters:
+        """Return ``members`` with the other case of their ASCII letters, if case is ignored."""
+        if not self._ignore_case:
+            return members
+        return Characters(_with_other_case(members.sure), _with_other_case(members.possible))
 
     def _class_atom(self) -> Characters:
         character = self._peek()
@@ -310,6 +329,16 @@ class _PatternParser:
             self._position += len(text)
             return True
         return False
+
+
+def _with_other_case(ranges: Ranges) -> Ranges:
+    other = (
+        (max(first, low) ^ 0x20, min(last, high) ^ 0x20)
+        for first, last in ranges
+        for low, high in _LETTERS
+        if max(first, low) <= min(last, high)
+    )
+    return united((*ranges, *other))
 
 
 def _single(point: int) -> Characters:

@@ -9,6 +9,7 @@ from shared.protocol.formats import GUIDED, HARMONY_START, REASONING_FORMATS, TO
 from shared.protocol.request import ChatRequest, Constraint
 from worker.grammar import tags
 from worker.grammar.calls import (
+    CallableTool,
     argument_length_limits,
     callable_tools,
     json_array_calls,
@@ -55,6 +56,8 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Pl
         param="tools" if tools else "response_format",
     )
     shape = form.shape if form and tools else None
+    if shape is None:
+        _check_inputs(tools)
     plan = msgspec.structs.replace(plan, length_limits=argument_length_limits(shape, tools) if shape else ())
     if required and form and shape:
         calls = required_calls(form, shape, tools, parallel=parallel)
@@ -93,6 +96,18 @@ def plain_plan(request: ChatRequest) -> Plan:
     length_limits = _content_length_limits(request.constraint, [""], alone=True)
     content = _content(request.constraint, [""], alone=True)
     return _with_constraint(Plan(param=request.constraint.param, length_limits=length_limits), content)
+
+
+def _check_inputs(tools: Sequence[CallableTool]) -> None:
+    """Raise :class:`RequestRefused` if a tool has a grammar: it can't be enforced."""
+    for function in tools:
+        custom = function.tool.custom
+        if custom is not None and custom.syntax != "text":
+            message = (
+                f"Unsupported parameter: '{custom.param}' is not supported with this model, unless a call is required: "
+                "no grammar can constrain the form of its tool calls. Set 'tool_choice', or omit the format."
+            )
+            raise refuse(ProblemKind.INVALID, message, param=custom.param, code="unsupported_parameter")
 
 
 def _check_end(request: ChatRequest) -> None:

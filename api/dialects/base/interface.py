@@ -39,7 +39,7 @@ class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool call. ``arguments`` is JSON text, possibly truncated by the length limit."""
+    """A tool call. ``arguments`` is JSON text, or the input of a custom tool; the length limit may have cut it."""
 
     id: str
     name: str
@@ -120,7 +120,7 @@ class ResponseEncoder(Protocol):
         return b""
 
     def arguments(self, choice: int, index: int, text: str) -> bytes:
-        """Encode a delta of the JSON text of a call's arguments."""
+        """Encode a delta of the JSON text of a call's arguments, or of a custom tool's input."""
         return b""
 
     def closing(self, choice: int, reason: FinishReason, stop: str = "") -> bytes:

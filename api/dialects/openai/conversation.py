@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from api.dialects.base.conversation import Conversation, Part, flatten, image
+from api.dialects.base.custom_tools import custom_call
 from api.dialects.openai.content import Content, ImagePart, RefusalPart, TextPart
 from api.dialects.openai.messages import AssistantMessage, FunctionMessage, FunctionToolCall, Message, ToolMessage
 from shared.protocol import request as internal
@@ -57,8 +58,9 @@ def _parts(content: Content | None, message: str) -> Iterator[Part]:
 def _calls(message: AssistantMessage, function_id: str) -> list[internal.ToolCall]:
     calls = [
         internal.ToolCall(id=call.id, name=call.function.name, arguments=call.function.arguments)
-        for call in message.tool_calls or ()
         if isinstance(call, FunctionToolCall)
+        else custom_call(call.id, call.custom.name, call.custom.input)
+        for call in message.tool_calls or ()
     ]
     if message.function_call is not None:
         call = message.function_call

@@ -7,7 +7,6 @@ from pydantic import BeforeValidator, Field, StringConstraints
 from api.dialects.base.fields import Items, NotNull, Strict, by
 from api.dialects.base.unsupported import Refused
 from api.dialects.openai.content import AudioReference, Content
-from api.dialects.openai.tools import FUNCTIONS_ONLY
 
 TEXT_ONLY = "This service supports text only."
 
@@ -69,10 +68,11 @@ class FunctionToolCall(Strict):
 
 
 class CustomToolCall(Strict):
-    """A call of a custom tool."""
+    """A call of a custom tool. ``index`` as in :class:`FunctionToolCall`."""
 
     id: str
-    type: Annotated[Literal["custom"], Refused(FUNCTIONS_ONLY)]
+    type: Literal["custom"]
+    index: int | None = None
     custom: CalledCustomTool
 
 

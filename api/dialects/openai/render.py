@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from api.dialects.base.interface import Choice, ResponseEncoder, TokenLogprob, Usage
+from api.dialects.base.interface import Call, Choice, ResponseEncoder, TokenLogprob, Usage
 from api.dialects.base.problems import error_object
 from api.dialects.openai.logprobs import chat_logprobs, vllm_form
 from shared.protocol.errors import Problem
@@ -89,6 +89,9 @@ class ChatResponseEncoder(ChunkEncoder):
         super().__init__(request, response_id=response_id, created=created, fingerprint=fingerprint)
         self._delta_tail = b'},"logprobs":null,"finish_reason":null}' + self._event_tail
         self._heads: dict[int, bytes] = {}
+        self._custom_names = {tool.name for tool in request.tools if tool.custom is not None}
+        self._custom_calls: set[tuple[int, int]] = set()
+        """The calls of custom tools: choice and index."""
 
     def opening(self, choice: int, prompt_tokens: int = 0, cached_tokens: int = 0) -> bytes:
         """Encode the first chunk of a choice, with the role."""
@@ -113,6 +116,10 @@ class ChatResponseEncoder(ChunkEncoder):
 
     def call(self, choice: int, index: int, call_id: str, name: str) -> bytes:
         """Encode the chunk that starts a tool call."""
+        if name in self._custom_names:
+            self._custom_calls.add((choice, index))
+            custom = {"index": index, "id": call_id, "type": "custom", "custom": {"name": name, "input": ""}}
+            return self._chunk(choice, {"tool_calls": [custom]})
         function = {"name": name, "arguments": ""}
         if self._request.functions_form:
             return self._chunk(choice, {"function_call": function})
@@ -120,10 +127,13 @@ class ChatResponseEncoder(ChunkEncoder):
         return self._chunk(choice, {"tool_calls": [call]})
 
     def arguments(self, choice: int, index: int, text: str) -> bytes:
-        """Encode a chunk with a delta of a call's arguments."""
+        """Encode a chunk with a delta of a call's arguments, or of its input."""
         if self._request.functions_form:
             return self._chunk(choice, {"function_call": {"arguments": text}})
-        return self._chunk(choice, {"tool_calls": [{"index": index, "function": {"arguments": text}}]})
+        delta = (
+            {"custom": {"input": text}} if (choice, index) in self._custom_calls else {"function": {"arguments": text}}
+        )
+        return self._chunk(choice, {"tool_calls": [{"index": index} | delta]})
 
     def closing(self, choice: int, reason: FinishReason, stop: str = "") -> bytes:
         """Encode the chunk with the finish reason of a choice."""
@@ -174,16 +184,18 @@ class ChatResponseEncoder(ChunkEncoder):
         if choice.calls and self._request.functions_form:
             message["function_call"] = {"name": choice.calls[0].name, "arguments": choice.calls[0].arguments}
         elif choice.calls:
-            message["tool_calls"] = [
-                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-                for call in choice.calls
-            ]
+            message["tool_calls"] = [self._call_object(call) for call in choice.calls]
         return {
             "index": choice.index,
             "message": message,
             "logprobs": None if choice.logprobs is None else chat_logprobs(choice.logprobs),
             "finish_reason": self._word(choice.reason),
         } | ({"token_ids": choice.tokens} if self._request.return_token_ids else {})
+
+    def _call_object(self, call: Call) -> dict[str, object]:
+        if call.name in self._custom_names:
+            return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.arguments}}
+        return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
     def _word(self, reason: FinishReason) -> str:
         return "function_call" if reason == "tool_calls" and self._request.functions_form else reason

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 
 from api.dialects.base.conversation import check_scheme
+from api.dialects.base.custom_tools import name_of_two_kinds
 from api.dialects.base.strict_schema import root_error, strict_error
 from api.dialects.base.validation import missing, wrong_value
 from api.dialects.openai.content import PARTS_BY_ROLE, ImagePart
@@ -102,6 +103,14 @@ def _chosen_tools(request: ChatCompletionRequest) -> None:
         name = request.function_call.name
         if all(function.name != name for function in request.functions or ()):
             raise _unknown_choice("function_call", "function", name, "functions")
+
+
+def _names_of_one_kind(request: ChatCompletionRequest) -> None:
+    tools = request.tools or ()
+    functions = {tool.function.name for tool in tools if isinstance(tool, FunctionTool)}
+    for index, tool in enumerate(tools):
+        if isinstance(tool, CustomTool) and tool.custom.name in functions:
+            raise name_of_two_kinds(tool.custom.name, f"tools[{index}].custom.name")
 
 
 def _unknown_choice(param: str, kind: str, name: str, among: str) -> RequestRefused:
@@ -230,6 +239,7 @@ _RULES = (
     _stored_metadata,
     _tools_or_functions,
     _chosen_tools,
+    _names_of_one_kind,
     _parameters_are_schemas,
     _output_follows_schema,
     _audio_output,

@@ -13,9 +13,6 @@ from api.dialects.base.fields import (
     by,
     by_type,
 )
-from api.dialects.base.unsupported import Refused
-
-FUNCTIONS_ONLY = "Only tools of type 'function' are supported."
 
 Schema = Annotated[dict[str, Any] | None, NotNull("an object")]
 """A JSON Schema. It is validated when its grammar is compiled."""
@@ -76,7 +73,7 @@ class Custom(Strict):
 class CustomTool(Strict):
     """A tool whose input is text."""
 
-    type: Annotated[Literal["custom"], Refused(FUNCTIONS_ONLY)]
+    type: Literal["custom"]
     custom: Custom
 
 

@@ -1,22 +1,25 @@
 """Conversion of tools, functions and tool choice to the internal form."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
 from api.dialects.base.body import json_text
+from api.dialects.base.custom_tools import custom_tool
 from api.dialects.openai.schema import ChatCompletionRequest
 from api.dialects.openai.tools import (
     AllowedToolsChoice,
+    Custom,
     CustomChoice,
     Function,
     FunctionCallChoice,
     FunctionChoice,
     FunctionTool,
+    GrammarInput,
     Named,
     StrictFunction,
     ToolChoice,
+    ToolReference,
 )
 from shared.protocol import request as internal
 
@@ -47,9 +50,12 @@ def translate_tools(request: ChatCompletionRequest) -> Toolset:
             parallel_tool_calls=False,
         )
     mode, named, allowed = _choice(request.tool_choice)
-    functions = [tool.function for tool in request.tools or () if isinstance(tool, FunctionTool)]
+    tools = [
+        _tool(tool.function) if isinstance(tool, FunctionTool) else _custom(index, tool.custom)
+        for index, tool in enumerate(request.tools or ())
+    ]
     return Toolset(
-        tools=tuple(_tool(function) for function in functions if allowed is None or function.name in allowed),
+        tools=tuple(tool for tool in tools if allowed is None or tool.name in allowed),
         tool_choice=mode,
         named_tool=named,
         parallel_tool_calls=request.parallel_tool_calls is not False,
@@ -72,11 +78,24 @@ def _choice(
         case Named():
             return "required", choice.name, None
         case CustomChoice():
-            raise AssertionError("custom tools are not served")
+            return "required", choice.custom.name, None
 
 
-def _names(references: Sequence[Any]) -> frozenset[str]:
-    return frozenset(reference.function.name for reference in references if isinstance(reference, FunctionChoice))
+def _names(references: Sequence[ToolReference]) -> frozenset[str]:
+    return frozenset(
+        reference.function.name if isinstance(reference, FunctionChoice) else reference.custom.name
+        for reference in references
+    )
+
+
+def _custom(index: int, tool: Custom) -> internal.Tool:
+    grammar = tool.format.grammar if isinstance(tool.format, GrammarInput) else None
+    return custom_tool(
+        tool.name,
+        tool.description,
+        grammar=None if grammar is None else (grammar.syntax, grammar.definition),
+        param=f"tools[{index}].custom.format.grammar.definition",
+    )
 
 
 def _tool(function: Function) -> internal.Tool:

@@ -6,8 +6,8 @@ system message at the start, because many chat templates allow no other.
 
 from collections.abc import Iterable, Iterator
 
-from api.dialects.base.body import json_text
 from api.dialects.base.conversation import Conversation, Part, flatten, image
+from api.dialects.base.custom_tools import custom_call
 from api.dialects.base.encoded_reasoning import decode_reasoning
 from api.dialects.base.validation import missing, wrong_value
 from api.dialects.responses.items import (
@@ -49,9 +49,12 @@ def translate_items(instructions: str | None, items: Iterable[Placed]) -> tuple[
             case Reasoning():
                 conversation.assistant(reasoning=_reasoning(item) or None)
             case FunctionCall():
-                conversation.assistant(path=path, calls=[_call(item, item.arguments)])
+                name = qualified_name(item.namespace, item.name)
+                call = internal.ToolCall(id=item.call_id, name=name, arguments=item.arguments)
+                conversation.assistant(path=path, calls=[call])
             case CustomCall():
-                conversation.assistant(path=path, calls=[_call(item, json_text({"input": item.input}))])
+                name = qualified_name(item.namespace, item.name)
+                conversation.assistant(path=path, calls=[custom_call(item.call_id, name, item.input)])
             case FunctionCallOutput() | CustomCallOutput():
                 _check_called(path, item, conversation)
                 conversation.result(item.call_id, _output(path, item))
@@ -62,10 +65,6 @@ def translate_items(instructions: str | None, items: Iterable[Placed]) -> tuple[
     if not messages:
         raise refuse(ProblemKind.INVALID, "Invalid 'input': it has no text.", param="input", code="empty_array")
     return messages
-
-
-def _call(item: FunctionCall | CustomCall, arguments: str) -> internal.ToolCall:
-    return internal.ToolCall(id=item.call_id, name=qualified_name(item.namespace, item.name), arguments=arguments)
 
 
 def _check_called(path: str, item: FunctionCallOutput | CustomCallOutput, conversation: Conversation) -> None:

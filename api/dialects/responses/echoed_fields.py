@@ -42,7 +42,7 @@ def echoed_fields(request: ResponsesRequest, sent: Mapping[str, Any]) -> dict[st
         "temperature": request.temperature,
         "text": {"format": form, "verbosity": (text.verbosity if text else None) or "medium"},
         "tool_choice": sent.get("tool_choice") or "auto",
-        "tools": [_tool(tool) for tool in sent.get("tools") or () if tool["type"] == "function"],
+        "tools": [_tool(tool) for tool in sent.get("tools") or () if tool["type"] in ("function", "custom")],
         "top_logprobs": request.top_logprobs or 0,
         "top_p": request.top_p,
         "truncation": request.truncation or "disabled",
@@ -56,5 +56,7 @@ def _tier(request: ResponsesRequest) -> str:
 
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    if tool["type"] == "custom":
+        return {"description": None, "format": PLAIN_TEXT} | dict(tool)
     shown = {"description": None, "parameters": None} | dict(tool)
     return shown | {"strict": bool(tool.get("strict"))}

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from api.dialects.responses.items import AdditionalTools, Item
-from api.dialects.responses.tools import AnyTool, FunctionDefinition, NamespaceTool, OtherTool
+from api.dialects.responses.tools import AnyTool, CustomDefinition, FunctionDefinition, NamespaceTool, OtherTool
 
 _SEPARATOR = "__"
 
 
 @dataclass(frozen=True, slots=True)
 class OfferedFunction:
-    """A function with its path in the request, and its name and description for the model."""
+    """A function or custom tool with its path in the request, and its name and description for the model."""
 
     path: str
-    definition: FunctionDefinition
+    definition: FunctionDefinition | CustomDefinition
     name: str
     description: str | None
     namespace: str | None = None
@@ -36,16 +36,16 @@ def unqualified_name(namespace: str, name: str) -> str:
 
 
 def functions(tools: Sequence[AnyTool], items: Sequence[tuple[str, Item]]) -> Iterator[OfferedFunction]:
-    """Yield the functions. ``items`` are those of the input, with their paths."""
+    """Yield the functions and custom tools. ``items`` are those of the input, with their paths."""
     for path, tool in _offered(tools, items):
         match tool:
-            case FunctionDefinition():
+            case FunctionDefinition() | CustomDefinition():
                 yield OfferedFunction(path, tool, tool.name, tool.description)
             case NamespaceTool():
                 # Functions have no place for a description that they share, so the first one begins with it.
                 about = tool.description
                 for index, one in enumerate(tool.tools):
-                    if isinstance(one, FunctionDefinition):
+                    if isinstance(one, FunctionDefinition | CustomDefinition):
                         description = "\n\n".join(filter(None, (about, one.description))) or None
                         name = qualified_name(tool.name, one.name)
                         yield OfferedFunction(f"{path}.tools[{index}]", one, name, description, tool.name)

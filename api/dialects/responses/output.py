@@ -1,4 +1,4 @@
-"""The output items of a response: reasoning, text, and function calls, in the order in which the model made them."""
+"""The output items of a response: reasoning, text and calls, in the order in which the model made them."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -9,10 +9,19 @@ from api.dialects.base.encoded_reasoning import encode_reasoning
 from api.dialects.base.interface import TokenLogprob
 from api.dialects.openai.logprobs import logprob_objects
 
-Kind = Literal["reasoning", "summary", "message", "function_call"]
+Kind = Literal["reasoning", "summary", "message", "function_call", "custom_tool_call"]
 """``summary`` is reasoning that is shown as a summary."""
 
-_PREFIXES: dict[Kind, str] = {"reasoning": "rs", "summary": "rs", "message": "msg", "function_call": "fc"}
+_PREFIXES: dict[Kind, str] = {
+    "reasoning": "rs",
+    "summary": "rs",
+    "message": "msg",
+    "function_call": "fc",
+    "custom_tool_call": "ctc",
+}
+
+CALLED_WITH: dict[Kind, str] = {"function_call": "arguments", "custom_tool_call": "input"}
+"""The field of a call with its text."""
 
 
 class OutputItem:
@@ -33,7 +42,7 @@ class OutputItem:
         namespace: str | None = None,
         encoded: bool = False,
     ) -> None:
-        """``name`` and ``namespace`` are those of the function. ``encoded`` is whether reasoning has encrypted content,
+        """``name`` and ``namespace`` are those of the tool. ``encoded`` is whether reasoning has encrypted content,
         too."""
         self.kind: Kind = kind
         self.index = index
@@ -45,14 +54,14 @@ class OutputItem:
         self._logprobs: list[msgspec.Raw] = []
 
     def add(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> None:
-        """Append text, or a part of the call's arguments."""
+        """Append text, or a part of the call's arguments or input."""
         self._texts.append(text)
         if logprobs:
             self._logprobs += logprob_objects(logprobs)
 
     @property
     def text(self) -> str:
-        """All text, or the arguments."""
+        """All text, or the arguments or input."""
         return "".join(self._texts)
 
     @property
@@ -85,12 +94,12 @@ class OutputItem:
                 return {"id": self.id, "type": "reasoning", "summary": parts} | encoded
             case "message":
                 return {"id": self.id, "type": "message", "status": status, "role": "assistant", "content": parts}
-            case "function_call":
+            case "function_call" | "custom_tool_call":
                 return {
                     "id": self.id,
-                    "type": "function_call",
+                    "type": self.kind,
                     "status": status,
                     "call_id": self.call_id,
                     "name": self._name,
-                    "arguments": self.text if started else "",
+                    CALLED_WITH[self.kind]: self.text if started else "",
                 } | ({} if self._namespace is None else {"namespace": self._namespace})

@@ -8,6 +8,7 @@ import msgspec
 from pydantic import TypeAdapter
 
 from api.dialects.base.body import decode_object, json_text
+from api.dialects.base.custom_tools import custom_tool, name_of_two_kinds
 from api.dialects.base.interface import MessagesMissing
 from api.dialects.base.sampling import sampling
 from api.dialects.base.strict_schema import root_error, strict_error
@@ -19,7 +20,13 @@ from api.dialects.responses.echoed_fields import echoed_fields
 from api.dialects.responses.items import Item, ItemReference
 from api.dialects.responses.offered_tools import OfferedFunction, functions, skipped_types
 from api.dialects.responses.schema import JsonSchemaFormat, ResponsesRequest
-from api.dialects.responses.tools import AllowedFunctions, ChosenFunction
+from api.dialects.responses.tools import (
+    AllowedFunctions,
+    ChosenCustomTool,
+    ChosenFunction,
+    CustomDefinition,
+    GrammarInput,
+)
 from shared.protocol import request as internal
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest, Constraint, Tier
@@ -209,15 +216,28 @@ def _referenced(index: int, item_id: str, history: StoredConversation) -> Mappin
 
 
 def _check_names(tools: Iterable[OfferedFunction]) -> None:
-    """Raise :class:`RequestRefused` if a function of one namespace would have the name of another one's."""
+    """Raise :class:`RequestRefused` if a function of one namespace would have the name of another one's, or of a custom
+    tool."""
     namespaces: dict[str, str | None] = {}
+    kinds: dict[str, str] = {}
     for tool in tools:
+        if kinds.setdefault(tool.name, tool.definition.type) != tool.definition.type:
+            raise name_of_two_kinds(tool.name, f"{tool.path}.name")
         if namespaces.setdefault(tool.name, tool.namespace) != tool.namespace:
             message = f"Functions in different namespaces can't both be called '{tool.name[:_SHOWN]}' by the model."
             raise refuse(ProblemKind.INVALID, message, param=f"{tool.path}.name")
 
 
 def _tool(tool: OfferedFunction) -> internal.Tool:
+    if isinstance(tool.definition, CustomDefinition):
+        form = tool.definition.format if isinstance(tool.definition.format, GrammarInput) else None
+        return custom_tool(
+            tool.name,
+            tool.description,
+            grammar=None if form is None else (form.syntax, form.definition),
+            param=f"{tool.path}.format.definition",
+            namespace=tool.namespace,
+        )
     parameters, strict = tool.definition.parameters, bool(tool.definition.strict)
     if parameters is not None:
         error = strict_error(parameters) if strict else root_error(parameters)
@@ -238,28 +258,31 @@ def _choice(
     request: ResponsesRequest, tools: Sequence[OfferedFunction]
 ) -> tuple[internal.ToolChoice, str | None, frozenset[str] | None]:
     """Return the mode, the function that must be called, and the names of the allowed functions (None: all)."""
-    names = {tool.name for tool in tools}
+    kinds = {tool.name: tool.definition.type for tool in tools}
     match request.tool_choice:
         case None:
             return "auto", None, None
-        case ChosenFunction(name=name):
-            if name not in names:
-                raise _unknown_choice(f"Tool choice 'function' with name '{name[:64]}' not found in 'tools' parameter.")
+        case ChosenFunction(type=kind, name=name) | ChosenCustomTool(type=kind, name=name):
+            if kinds.get(name) != kind:
+                raise _not_found(kind, name)
             return "required", name, None
         case AllowedFunctions(mode=mode, tools=chosen):
             allowed = frozenset(tool["name"] for tool in chosen if isinstance(tool.get("name"), str))
-            functions = {str(tool.get("name"))[:64] for tool in chosen if tool.get("type") == "function"}
-            if unknown := sorted(functions - names):
-                raise _unknown_choice(
-                    f"Tool choice 'function' with name '{unknown[0]}' not found in 'tools' parameter."
-                )
-            if mode == "required" and not allowed & names:
+            for tool in chosen:
+                called = str(tool.get("name"))
+                if tool.get("type") in ("function", "custom") and kinds.get(called) != tool["type"]:
+                    raise _not_found(tool["type"], called)
+            if mode == "required" and not allowed & kinds.keys():
                 raise _unknown_choice("None of the allowed tools is a function in 'tools' parameter.")
             return mode, None, allowed
         case "required" if not tools:
             raise _unknown_choice("Tool choice 'required' must be specified with a function in 'tools' parameter.")
         case mode:
             return mode, None, None
+
+
+def _not_found(kind: str, name: str) -> RequestRefused:
+    return _unknown_choice(f"Tool choice '{kind}' with name '{name[:64]}' not found in 'tools' parameter.")
 
 
 def _unknown_choice(message: str) -> RequestRefused:

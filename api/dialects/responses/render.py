@@ -10,7 +10,7 @@ from api.dialects.base.interface import Choice, ResponseEncoder, TokenLogprob, U
 from api.dialects.base.problems import FORMS, error_object
 from api.dialects.openai.logprobs import logprob_objects
 from api.dialects.responses.offered_tools import unqualified_name
-from api.dialects.responses.output import Kind, OutputItem
+from api.dialects.responses.output import CALLED_WITH, Kind, OutputItem
 from shared.protocol.errors import Problem
 from shared.protocol.events import FinishReason
 from shared.protocol.request import ChatRequest, fill_in
@@ -54,6 +54,8 @@ class ResponsesEncoder(ResponseEncoder):
         self._reasoning: Kind = "summary" if echoed.get("reasoning", {}).get("summary") else "reasoning"
         self._namespaces = {tool.name: tool.namespace for tool in request.tools if tool.namespace is not None}
         """The namespaces of functions, by the functions' names for the model."""
+        self._custom = {tool.name for tool in request.tools if tool.custom is not None}
+        """The names of custom tools."""
         self._sequence = 0
         self._items: list[dict[str, Any]] = []
         """The complete items."""
@@ -86,11 +88,11 @@ class ResponsesEncoder(ResponseEncoder):
         return opened + self._grow(text)
 
     def call(self, choice: int, index: int, call_id: str, name: str) -> bytes:
-        """Encode the start of a function call. Its id is derived from the response's."""
-        return self._open("function_call", name)
+        """Encode the start of a call. Its id is derived from the response's."""
+        return self._open("custom_tool_call" if name in self._custom else "function_call", name)
 
     def arguments(self, choice: int, index: int, text: str) -> bytes:
-        """Encode a delta of the JSON text of a call's arguments."""
+        """Encode a delta of the JSON text of a call's arguments, or of its input."""
         return self._grow(text)
 
     def closing(self, choice: int, reason: FinishReason, stop: str = "") -> bytes:
@@ -176,8 +178,8 @@ class ResponsesEncoder(ResponseEncoder):
         )
         place = {"item_id": item.id, "output_index": item.index}
         match kind:
-            case "function_call":
-                delta = "response.function_call_arguments.delta"
+            case "function_call" | "custom_tool_call":
+                delta = f"response.{kind}_{CALLED_WITH[kind]}.delta"
             case "summary":
                 delta = "response.reasoning_summary_text.delta"
                 place |= {"summary_index": 0}
@@ -211,8 +213,9 @@ class ResponsesEncoder(ResponseEncoder):
         self._item = None
         place = {"item_id": item.id, "output_index": item.index}
         match item.kind:
-            case "function_call":
-                ended = self._event("response.function_call_arguments.done", **place, arguments=item.text)
+            case "function_call" | "custom_tool_call":
+                field = CALLED_WITH[item.kind]
+                ended = self._event(f"response.{item.kind}_{field}.done", **place, **{field: item.text})
             case "summary":
                 place |= {"summary_index": 0}
                 ended = self._event("response.reasoning_summary_text.done", **place, text=item.text)

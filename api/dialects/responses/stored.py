@@ -18,7 +18,14 @@ from api.stored.record import StoredResponse
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest
 
-_PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "function_call_output": "fco"}
+_PREFIXES = {
+    "message": "msg",
+    "reasoning": "rs",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "ctco",
+}
 _WITH_STATUS = ("message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output")
 _PART_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "input_image": {"detail": "auto"},

@@ -6,25 +6,46 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from api.dialects.base.fields import Items, Strict, by, by_type
 from api.dialects.base.unsupported import Refused
+from api.dialects.openai.tools import TextInput
 
 ToolName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_-]+$", min_length=1, max_length=128)]
 
 
-class FunctionDefinition(Strict):
-    """A function of the client."""
+class ClientTool(Strict):
+    """What the tools of the client have in common."""
 
-    type: Literal["function"]
     name: ToolName
     description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
     allowed_callers: Annotated[
         Items[Literal["direct", "programmatic"]] | None,
         Refused("Programs that call tools are not available.", neutral=(["direct"],)),
     ] = None
     async_: Annotated[bool | None, Field(alias="async")] = None
     defer_loading: Annotated[bool | None, Refused("Tools are always loaded.", neutral=(False,))] = None
+
+
+class FunctionDefinition(ClientTool):
+    """A function of the client."""
+
+    type: Literal["function"]
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
     output_schema: dict[str, Any] | None = None
+
+
+class GrammarInput(Strict):
+    """Input format of a custom tool: text that matches a grammar."""
+
+    type: Literal["grammar"]
+    definition: str
+    syntax: Literal["lark", "regex"]
+
+
+class CustomDefinition(ClientTool):
+    """A tool of the client whose input is text."""
+
+    type: Literal["custom"]
+    format: Annotated[TextInput | GrammarInput, by("type")] | None = None
 
 
 class OtherTool(BaseModel):
@@ -34,7 +55,7 @@ class OtherTool(BaseModel):
     type: Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
 
 
-NamespacedTool = Annotated[FunctionDefinition | OtherTool, by("type")]
+NamespacedTool = Annotated[FunctionDefinition | CustomDefinition | OtherTool, by("type")]
 
 
 class NamespaceTool(Strict):
@@ -46,13 +67,20 @@ class NamespaceTool(Strict):
     tools: Items[NamespacedTool]
 
 
-AnyTool = Annotated[FunctionDefinition | NamespaceTool | OtherTool, by("type")]
+AnyTool = Annotated[FunctionDefinition | CustomDefinition | NamespaceTool | OtherTool, by("type")]
 
 
 class ChosenFunction(Strict):
     """The model must call this function."""
 
     type: Literal["function"]
+    name: str
+
+
+class ChosenCustomTool(Strict):
+    """The model must call this custom tool."""
+
+    type: Literal["custom"]
     name: str
 
 
@@ -65,6 +93,6 @@ class AllowedFunctions(Strict):
 
 
 ToolChoice = Annotated[
-    Literal["none", "auto", "required"] | Annotated[ChosenFunction | AllowedFunctions, by("type")],
+    Literal["none", "auto", "required"] | Annotated[ChosenFunction | ChosenCustomTool | AllowedFunctions, by("type")],
     by_type("one of a string or object"),
 ]

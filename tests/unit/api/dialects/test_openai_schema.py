@@ -79,6 +79,7 @@ ADDED: dict[type[BaseModel], set[str]] = {
     },
     messages.CalledFunction: {"parsed_arguments"},
     messages.FunctionToolCall: {"index"},
+    messages.CustomToolCall: {"index"},
     messages.ToolMessage: {"name"},
 }
 """What clients send back because our answers have it, or because they have added it to them."""

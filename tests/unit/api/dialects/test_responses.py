@@ -57,12 +57,12 @@ def test_a_long_text_is_not_searched_for_references() -> None:
 
 def test_unknown_tools_are_skipped_and_named() -> None:
     dialect = Responses()
-    custom = {"type": "custom", "name": "c"}
-    namespace = {"type": "namespace", "name": "n", "tools": [custom]}
+    hosted = {"type": "computer"}
+    namespace = {"type": "namespace", "name": "n", "tools": [hosted]}
     more = {"type": "additional_tools", "role": "developer", "tools": [TOOL | {"name": "g"}, {"type": "tool_search"}]}
-    body = {"model": "m", "input": [more, user("Hi")], "tools": [{"type": "web_search"}, TOOL, custom, namespace]}
+    body = {"model": "m", "input": [more, user("Hi")], "tools": [{"type": "web_search"}, TOOL, hosted, namespace]}
     request = dialect.parse(json.dumps(body).encode())
-    assert dialect.skipped_tools == ("web_search", "custom", "tool_search")
+    assert dialect.skipped_tools == ("web_search", "computer", "tool_search")
     assert [tool.name for tool in request.tools] == ["f", "g"]
     assert request.tools[0] == Tool(name="f", description="Does it.", parameters='{"type":"object"}')
 

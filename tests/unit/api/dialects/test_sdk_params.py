@@ -116,7 +116,6 @@ CHOICES = {
         "computer",
         "computer_use",
         "computer_use_preview",
-        "custom",
         "file_search",
         "image_generation",
         "mcp",

@@ -1,0 +1,333 @@
+"""Converter from Lark grammars to EBNF, for the inputs of custom tools.
+
+Reference: https://lark-parser.readthedocs.io/en/stable/grammar.html. The grammar accepts what Lark's Earley parser does
+with ``lexer="dynamic_complete"``: each terminal is replaced by what it matches, and ``%ignore`` is allowed around every
+terminal. Names, aliases and priorities shape the tree only, so they are read and dropped. Templates, ``%declare``,
+``%override`` and ``%extend``, files of terminals other than ``common``, and what llguidance adds to Lark are refused.
+"""
+
+import re
+
+import msgspec
+
+from worker.grammar.ebnf import LAST_CHARACTER, Rules, either, repeated, sequence
+from worker.grammar.patterns import PatternError, matched_text
+
+_START = "start"
+_MAX_DEPTH = 40
+_MAX_SIZE = 200_000
+"""Maximum length of the EBNF of all terminals in characters."""
+
+_SKIPPED = re.compile(r"(?:\s|//[^\n]*|#[^\n]*)+")
+_DEFINITION = re.compile(r"[?!]*(_?[a-z][_a-z0-9]*|_?[A-Z][_A-Z0-9]*)(?:\s*\.\s*-?[0-9]+)?\s*:")
+_NAME = re.compile(r"(?:_?[a-z][_a-z0-9]*|_?[A-Z][_A-Z0-9]*)(?![{\[\w])")
+_IGNORE = re.compile(r"%ignore\b")
+_BAR = re.compile(r"\|")
+_OPENING = re.compile(r"[(\[]")
+_END = re.compile(rf"[)\]|%]|->|$(?!\s)|{_DEFINITION.pattern}")
+_STRING = re.compile(r'"((?:[^"\\\n]|\\.)*)"(i?)')
+_RANGE = re.compile(rf"{_STRING.pattern[:-4]}\s*\.\.\s*{_STRING.pattern[:-4]}")
+_PATTERN = re.compile(r"/(?!/)((?:[^/\\\n]|\\.)+)/([a-z]*)")
+_REPEATED = re.compile(r"~\s*([0-9]{1,6})(?:\s*\.\.\s*([0-9]{1,6}))?")
+_QUANTIFIER = re.compile(r"[*+?]")
+_QUANTIFIERS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+_ALIAS = re.compile(r"->\s*[_a-zA-Z][_a-zA-Z0-9]*")
+_IMPORT = re.compile(r"%import\s+common\s*(?:\.\s*(\w+)(?:\s*->\s*(\w+))?|\(([\w\s,]*)\))")
+_ESCAPE = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)")
+_NAMED = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "\\": "\\", '"': '"', "'": "'", "/": "/"}
+_SHORT = 2
+"""Length of a backslash and a letter."""
+_SHOWN = 24
+
+_NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?"
+_FLOAT = r"[0-9]+[eE][+-]?[0-9]+|(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_COMMON = {
+    "DIGIT": "[0-9]",
+    "HEXDIGIT": "[0-9a-fA-F]",
+    "INT": "[0-9]+",
+    "SIGNED_INT": "[+-]?[0-9]+",
+    "DECIMAL": r"[0-9]+\.[0-9]*|\.[0-9]+",
+    "FLOAT": _FLOAT,
+    "SIGNED_FLOAT": f"[+-]?(?:{_FLOAT})",
+    "NUMBER": _NUMBER,
+    "SIGNED_NUMBER": f"[+-]?(?:{_NUMBER})",
+    "ESCAPED_STRING": r'"(?:[^"\\\n]|\\[^\n])*"',
+    "LCASE_LETTER": "[a-z]",
+    "UCASE_LETTER": "[A-Z]",
+    "LETTER": "[a-zA-Z]",
+    "WORD": "[a-zA-Z]+",
+    "CNAME": "[a-zA-Z_][a-zA-Z0-9_]*",
+    "WS_INLINE": r"[ \t]+",
+    "WS": r"[ \t\f\r\n]+",
+    "CR": r"\r",
+    "LF": r"\n",
+    "NEWLINE": r"(?:\r?\n)+",
+    "SH_COMMENT": r"#[^\n]*",
+    "CPP_COMMENT": r"//[^\n]*",
+    "C_COMMENT": r"/\*(?:[^*]|\*+[^*/])*\*+/",
+    "SQL_COMMENT": r"--[^\n]*",
+}
+"""Lark's terminals called ``common``, as regular expressions."""
+
+
+class LarkError(ValueError):
+    """The grammar is invalid or can't be converted; the message names the construct and its line."""
+
+
+class _Reference(msgspec.Struct, frozen=True):
+    """A rule or terminal by its name, and where that is in the text."""
+
+    name: str
+    at: int
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether it is a terminal's name."""
+        return self.name.isupper()
+
+
+class _Sequence(msgspec.Struct, frozen=True):
+    """Parts in order."""
+
+    parts: "tuple[_Node, ...]"
+
+
+class _Either(msgspec.Struct, frozen=True):
+    """Any of the options."""
+
+    options: "tuple[_Node, ...]"
+
+
+class _Repeated(msgspec.Struct, frozen=True):
+    """A part several times; ``maximum`` is None without a limit."""
+
+    part: "_Node"
+    minimum: int
+    maximum: int | None
+
+
+_Node = str | _Reference | _Sequence | _Either | _Repeated
+"""A part of a body. A string is the expression of a terminal without a name."""
+
+
+def lark_expression(rules: Rules, definition: str, *, in_json: bool) -> str:
+    """Return the expression of the texts of a Lark grammar; its rules are added to ``rules``.
+
+    ``in_json``: the text is the content of a JSON string. Raises :class:`LarkError`.
+    """
+    reader = _Reader(definition, in_json=in_json)
+    reader.read()
+    return _Converter(rules, reader).convert()
+
+
+class _Converter:
+    """Converts the rules that are used to rules of EBNF, and puts terminals in their place."""
+
+    def __init__(self, rules: Rules, reader: "_Reader") -> None:
+        self._rules = rules
+        self._reader = reader
+        self._size = 0
+        self._ignored = ""
+        """The expression of ignored text."""
+        self._names: dict[str, str] = {}
+        """The EBNF rules, by the names of rules."""
+        self._waiting: list[str] = []
+        self._open: list[str] = []
+        """The terminals around the current part."""
+
+    def convert(self) -> str:
+        ignored = [self._terminal(node) for node in self._reader.ignored]
+        if ignored:
+            self._ignored = self._rules.define(repeated(either(ignored), 0, None))
+        root = self._rule(_Reference(_START, 0))
+        while self._waiting:
+            name = self._waiting.pop()
+            self._rules.fill(self._names[name], self._in_rule(self._reader.definitions[name]))
+        return sequence([root, self._ignored or '""'])
+
+    def _in_rule(self, node: _Node) -> str:
+        match node:
+            case _Reference(is_terminal=False):
+                return self._rule(node)
+            case _Reference() | str():
+                return sequence([self._ignored or '""', self._terminal(node)])
+            case _Sequence(parts):
+                return sequence([self._in_rule(part) for part in parts])
+            case _Either(options):
+                return either([self._in_rule(option) for option in options])
+            case _Repeated(part, minimum, maximum):
+                return repeated(self._in_rule(part), minimum, maximum)
+
+    def _rule(self, reference: _Reference) -> str:
+        self._node(reference)
+        if reference.name not in self._names:
+            self._names[reference.name] = self._rules.reserve()
+            self._waiting.append(reference.name)
+        return self._names[reference.name]
+
+    def _terminal(self, node: _Node) -> str:
+        match node:
+            case str():
+                text = node
+            case _Reference(name, at) if not node.is_terminal:
+                raise self._reader.failure(f"the rule '{name[:_SHOWN]}' is inside a terminal", at)
+            case _Reference(name, at):
+                if name in self._open:
+                    raise self._reader.failure(f"the terminal '{name[:_SHOWN]}' contains itself", at)
+                if len(self._open) == _MAX_DEPTH:
+                    raise self._reader.failure(f"terminals are nested more than {_MAX_DEPTH} deep", at)
+                self._open.append(name)
+                text = self._terminal(self._node(node))
+                self._open.pop()
+            case _Sequence(parts):
+                text = sequence([self._terminal(part) for part in parts])
+            case _Either(options):
+                text = either([self._terminal(option) for option in options])
+            case _Repeated(part, minimum, maximum):
+                text = repeated(self._terminal(part), minimum, maximum)
+        self._size += len(text)
+        if self._size > _MAX_SIZE:
+            raise LarkError("the grammar is too large")
+        return text
+
+    def _node(self, reference: _Reference) -> _Node:
+        node = self._reader.definitions.get(reference.name)
+        if node is None:
+            raise self._reader.failure(f"'{reference.name[:_SHOWN]}' is not defined", reference.at)
+        return node
+
+
+class _Reader:
+    """Reads the text of a grammar."""
+
+    def __init__(self, text: str, *, in_json: bool) -> None:
+        self.definitions: dict[str, _Node] = {}
+        self.ignored: list[_Node] = []
+        self._text = text
+        self._in_json = in_json
+        self._at = 0
+        self._depth = 0
+
+    def failure(self, reason: str, at: int | None = None) -> LarkError:
+        """Return an error with the line of ``at``, which is the current position by default."""
+        line = self._text.count("\n", 0, self._at if at is None else at) + 1
+        return LarkError(f"line {line}: {reason}")
+
+    def read(self) -> None:
+        """Read the whole grammar."""
+        self._skip()
+        while self._at < len(self._text):
+            if found := self._match(_IMPORT):
+                names = re.split(r"[\s,]+", found[3].strip(", \n\t")) if found[3] is not None else [found[1]]
+                for name in names:
+                    if name not in _COMMON:
+                        raise self.failure(
+                            f"'common' has no terminal '{name[:_SHOWN]}' that is supported", found.start()
+                        )
+                    self._define(found[2] or name, self._matched(_COMMON[name]), found.start())
+            elif self._match(_IGNORE):
+                self.ignored.append(self._alternatives())
+            elif found := self._match(_DEFINITION):
+                self._define(found[1], self._alternatives(), found.start())
+            else:
+                raise self.failure(f"{self._shown()} is not supported here")
+
+    def _define(self, name: str, node: _Node, at: int) -> None:
+        if name in self.definitions:
+            raise self.failure(f"'{name[:_SHOWN]}' is defined twice", at)
+        self.definitions[name] = node
+
+    def _alternatives(self) -> _Node:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise self.failure(f"it is nested more than {_MAX_DEPTH} deep")
+        options = [self._expansion()]
+        while self._match(_BAR):
+            options.append(self._expansion())
+        self._depth -= 1
+        return _Either(tuple(options))
+
+    def _expansion(self) -> _Node:
+        parts = []
+        while not _END.match(self._text, self._at):
+            parts.append(self._quantified(self._atom()))
+        self._match(_ALIAS)
+        return _Sequence(tuple(parts))
+
+    def _quantified(self, atom: _Node) -> _Node:
+        if not _DEFINITION.match(self._text, self._at) and (found := self._match(_QUANTIFIER)):
+            minimum, maximum = _QUANTIFIERS[found[0]]
+            return _Repeated(atom, minimum, maximum)
+        if found := self._match(_REPEATED):
+            low, high = int(found[1]), int(found[2] or found[1])
+            if high < low:
+                raise self.failure(f"a repetition from {low} to {high} times is empty", found.start())
+            return _Repeated(atom, low, high)
+        return atom
+
+    def _atom(self) -> _Node:
+        if found := self._match(_OPENING):
+            inner = self._alternatives()
+            closing = ")" if found[0] == "(" else "]"
+            if not self._text.startswith(closing, self._at):
+                raise self.failure(f"'{closing}' is expected before {self._shown()}")
+            self._at += 1
+            self._skip()
+            return inner if closing == ")" else _Repeated(inner, 0, 1)
+        if found := self._match(_RANGE):
+            first, last = self._unescaped(found[1], found.start()), self._unescaped(found[2], found.start())
+            if len(first) != 1 or len(last) != 1 or last < first:
+                raise self.failure("a range goes from one character to a later one", found.start())
+            return self._matched(f"[{_escaped(first)}-{_escaped(last)}]")
+        if found := self._match(_STRING):
+            text = "".join(map(_escaped, self._unescaped(found[1], found.start())))
+            return self._matched(text, ignore_case=bool(found[2]))
+        if found := self._match(_PATTERN):
+            strange = found[2].strip("isu")
+            if strange:
+                raise self.failure(
+                    f"the flag '{strange[:_SHOWN]}' of a regular expression is not supported", found.start()
+                )
+            pattern = found[1].replace("\\/", "/")
+            return self._matched(pattern, found.start(), ignore_case="i" in found[2], dot_all="s" in found[2])
+        if found := self._match(_NAME):
+            return _Reference(found[0], found.start())
+        raise self.failure(f"{self._shown()} is not supported here")
+
+    def _unescaped(self, text: str, at: int) -> str:
+        def plain(escape: re.Match[str]) -> str:
+            unit = escape[0]
+            if len(unit) > _SHORT and int(unit[_SHORT:], 16) <= LAST_CHARACTER:
+                return chr(int(unit[_SHORT:], 16))
+            if unit[1:] not in _NAMED:
+                raise self.failure(f"the escape '{unit}' is not supported in a string", at)
+            return _NAMED[unit[1:]]
+
+        return _ESCAPE.sub(plain, text)
+
+    def _matched(self, pattern: str, at: int | None = None, *, ignore_case: bool = False, dot_all: bool = False) -> str:
+        try:
+            return matched_text(pattern, in_json=self._in_json, ignore_case=ignore_case, dot_all=dot_all)
+        except PatternError as error:
+            raise self.failure(str(error), at) from error
+
+    def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """Consume a match at the current position, and what separates it from the next."""
+        found = pattern.match(self._text, self._at)
+        if found:
+            self._at = found.end()
+            self._skip()
+        return found
+
+    def _skip(self) -> None:
+        if found := _SKIPPED.match(self._text, self._at):
+            self._at = found.end()
+
+    def _shown(self) -> str:
+        rest = self._text[self._at :].split("\n", 1)[0].strip()
+        return f"'{rest[:_SHOWN]}'" if rest else "the end"
+
+
+def _escaped(character: str) -> str:
+    """Return ``character`` for a regular expression."""
+    return f"\\u{{{ord(character):x}}}"

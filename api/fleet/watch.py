@@ -107,7 +107,7 @@ class FleetWatch:
         (workers, replicas, nodes, models), now, beats = await asyncio.gather(
             read_registry(self._redis), store_time(self._redis), heartbeats(self._redis, lease=self._lease)
         )
-        models |= {name: model.info for name, model in catalogue(nodes, models).items()}
+        models |= {name: model.info for name, model in catalogue(nodes, workers, models).items()}
         for worker in workers:
             models.setdefault(worker.model, _unserved(worker))
         names = sorted(models)

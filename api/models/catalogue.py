@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from shared.protocol.registry import DeclaredModel, ModelInfo, NodeInfo
+from shared.protocol.registry import DeclaredModel, ModelInfo, NodeInfo, WorkerInfo
 
 _STATES = ("loaded", "loading", "unloading", "unloaded", "failed")
 """From the best to the worst."""
@@ -21,8 +21,10 @@ class CatalogueModel(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
-def catalogue(nodes: Iterable[NodeInfo], remembered: Mapping[str, ModelInfo]) -> dict[str, CatalogueModel]:
-    """Return the models that live ``nodes`` declare, by name.
+def catalogue(
+    nodes: Iterable[NodeInfo], workers: Iterable[WorkerInfo], remembered: Mapping[str, ModelInfo]
+) -> dict[str, CatalogueModel]:
+    """Return the models that live ``nodes`` declare, by name. One that any of ``workers`` serves is loaded.
 
     Where entries differ, that of the node which started last applies. What ``remembered`` says of a model, a worker has
     announced after it had loaded the model, so it takes precedence over what a node expects.
@@ -31,12 +33,15 @@ def catalogue(nodes: Iterable[NodeInfo], remembered: Mapping[str, ModelInfo]) ->
     for node in sorted(nodes, key=lambda node: node.started, reverse=True):
         for model in node.models:
             declared.setdefault(model.name, []).append((node, model))
-    return {name: _combined(entries, remembered.get(name)) for name, entries in declared.items()}
+    served = {worker.model for worker in workers if worker.status == "serving"}
+    return {name: _combined(entries, name in served, remembered.get(name)) for name, entries in declared.items()}
 
 
-def _combined(entries: list[tuple[NodeInfo, DeclaredModel]], remembered: ModelInfo | None) -> CatalogueModel:
+def _combined(
+    entries: list[tuple[NodeInfo, DeclaredModel]], served: bool, remembered: ModelInfo | None
+) -> CatalogueModel:
     node, newest = entries[0]
-    states = {model.status for _, model in entries}
+    states = {"loaded"} if served else {model.status for _, model in entries}
     state = next((state for state in _STATES if state in states), "unloaded")
     info = remembered or ModelInfo(
         name=newest.name,

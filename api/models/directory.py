@@ -148,7 +148,7 @@ class Directory:
         async with self._refreshing:
             before = self.fleet.workers
             workers, replicas, nodes, models = await read_registry(self._redis)
-            declared = catalogue(nodes, models)
+            declared = catalogue(nodes, workers, models)
             models |= {name: entry.info for name, entry in declared.items()}
             depths = await self._depths(models)
             names = _names(workers, models.values())

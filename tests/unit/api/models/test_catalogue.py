@@ -1,0 +1,82 @@
+"""What replicas make of the models that nodes declare."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+from arq.connections import ArqRedis
+from fakeredis import FakeAsyncRedis
+
+from api.keys import ApiKey
+from api.models.directory import Directory
+from shared.protocol.errors import ProblemKind, RequestRefused
+from shared.protocol.registry import DeclaredModel, NodeInfo, announce_node, announce_worker
+from tests.support.jobs import WORKER
+
+
+@pytest.fixture
+async def redis() -> AsyncIterator[ArqRedis]:
+    fake = FakeAsyncRedis()
+    yield ArqRedis(pool_or_conn=fake.connection_pool, job_deserializer=msgspec.msgpack.decode)
+    await fake.aclose()
+
+
+def node(name: str, started: float = 1.0, **fields: Any) -> NodeInfo:
+    model = DeclaredModel(**({"name": "tiny", "source": "default", "digest": "d"} | fields))
+    return NodeInfo(id=name, host=name, pid=1, started=started, memory=1, models=(model,))
+
+
+async def directory(redis: ArqRedis, *nodes: NodeInfo) -> Directory:
+    for one in nodes:
+        await announce_node(redis, one, lease=60)
+    found = Directory(redis)
+    await found.refresh()
+    return found
+
+
+async def test_a_declared_model_is_listed_and_requests_for_it_may_wait(redis: ArqRedis) -> None:
+    found = await directory(redis, node("a", aliases=("small",)))
+    assert {name: info.state for name, info in found.fleet.listed().items()} == {
+        "small": "unloaded",
+        "tiny": "unloaded",
+    }
+    await found.require("small", None)
+    assert found.without_worker_for("tiny") == 0
+
+
+@pytest.mark.parametrize(
+    ("states", "state"),
+    [(("failed", "loading"), "loading"), (("unloaded", "loaded"), "loaded"), (("unloaded", "failed"), "unloaded")],
+)
+async def test_its_state_is_the_best_of_all_nodes(redis: ArqRedis, states: tuple[str, str], state: str) -> None:
+    found = await directory(redis, *(node(str(at), status=status) for at, status in enumerate(states)))
+    assert found.fleet.listed()["tiny"].state == state
+
+
+async def test_a_model_that_no_node_can_load_is_refused_with_the_reasons(redis: ArqRedis) -> None:
+    nodes = node("a", status="failed", detail="too large"), node("b", status="failed", detail="no such file")
+    found = await directory(redis, *nodes)
+    with pytest.raises(RequestRefused, match="a: too large; b: no such file") as caught:
+        await found.require("tiny", None)
+    assert caught.value.problem.kind is ProblemKind.NO_WORKER
+
+
+async def test_a_worker_outside_of_the_nodes_serves_it_nevertheless(redis: ArqRedis) -> None:
+    await announce_worker(redis, WORKER, lease=60)
+    found = await directory(redis, node("a", status="failed", detail="too large"))
+    await found.require("tiny", None)
+    assert found.fleet.listed()["tiny"].state == "loaded"
+
+
+async def test_the_newest_node_has_precedence(redis: ArqRedis) -> None:
+    found = await directory(redis, node("a", 2.0, aliases=("new",)), node("b", 1.0, aliases=("old",)))
+    assert sorted(found.fleet.listed()) == ["new", "tiny"]
+
+
+async def test_a_refusal_lists_the_models_that_the_key_may_use(redis: ArqRedis) -> None:
+    found = await directory(redis, node("a", aliases=("small",)))
+    with pytest.raises(RequestRefused, match=r"Models: small, tiny\.$"):
+        await found.require("other", None)
+    with pytest.raises(RequestRefused, match=r"Models: none\.$"):
+        await found.require("other", ApiKey(id="k", name="k", digest="d", models=("large",)))

@@ -126,7 +126,7 @@ def test_json_mode_gives_an_object_with_a_property(real_fleet: Fleet) -> None:
 
 REFUSED: list[tuple[Any, str]] = [
     ({"type": "nonsense"}, "nonsense"),
-    ({"type": "object", "properties": {"a": {"not": {"type": "string"}}}}, "#/properties/a/not"),
+    ({"type": "object", "properties": {"a": {"$dynamicRef": "#b"}}}, "#/properties/a/$dynamicRef"),
     ({"$ref": "#"}, "refers to itself"),
     ({"$ref": "https://example.com/schema.json"}, "$ref"),
     ({"type": "integer", "minimum": 3, "maximum": 2}, "range"),
@@ -158,19 +158,6 @@ def test_characters_beyond_ascii_come_back_as_asked(real_fleet: Fleet) -> None:
     choice = ask(real_fleet, "Make up an example.", response_format=schema_format(schema), max_tokens=400)
     assert choice.finish_reason == "stop"
     assert json.loads(choice.message.content) == {word: word for word in words}
-
-
-def test_a_string_that_outgrows_its_limit_ends_the_answer(real_fleet: Fleet) -> None:
-    schema = {"type": "object", "properties": {"text": {"type": "string", "maxLength": 20}}, "required": ["text"]}
-    reasons = set()
-    for seed in range(4):
-        choice = ask(real_fleet, "Tell me a long story.", response_format=schema_format(schema), seed=seed)
-        reasons.add(choice.finish_reason)
-        if choice.finish_reason == "stop":
-            assert len(json.loads(choice.message.content)["text"]) <= 20
-        else:
-            assert len(choice.message.content) < 60
-    assert "length" in reasons
 
 
 @pytest.mark.parametrize(

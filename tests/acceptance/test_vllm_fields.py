@@ -94,7 +94,7 @@ def test_special_tokens_are_shown_where_asked_for(client: openai.OpenAI) -> None
     assert END in text(client, extra | {"skip_special_tokens": False}, max_tokens=60)
 
 
-JSON = r'\{"city": ?"(Paris|Rome)", ?"capital": ?(true|false)\}'
+JSON = r'\{ ?"city": ?"(Paris|Rome)", ?"capital": ?(true|false) ?\}'
 STRUCTURES: list[tuple[dict[str, Any], str]] = [
     ({"json": SCHEMA}, JSON),
     ({"json": json.dumps(SCHEMA)}, JSON),

@@ -20,7 +20,7 @@ keep = "{keep}"
 WORDS = 60
 
 
-def entry(name: str, source: str = "", keep: str = "1h") -> str:
+def entry(name: str, source: str = "[[tokens 4]]", keep: str = "1h") -> str:
     return ONE.format(name=name, source=source, keep=keep)
 
 
@@ -42,8 +42,13 @@ def node(service: Fleet, file: Path, *options: str, memory: str = "100MB", name:
     engine = ("--engine", "simulated", "--sim-step", "0.02", "--node", name)
     times = ("--swap-wait", "0.5", "--min-residence", "1", "--swap-drain", "0.2", "--spread-wait", "30")
     process = service.start("node", "--models", str(file), "--memory", memory, *engine, *times, *options)
-    service.until(lambda: name in {found["host"] for found in nodes(service)}, "the node to register")
+    service.until(lambda: process.popen.poll() is not None or name in hosts(service), "the node to register")
+    assert process.popen.poll() is None, process.log.read_text()
     return process
+
+
+def hosts(service: Fleet) -> set[str]:
+    return {found["host"] for found in nodes(service)}
 
 
 def nodes(service: Fleet) -> list[dict[str, Any]]:

@@ -29,6 +29,7 @@ from tests.support.repeated_scripts import repeated, scripts_of_the_source_tree
 from tests.support.store import Store
 from tests.support.store_servers import SERVERS, store_server
 from tests.support.stored import completion, response, response_store
+from worker.node.placements import Placements
 
 KEY = ApiKey(id="key-1", digest="0" * 64, requests_per_minute=2, tokens_per_minute=6000, concurrency=1)
 REQUEST = ChatRequest(model=WORKER.model, messages=(Message(role="user", content="hello " * 1000),))
@@ -243,6 +244,10 @@ async def tag(client: Client) -> None:
     assert await client.stored.tag("key-1", completion().id, {"a": "b"})
 
 
+async def place(client: Client) -> None:
+    assert await Placements(client.redis, "node-1", lease=60).take(WORKER.model, 1)
+
+
 CASES: dict[str, tuple[Case, ...]] = {
     "shared/protocol/queue/enqueue.lua": (enqueue, enqueue_behind_another, enqueue_cancelled, enqueue_images),
     "shared/protocol/queue/charge.lua": (charge,),
@@ -255,6 +260,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "shared/protocol/queue/emit.lua": (emit_deltas, emit_ends),
     "shared/protocol/queue/dead_letter.lua": (move_to_dead_letters,),
     "shared/protocol/announce.lua": (announce,),
+    "worker/node/place.lua": (place,),
     "api/limits/reserve.lua": (reserve,),
     "api/limits/settle.lua": (settle,),
     "api/files/add.lua": (add_file,),

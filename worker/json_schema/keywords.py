@@ -87,7 +87,7 @@ FORMATS: Mapping[str, str] = {
     "idn-hostname": _HOST,
     "json-pointer": "(?:/[A-Za-z0-9._-]*)*",
     "relative-json-pointer": "(?:0|[1-9][0-9]{0,2})(?:#|(?:/[A-Za-z0-9._-]*)*)",
-    "regex": r"\^?(?:[A-Za-z0-9 _/:@,-]|\\[.dws$]|\.|\.\*|[a-z]\+)*\$?",
+    "regex": r"[A-Za-z0-9 _/:@,.^$-]*",
 }
 """The supported ``format`` values as regular expressions, each of which must match the whole string.
 

@@ -5,7 +5,8 @@ from shared.protocol.request import CustomInput
 from worker.grammar.ebnf import Rules
 from worker.grammar.json_text import JsonRules
 from worker.grammar.lark import LarkError, lark_expression
-from worker.grammar.patterns import PatternError, matched_text
+from worker.grammar.patterns import matched_text
+from worker.grammar.regex import PatternError
 
 
 def input_string(rules: Rules, custom: CustomInput) -> str:

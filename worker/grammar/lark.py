@@ -11,7 +11,8 @@ import re
 import msgspec
 
 from worker.grammar.ebnf import LAST_CHARACTER, Rules, either, repeated, sequence
-from worker.grammar.patterns import PatternError, matched_text
+from worker.grammar.patterns import matched_text
+from worker.grammar.regex import PatternError
 
 _START = "start"
 _MAX_DEPTH = 40

@@ -18,8 +18,9 @@ from worker.grammar.calls import (
 )
 from worker.grammar.ebnf import readable_grammar
 from worker.grammar.limits import length_limits_of
-from worker.grammar.patterns import PatternError, text_grammar, without_upper_limit
+from worker.grammar.patterns import text_grammar, without_upper_limit
 from worker.grammar.plan import Plan
+from worker.grammar.regex import PatternError
 from worker.grammar.schema import schema_grammar
 from worker.json_schema.keywords import SchemaError
 from worker.json_schema.lengths import LengthLimits

@@ -17,6 +17,10 @@ _MAX_STATES = 100
 """Number of states in which a text is followed, or two expressions are compared."""
 
 
+class PatternError(ValueError):
+    """The regular expression is invalid or can't be compiled to a grammar; the message gives the reason."""
+
+
 class Characters(msgspec.Struct, frozen=True):
     """One character of a class."""
 

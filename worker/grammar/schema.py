@@ -6,37 +6,22 @@ limited to a large number. Keywords that a grammar can't enforce are refused (:m
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
 import msgspec
 
-from worker.grammar.ebnf import Ranges, Rules, character_class, either, literal, repeated, sequence, united, without
-from worker.grammar.json_text import BOOLEAN, COLON, COMMA, NULL, PLAIN, PLAIN_CHARACTER, JsonRules, enclosed
+from worker.grammar.ebnf import Rules, either, literal, repeated, sequence
+from worker.grammar.json_text import BOOLEAN, COMMA, NULL, JsonRules, enclosed
 from worker.grammar.limits import with_length_limits
-from worker.grammar.members import Member, name_matching, object_of, subset_of
+from worker.grammar.members import Member, object_of, subset_of
 from worker.grammar.numbers import integer_range, multiples, number_range
-from worker.grammar.patterns import PatternError, regex_of, string_content
-from worker.grammar.regex import (
-    ANYTHING,
-    EVERY,
-    NOTHING,
-    Characters,
-    Node,
-    Repeat,
-    are_apart,
-    beginning_without,
-    first_characters,
-    joined,
-    lengths,
-    possibly_matches,
-    surely_matches,
-)
-from worker.grammar.regex import Choice as AnyOf
+from worker.grammar.strings import Strings
+from worker.grammar.unlisted import UnlistedMembers
 from worker.json_schema.alternatives import Alternatives
-from worker.json_schema.keywords import ARRAY, FORMATS, NUMBER, OBJECT, NoValue, SchemaError, UnsupportedKeyword
+from worker.json_schema.keywords import ARRAY, NUMBER, OBJECT, NoValue, SchemaError, UnsupportedKeyword
 from worker.json_schema.merging import Schema, both, member_schemas, same
 from worker.json_schema.reading import (
     KINDS,
@@ -55,14 +40,7 @@ MAX_DEPTH = 64
 MAX_STEPS = 20_000
 """Maximum number of schemas visited, with repeated visits through ``allOf`` and the like; about half a second."""
 
-_COMPARISON = 50
-"""Steps that the comparison of two patterns counts for."""
-
 _ROOT = "root"
-_NAME = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
-_NAME_CHARACTER = Characters(_NAME, _NAME)
-_MAX_NAME = 16
-"""Maximum length of a name of limited length, which a grammar counts."""
 
 
 def schema_grammar(text: str, *, strict: bool = True, lengths: bool = True) -> str:
@@ -96,8 +74,10 @@ class SchemaCompiler:
         self._document = document
         self._strict = strict
         self._lengths = lengths
+        self._strings = Strings(rules, self._json, strict=strict, lengths=lengths, step=self._step)
+        self._unlisted = UnlistedMembers(rules, self._json, self._strings, self._lower, strict=strict)
         self._alternatives = Alternatives(
-            document, strict=strict, matches=self._matches, are_apart=self._are_apart, step=self._step
+            document, strict=strict, matches=self._strings.matches, are_apart=self._strings.are_apart, step=self._step
         )
         self._depth = 0
         self._steps = 0
@@ -106,7 +86,6 @@ class SchemaCompiler:
         self._rule = _ROOT
         self._nested = 0
         self._begins_with: dict[str, set[str]] = {}
-        self._regexes: dict[str, Node] = {}
         self._open: dict[bytes, str] = {}
         """Schemas that are being compiled, with the names of the rules of those that occur in themselves."""
 
@@ -203,16 +182,7 @@ class SchemaCompiler:
         if any(same(value, gone) for gone in schema.get("excluded", ())):
             return False
         if isinstance(value, str):
-            pattern, form = schema.get("pattern"), schema.get("format")
-            known = FORMATS.get(form) if isinstance(form, str) else None
-            expressions = [f"^(?:{known})$"] if known and pattern is None else []
-            expressions += [pattern] if isinstance(pattern, str) else []
-            low, high = bounds_of(schema, "minLength", "maxLength", path)
-            return (
-                low <= len(value)
-                and (high is None or len(value) <= high)
-                and all(surely_matches(regex, value) for regex in map(self._regex, expressions))
-            )
+            return self._strings.fits(value, schema, path)
         about = {"number": NUMBER, "array": ARRAY, "object": OBJECT}
         for kind in kinds & set(about):
             others = sorted(about[kind] & set(schema) - {"required"})
@@ -224,7 +194,7 @@ class SchemaCompiler:
         gone = [value for value in schema.get("excluded", ()) if kind in kinds_of_value(value)]
         match kind:
             case "string":
-                return self._string(schema, path, [value for value in gone if isinstance(value, str)])
+                return self._strings.string(schema, path, [value for value in gone if isinstance(value, str)])
             case "boolean":
                 left = [word for word, value in (("true", True), ("false", False)) if value not in gone]
                 if not left:
@@ -260,13 +230,16 @@ class SchemaCompiler:
             where = f"{path}/properties/{escaped(name)}" if known else f"{path}/additionalProperties"
             allowed = name not in schema.get("absent", ()) and self._may_be_named(name, named, f"{path}/propertyNames")
             try:
-                parts = [*member_schemas(schema, name, self._matches), *([checked[name]] if name in checked else ())]
+                parts = [
+                    *member_schemas(schema, name, self._strings.matches),
+                    *([checked[name]] if name in checked else ()),
+                ]
                 value = both(parts) if allowed else False
                 members.append(Member(name, self._lower(value, where), name in required))
             except NoValue:
                 if name in required:
                     raise
-        others = self._others(schema, path, [*names, *schema.get("absent", ())], named, closed=closed)
+        others = self._unlisted.expression(schema, path, [*names, *schema.get("absent", ())], named, closed=closed)
         self._nested -= 1
         text = object_of(self._rules, members, others, minimum, maximum)
         if text is None:
@@ -283,76 +256,6 @@ class SchemaCompiler:
         return any(
             (name in flat["enum"] if "enum" in flat else True) and self._fits(name, flat, path) for flat in named
         )
-
-    def _others(
-        self, schema: Schema, path: str, names: Sequence[str], named: Sequence[Schema], *, closed: bool
-    ) -> str | None:
-        """Return the expression of a member whose name is none of ``names``; None if there is none.
-
-        Names that could also be one of ``names``, or match an earlier pattern, are told apart by their first character.
-        """
-        options: list[str] = []
-        firsts: list[tuple[Node, Ranges]] = []
-        before: dict[str, Ranges] = {}
-        for pattern, part in schema.get("patternProperties", {}).items():
-            where = f"{path}/patternProperties/{escaped(pattern)}"
-            node = self._parsed(pattern, where)
-            taken = united(
-                (
-                    *((ord(name[0]), ord(name[0])) for name in names if name and self._matches(pattern, name)),
-                    *(pair for other, begin in before.items() if not self._are_apart(pattern, other) for pair in begin),
-                )
-            )
-            firsts.append((node, first_characters(node)))
-            before[pattern] = firsts[-1][1]
-            if part is False:
-                continue
-            if any(set(flat) - {"type"} and flat.get("pattern") != pattern for flat in named) and self._strict:
-                raise UnsupportedKeyword(f"{path}/propertyNames", "not supported together with 'patternProperties'")
-            try:
-                rule = name_matching(self._rules, node, taken)
-            except PatternError as error:
-                raise UnsupportedKeyword(where, f"{error}") from error
-            if rule is None:
-                raise UnsupportedKeyword(where, "its names can't be told apart from others by their first character")
-            with suppress(NoValue):
-                options.append(sequence([rule, COLON, self._lower(part, where)]))
-        value = not closed and schema.get("additionalProperties", True)
-        if value is not False:
-            with suppress(NoValue):
-                text = self._lower(value, f"{path}/additionalProperties")
-                options += [sequence([rule, COLON, text]) for rule in self._other_names(path, names, named, firsts)]
-        return either(options) if options else None
-
-    def _other_names(
-        self, path: str, names: Sequence[str], named: Sequence[Schema], firsts: Sequence[tuple[Node, Ranges]]
-    ) -> Iterator[str]:
-        """Yield the rules of additional names, which begin with other characters than ``names`` and patterns."""
-        taken = united(
-            (
-                *((ord(name[0]), ord(name[0])) for name in names if name),
-                *(pair for _, begin in firsts for pair in begin),
-            )
-        )
-        if any(not lengths(node)[0] for node, _ in firsts):
-            names = [*names, ""]
-        for flat in named:
-            if "enum" in flat:
-                continue
-            if set(flat) - {"type"}:
-                try:
-                    rule = name_matching(self._rules, self._text(flat, f"{path}/propertyNames"), taken)
-                except PatternError as error:
-                    raise UnsupportedKeyword(f"{path}/propertyNames", f"{error}") from error
-                if rule:
-                    yield rule
-            elif not taken and "" not in names:
-                yield self._json.string()
-            elif free := without(PLAIN, taken):
-                name = sequence([character_class(free), f"{PLAIN_CHARACTER}*"])
-                yield self._rules.define(
-                    sequence([literal('"'), name if "" in names else repeated(name, 0, 1), literal('"')])
-                )
 
     def _array(self, schema: Schema, path: str) -> str:
         items = schema.get("items", True)
@@ -402,100 +305,6 @@ class SchemaCompiler:
                 raise UnsupportedKeyword(where, "here it is supported only for items that are listed in an 'enum'")
             values += [value for value in flat["enum"] if self._fits(value, flat, where)]
         return [value for at, value in enumerate(values) if not any(same(value, other) for other in values[:at])]
-
-    def _string(self, schema: Schema, path: str, gone: Sequence[str] = ()) -> str:
-        minimum, maximum = bounds_of(schema, "minLength", "maxLength", path)
-        expression, keyword = self._expression(schema, path)
-        if expression is None and not gone:
-            return self._json.string(minimum, None if self._lengths else maximum)
-        try:
-            node = ANYTHING if expression is None else regex_of(expression)
-            if gone := [text for text in gone if possibly_matches(node, text)]:
-                node = self._without_texts(node, gone, minimum if expression is None else 0, path)
-            content = string_content(node, self._json.content())
-        except PatternError as error:
-            if self._strict:
-                raise UnsupportedKeyword(f"{path}/{keyword}", f"{error}") from error
-            return self._json.string(minimum)
-        too_long = (
-            not self._lengths and maximum is not None and (content.max_length is None or content.max_length > maximum)
-        )
-        if self._strict and (content.min_length < minimum or too_long):
-            name = "maxLength" if too_long else "minLength"
-            raise UnsupportedKeyword(
-                f"{path}/{name}", f"not supported together with '{keyword}', unless that implies it"
-            )
-        return self._rules.define(sequence([literal('"'), content.text, literal('"')]))
-
-    def _expression(self, schema: Schema, path: str) -> tuple[str | None, str]:
-        """Return the regular expression of strings, and the keyword that it comes from."""
-        expression, form = schema.get("pattern"), schema.get("format")
-        if not isinstance(expression, str | None):
-            raise SchemaError(f"{path}/pattern", "expected a text")
-        if not isinstance(form, str | None):
-            raise SchemaError(f"{path}/format", "expected a text")
-        # With a pattern, the format is an annotation, as JSON Schema's 'format' is by default. Clients such as zod send
-        # both, where the pattern describes the format.
-        if form is None or expression is not None:
-            return expression, "pattern"
-        if form not in FORMATS and self._strict:
-            known = ", ".join(sorted(FORMATS))
-            raise UnsupportedKeyword(f"{path}/format", f"'{form}': supported are {known}")
-        return (f"^(?:{FORMATS[form]})$" if form in FORMATS else None), "format"
-
-    @staticmethod
-    def _without_texts(node: Node, gone: Sequence[str], minimum: int, path: str) -> Node:
-        """Return the matches of ``node`` that are none of the texts ``gone``, told apart by their first character."""
-        if minimum:
-            node = joined([Repeat(Characters(EVERY, EVERY), minimum, minimum), ANYTHING])
-        left = beginning_without(node, united((ord(text[0]), ord(text[0])) for text in gone if text))
-        if not lengths(node)[0] and "" not in gone:
-            left = NOTHING if left is None else AnyOf((left, NOTHING))
-        if left is None:
-            raise NoValue(path, "no string begins in another way than the excluded ones")
-        return left
-
-    def _text(self, schema: Schema, path: str) -> Node:
-        """Return the regular expression of names with the flat ``schema``. Lengths are counted, of word characters."""
-        minimum, maximum = bounds_of(schema, "minLength", "maxLength", path)
-        expression, _ = self._expression(schema, path)
-        if expression is None and maximum is None:
-            return joined([Repeat(Characters(EVERY, EVERY), minimum, minimum), ANYTHING])
-        if expression is None:
-            return Repeat(_NAME_CHARACTER, minimum, max(minimum, min(maximum or 0, _MAX_NAME)))
-        node = self._parsed(expression, path)
-        least, most = lengths(node)
-        if self._strict and (least < minimum or (maximum is not None and (most is None or most > maximum))):
-            raise UnsupportedKeyword(path, "a length is not supported together with 'pattern', unless that implies it")
-        return node
-
-    def _regex(self, pattern: str) -> Node:
-        """Return a parsed pattern. Raises :class:`PatternError`."""
-        if pattern not in self._regexes:
-            self._regexes[pattern] = regex_of(pattern)
-        return self._regexes[pattern]
-
-    def _parsed(self, pattern: str, path: str) -> Node:
-        try:
-            return self._regex(pattern)
-        except PatternError as error:
-            raise UnsupportedKeyword(path, f"{error}") from error
-
-    def _matches(self, pattern: str, text: str) -> bool:
-        """Whether ``pattern`` possibly matches ``text``."""
-        self._step("")
-        try:
-            return possibly_matches(self._regex(pattern), text)
-        except PatternError:
-            return True
-
-    def _are_apart(self, first: str, second: str) -> bool:
-        """Whether no text matches both patterns."""
-        self._step("", _COMPARISON)
-        try:
-            return are_apart(self._regex(first), self._regex(second))
-        except PatternError:
-            return False
 
     def _number(self, schema: Schema, path: str, *, whole: bool) -> str:
         minimum, open_below = limit_of(schema, "minimum", "exclusiveMinimum", path, max)

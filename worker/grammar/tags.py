@@ -11,7 +11,8 @@ import msgspec
 
 from worker.grammar.ebnf import either as either_of
 from worker.grammar.ebnf import literal, readable_grammar
-from worker.grammar.patterns import PatternError, text_grammar
+from worker.grammar.patterns import text_grammar
+from worker.grammar.regex import PatternError
 from worker.grammar.schema import MAX_DEPTH, schema_grammar
 from worker.grammar.xgrammar import is_readable, protect_alternatives
 from worker.json_schema.keywords import SchemaError

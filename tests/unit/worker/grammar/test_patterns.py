@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from shared.protocol.request import Constraint
 from tests.support.grammar_oracle import tiny_oracle
 from tests.support.regexes import regexes
-from worker.grammar.patterns import PatternError, text_grammar
+from worker.grammar.patterns import text_grammar
+from worker.grammar.regex import PatternError
 
 _atoms = st.sampled_from(
     ["a", "b", "é", "한", "\\d", "\\.", '"', "\\\\", "[ab]", "[^a]", "[b-dé-ü]", ".", "(?:ab|a)", "{"]

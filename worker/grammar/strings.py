@@ -1,0 +1,167 @@
+"""Grammar rules of strings, and the regular expressions of a schema's strings and names of properties."""
+
+from collections.abc import Callable, Sequence
+
+from worker.grammar.ebnf import Rules, literal, sequence, united
+from worker.grammar.json_text import JsonRules
+from worker.grammar.patterns import regex_of, string_content
+from worker.grammar.regex import (
+    ANYTHING,
+    EVERY,
+    NOTHING,
+    Characters,
+    Node,
+    PatternError,
+    Repeat,
+    are_apart,
+    beginning_without,
+    joined,
+    lengths,
+    possibly_matches,
+    surely_matches,
+)
+from worker.grammar.regex import Choice as AnyOf
+from worker.json_schema.keywords import FORMATS, NoValue, SchemaError, UnsupportedKeyword
+from worker.json_schema.merging import Schema
+from worker.json_schema.reading import bounds_of
+
+_COMPARISON = 50
+"""Steps that the comparison of two patterns counts for."""
+
+_NAME = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
+_NAME_CHARACTER = Characters(_NAME, _NAME)
+_MAX_NAME = 16
+"""Maximum length of a name of limited length, which a grammar counts."""
+
+
+class Strings:
+    """Compiles the keywords of strings in one schema."""
+
+    def __init__(
+        self, rules: Rules, json: JsonRules, *, strict: bool, lengths: bool, step: Callable[..., None]
+    ) -> None:
+        """``step`` is called with a path and a number of steps (by default 1), and limits their sum.
+
+        Other arguments: :class:`worker.grammar.schema.SchemaCompiler`.
+        """
+        self._rules = rules
+        self._json = json
+        self._strict = strict
+        self._lengths = lengths
+        self._step = step
+        self._regexes: dict[str, Node] = {}
+
+    def string(self, schema: Schema, path: str, gone: Sequence[str] = ()) -> str:
+        """Return the rule of strings that are valid under the flat ``schema`` and none of ``gone``.
+
+        Raises :class:`SchemaError`, and :class:`NoValue` if there are none.
+        """
+        minimum, maximum = bounds_of(schema, "minLength", "maxLength", path)
+        expression, keyword = self._expression(schema, path)
+        if expression is None and not gone:
+            return self._json.string(minimum, None if self._lengths else maximum)
+        try:
+            node = ANYTHING if expression is None else regex_of(expression)
+            if gone := [text for text in gone if possibly_matches(node, text)]:
+                node = self._without_texts(node, gone, minimum if expression is None else 0, path)
+            content = string_content(node, self._json.content())
+        except PatternError as error:
+            if self._strict:
+                raise UnsupportedKeyword(f"{path}/{keyword}", f"{error}") from error
+            return self._json.string(minimum)
+        too_long = (
+            not self._lengths and maximum is not None and (content.max_length is None or content.max_length > maximum)
+        )
+        if self._strict and (content.min_length < minimum or too_long):
+            name = "maxLength" if too_long else "minLength"
+            raise UnsupportedKeyword(
+                f"{path}/{name}", f"not supported together with '{keyword}', unless that implies it"
+            )
+        return self._rules.define(sequence([literal('"'), content.text, literal('"')]))
+
+    def fits(self, value: str, schema: Schema, path: str) -> bool:
+        """Whether a text of ``enum`` surely satisfies the keywords of strings of the flat ``schema``."""
+        pattern, form = schema.get("pattern"), schema.get("format")
+        known = FORMATS.get(form) if isinstance(form, str) else None
+        expressions = [f"^(?:{known})$"] if known and pattern is None else []
+        expressions += [pattern] if isinstance(pattern, str) else []
+        low, high = bounds_of(schema, "minLength", "maxLength", path)
+        return (
+            low <= len(value)
+            and (high is None or len(value) <= high)
+            and all(surely_matches(regex, value) for regex in map(self._regex, expressions))
+        )
+
+    def name(self, schema: Schema, path: str) -> Node:
+        """Return the regular expression of names with the flat ``schema``. Lengths are counted, of word characters.
+
+        Raises :class:`SchemaError` and :class:`PatternError`.
+        """
+        minimum, maximum = bounds_of(schema, "minLength", "maxLength", path)
+        expression, _ = self._expression(schema, path)
+        if expression is None and maximum is None:
+            return joined([Repeat(Characters(EVERY, EVERY), minimum, minimum), ANYTHING])
+        if expression is None:
+            return Repeat(_NAME_CHARACTER, minimum, max(minimum, min(maximum or 0, _MAX_NAME)))
+        node = self.parsed(expression, path)
+        least, most = lengths(node)
+        if self._strict and (least < minimum or (maximum is not None and (most is None or most > maximum))):
+            raise UnsupportedKeyword(path, "a length is not supported together with 'pattern', unless that implies it")
+        return node
+
+    def parsed(self, pattern: str, path: str) -> Node:
+        """Return a parsed pattern. Raises :class:`UnsupportedKeyword`."""
+        try:
+            return self._regex(pattern)
+        except PatternError as error:
+            raise UnsupportedKeyword(path, f"{error}") from error
+
+    def matches(self, pattern: str, text: str) -> bool:
+        """Whether ``pattern`` possibly matches ``text``."""
+        self._step("")
+        try:
+            return possibly_matches(self._regex(pattern), text)
+        except PatternError:
+            return True
+
+    def are_apart(self, first: str, second: str) -> bool:
+        """Whether no text matches both patterns."""
+        self._step("", _COMPARISON)
+        try:
+            return are_apart(self._regex(first), self._regex(second))
+        except PatternError:
+            return False
+
+    def _expression(self, schema: Schema, path: str) -> tuple[str | None, str]:
+        """Return the regular expression of strings, and the keyword that it comes from."""
+        expression, form = schema.get("pattern"), schema.get("format")
+        if not isinstance(expression, str | None):
+            raise SchemaError(f"{path}/pattern", "expected a text")
+        if not isinstance(form, str | None):
+            raise SchemaError(f"{path}/format", "expected a text")
+        # With a pattern, the format is an annotation, as JSON Schema's 'format' is by default. Clients such as zod send
+        # both, where the pattern describes the format.
+        if form is None or expression is not None:
+            return expression, "pattern"
+        if form not in FORMATS and self._strict:
+            known = ", ".join(sorted(FORMATS))
+            raise UnsupportedKeyword(f"{path}/format", f"'{form}': supported are {known}")
+        return (f"^(?:{FORMATS[form]})$" if form in FORMATS else None), "format"
+
+    @staticmethod
+    def _without_texts(node: Node, gone: Sequence[str], minimum: int, path: str) -> Node:
+        """Return the matches of ``node`` that are none of the texts ``gone``, told apart by their first character."""
+        if minimum:
+            node = joined([Repeat(Characters(EVERY, EVERY), minimum, minimum), ANYTHING])
+        left = beginning_without(node, united((ord(text[0]), ord(text[0])) for text in gone if text))
+        if not lengths(node)[0] and "" not in gone:
+            left = NOTHING if left is None else AnyOf((left, NOTHING))
+        if left is None:
+            raise NoValue(path, "no string begins in another way than the excluded ones")
+        return left
+
+    def _regex(self, pattern: str) -> Node:
+        """Return a parsed pattern. Raises :class:`PatternError`."""
+        if pattern not in self._regexes:
+            self._regexes[pattern] = regex_of(pattern)
+        return self._regexes[pattern]

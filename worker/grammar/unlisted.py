@@ -1,0 +1,103 @@
+"""Grammar rules of the members of objects whose names the schema does not list."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from worker.grammar.ebnf import Ranges, Rules, character_class, either, literal, repeated, sequence, united, without
+from worker.grammar.json_text import COLON, PLAIN, PLAIN_CHARACTER, JsonRules
+from worker.grammar.members import name_matching
+from worker.grammar.regex import Node, PatternError, first_characters, lengths
+from worker.grammar.strings import Strings
+from worker.json_schema.keywords import NoValue, UnsupportedKeyword
+from worker.json_schema.merging import Schema
+from worker.json_schema.reading import escaped
+
+
+class UnlistedMembers:
+    """Compiles ``patternProperties`` and ``additionalProperties`` of the objects in one schema."""
+
+    def __init__(
+        self, rules: Rules, json: JsonRules, strings: Strings, lower: Callable[[Any, str], str], *, strict: bool
+    ) -> None:
+        """``lower`` returns the expression of the schema at a path, or raises :class:`NoValue`."""
+        self._rules = rules
+        self._json = json
+        self._strings = strings
+        self._lower = lower
+        self._strict = strict
+
+    def expression(
+        self, schema: Schema, path: str, names: Sequence[str], named: Sequence[Schema], *, closed: bool
+    ) -> str | None:
+        """Return the expression of a member whose name is none of ``names``; None if there is none.
+
+        Names that could also be one of ``names``, or match an earlier pattern, are told apart by their first character.
+        """
+        options: list[str] = []
+        firsts: list[tuple[Node, Ranges]] = []
+        before: dict[str, Ranges] = {}
+        for pattern, part in schema.get("patternProperties", {}).items():
+            where = f"{path}/patternProperties/{escaped(pattern)}"
+            node = self._strings.parsed(pattern, where)
+            taken = united(
+                (
+                    *((ord(name[0]), ord(name[0])) for name in names if name and self._strings.matches(pattern, name)),
+                    *(
+                        pair
+                        for other, begin in before.items()
+                        if not self._strings.are_apart(pattern, other)
+                        for pair in begin
+                    ),
+                )
+            )
+            firsts.append((node, first_characters(node)))
+            before[pattern] = firsts[-1][1]
+            if part is False:
+                continue
+            if any(set(flat) - {"type"} and flat.get("pattern") != pattern for flat in named) and self._strict:
+                raise UnsupportedKeyword(f"{path}/propertyNames", "not supported together with 'patternProperties'")
+            try:
+                rule = name_matching(self._rules, node, taken)
+            except PatternError as error:
+                raise UnsupportedKeyword(where, f"{error}") from error
+            if rule is None:
+                raise UnsupportedKeyword(where, "its names can't be told apart from others by their first character")
+            with suppress(NoValue):
+                options.append(sequence([rule, COLON, self._lower(part, where)]))
+        value = not closed and schema.get("additionalProperties", True)
+        if value is not False:
+            with suppress(NoValue):
+                text = self._lower(value, f"{path}/additionalProperties")
+                options += [sequence([rule, COLON, text]) for rule in self._free(path, names, named, firsts)]
+        return either(options) if options else None
+
+    def _free(
+        self, path: str, names: Sequence[str], named: Sequence[Schema], firsts: Sequence[tuple[Node, Ranges]]
+    ) -> Iterator[str]:
+        """Yield the rules of additional names, which begin with other characters than ``names`` and patterns."""
+        taken = united(
+            (
+                *((ord(name[0]), ord(name[0])) for name in names if name),
+                *(pair for _, begin in firsts for pair in begin),
+            )
+        )
+        if any(not lengths(node)[0] for node, _ in firsts):
+            names = [*names, ""]
+        for flat in named:
+            if "enum" in flat:
+                continue
+            if set(flat) - {"type"}:
+                try:
+                    rule = name_matching(self._rules, self._strings.name(flat, f"{path}/propertyNames"), taken)
+                except PatternError as error:
+                    raise UnsupportedKeyword(f"{path}/propertyNames", f"{error}") from error
+                if rule:
+                    yield rule
+            elif not taken and "" not in names:
+                yield self._json.string()
+            elif free := without(PLAIN, taken):
+                name = sequence([character_class(free), f"{PLAIN_CHARACTER}*"])
+                yield self._rules.define(
+                    sequence([literal('"'), name if "" in names else repeated(name, 0, 1), literal('"')])
+                )

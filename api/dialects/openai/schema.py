@@ -91,7 +91,10 @@ class AudioOutput(Strict):
 
 
 class Prediction(Strict):
-    """Predicted output: text that the response will largely repeat."""
+    """Predicted output: text that the response will largely repeat.
+
+    It has no effect: the prompt lookup of OpenVINO GenAI finds candidates only in prompt and output.
+    """
 
     type: Literal["content"]
     content: Annotated[
@@ -169,8 +172,7 @@ class ChatCompletionRequest(Strict):
     moderation: Annotated[Moderation | None, Refused("No moderation model is available.")] = None
     n: Annotated[int, Field(ge=1, le=128)] | None = None
     parallel_tool_calls: OptionalFlag = None
-    # The OpenAI service gives no reason either.
-    prediction: Annotated[Prediction | None, Refused("")] = None
+    prediction: Prediction | None = None
     presence_penalty: Penalty | None = None
     prompt_cache_key: Annotated[str, Field(max_length=64)] | None = None
     prompt_cache_options: Annotated[

@@ -19,7 +19,7 @@ NEEDS_A_MODEL = {
     "model_not_found": "missing_required_parameter",
 }
 
-ONLY_SOME_MODELS = ("contain audio", "image_url is only supported")
+ONLY_SOME_MODELS = ("contain audio", "image_url is only supported", "'prediction' is not supported")
 """Parts of messages of other models than this parser assumes. Which models read images is known behind the parser."""
 
 
@@ -44,6 +44,7 @@ def test_only_errors_of_certain_models_differ() -> None:
         "The model `foo` does not exist or you do",
         "This model requires that either input co",
         "This model's maximum context length is 1",
+        "Unsupported parameter: 'prediction' is n",
     ]
 
 

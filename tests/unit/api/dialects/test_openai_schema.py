@@ -125,7 +125,7 @@ def test_each_type_of_part_is_given_to_the_roles_that_the_sdk_gives_it() -> None
 
 
 def test_each_field_is_supported_or_marked() -> None:
-    refused = {"audio", "modalities", "moderation", "prediction", "prompt_cache_options", "web_search_options"}
+    refused = {"audio", "modalities", "moderation", "prompt_cache_options", "web_search_options"}
     fields = schema.ChatCompletionRequest.model_fields.keys()
     assert supported_fields(schema.ChatCompletionRequest) == fields - refused
     only = {"prompt_cache_retention", "service_tier"}

@@ -18,7 +18,7 @@ from bench.alone import EngineAlone
 from bench.load import chats
 from bench.prompts import distinct_prompts
 from bench.report import median_and_spread, ratios, save, table, with_spread
-from cli.api_client import ApiClient
+from cli.base.api_client import ApiClient
 from cli.batch.client import Client
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import EngineSettings

@@ -12,8 +12,9 @@ from typing import Any
 from redis.asyncio.client import PubSub
 
 from bench.listener import deaf
-from bench.report import percentile, save, table
+from bench.report import save, table
 from bench.usage import store_counts
+from cli.bench.report import percentile
 from shared.protocol.events import TERMINAL, Started, decode_frame
 from shared.protocol.queue import JobQueue
 from shared.protocol.request import ChatRequest, Job, Message, Sampling, Tier

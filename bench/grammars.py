@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.load import Stream, chat, chats
-from bench.report import percentile, ratios, save, table, with_spread
+from bench.report import ratios, save, table, with_spread
+from cli.bench.report import percentile
 from shared.runtime.event_loop import run as run_loop
 from tests.support.fleet import Fleet
 

@@ -15,8 +15,9 @@ import numpy
 
 from bench.alone import EngineAlone
 from bench.load import Content, Stream, chat, chats
-from bench.report import percentile, ratios, save, table, with_spread
+from bench.report import ratios, save, table, with_spread
 from bench.usage import store_counts
+from cli.bench.report import percentile
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import EngineSettings
 from tests.support.fleet import Fleet

@@ -14,7 +14,8 @@ from typing import Any
 from bench.alone import EngineAlone
 from bench.load import chats
 from bench.prompts import distinct_prompts
-from bench.report import median_and_spread, percentile, save, table
+from bench.report import median_and_spread, save, table
+from cli.bench.report import percentile
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import EngineSettings
 from tests.support.fleet import Fleet

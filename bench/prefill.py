@@ -13,7 +13,8 @@ from typing import Any
 
 from bench.load import Stream, chat
 from bench.prompts import VOCABULARY
-from bench.report import percentile, save, table
+from bench.report import save, table
+from cli.bench.report import percentile
 from shared.runtime.event_loop import run as run_loop
 from tests.support.fleet import Fleet
 from worker.model.local import resolve

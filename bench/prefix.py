@@ -17,7 +17,8 @@ from typing import Any
 from arq.connections import ArqRedis
 
 from bench.prompts import VOCABULARY
-from bench.report import median_and_spread, percentile, save, table, with_spread
+from bench.report import median_and_spread, save, table, with_spread
+from cli.bench.report import percentile
 from shared.protocol.events import TERMINAL, Delta, Finished, Started, decode_frame
 from shared.protocol.queue import JobQueue
 from shared.protocol.request import ChatRequest, Job, Message, Sampling

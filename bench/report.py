@@ -26,12 +26,6 @@ def ratios(values: Sequence[float], base: Sequence[float]) -> str:
     return with_spread([value / other for value, other in zip(values, base, strict=True)])
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which ``share`` (0 to 1) of ``values`` lie; 0 of none."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
-
-
 def table(title: str, rows: Sequence[dict[str, object]]) -> str:
     """Rows with the same keys as a Markdown table."""
     heads = list(rows[0])

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.load import Stream, chat, probe
-from bench.report import percentile, save, table
+from bench.report import save, table
 from bench.usage import resident
+from cli.bench.report import percentile
 from shared.runtime.event_loop import run as run_loop
 from tests.support.fleet import Fleet
 from worker.processes.child import cpu_seconds

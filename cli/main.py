@@ -22,14 +22,14 @@ class _Entry(NamedTuple):
 
 SECTIONS: dict[str, dict[str, _Entry]] = {
     "Serve": {
-        "up": _Entry("cli.serve:up", "Start everything on this machine: store, worker and API."),
-        "api": _Entry("cli.serve:api", "Start one API replica."),
-        "worker": _Entry("cli.serve:worker", "Start one worker; drain and resume others."),
-        "node": _Entry("cli.serve:node", "Start a host that loads several models by demand."),
+        "up": _Entry("cli.serve.commands:up", "Start everything on this machine: store, worker and API."),
+        "api": _Entry("cli.serve.commands:api", "Start one API replica."),
+        "worker": _Entry("cli.serve.commands:worker", "Start one worker; drain and resume others."),
+        "node": _Entry("cli.serve.commands:node", "Start a host that loads several models by demand."),
     },
     "Monitor": {
-        "status": _Entry("cli.status:status", "Show workers, queues, API replicas and batches."),
-        "health": _Entry("cli.health:health", "Check the API or worker on this host."),
+        "status": _Entry("cli.monitor.status:status", "Show workers, queues, API replicas and batches."),
+        "health": _Entry("cli.monitor.health:health", "Check the API or worker on this host."),
         "bench": _Entry("cli.bench:bench", "Run the benchmarks, or measure a server under load."),
     },
     "Use": {
@@ -37,14 +37,14 @@ SECTIONS: dict[str, dict[str, _Entry]] = {
         "batch": _Entry("cli.batch:batch", "Submit batches of requests and download their results."),
     },
     "Models": {
-        "model": _Entry("cli.model:model", "List, download and locate models."),
+        "model": _Entry("cli.manage.model:model", "List, download and locate models."),
     },
     "Access": {
-        "key": _Entry("cli.key:key", "Create, list, revoke and rotate API keys."),
+        "key": _Entry("cli.manage.key:key", "Create, list, revoke and rotate API keys."),
     },
     "Other": {
-        "completion": _Entry("cli.completion:completion", "Print a shell script that completes commands and options."),
-        "version": _Entry("cli.version:version", "Print the version."),
+        "completion": _Entry("cli.shell:completion", "Print a shell script that completes commands and options."),
+        "version": _Entry("cli.shell:version", "Print the version."),
     },
 }
 _ENTRIES = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
@@ -80,7 +80,7 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Check the environment variables, then run the subcommand."""
-        from cli.options import check_variables  # imports all settings, which --help does not need
+        from cli.base.options import check_variables  # imports all settings, which --help does not need
 
         check_variables()
         return super().invoke(ctx)

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import click
 import msgspec
 
-from cli.api_client import ApiClient
+from cli.base.api_client import ApiClient
 
 _PIECE = 256 * 1024
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from cli.api_client import ApiClient, api_options
+from cli.base.api_client import ApiClient, api_options
+from cli.base.progress import Stages, bar
 from cli.batch.client import Client
-from cli.progress import Stages, bar
 from shared.runtime.logs import escaped
 
 _POLL = 1.0

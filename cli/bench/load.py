@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from cli.api_client import api_options, base_url
-from cli.progress import bar
+from cli.base.api_client import api_options, base_url
+from cli.base.progress import bar
 
 if TYPE_CHECKING:
     from cli.bench.endpoint import Endpoint, Outcome

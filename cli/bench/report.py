@@ -65,8 +65,9 @@ def as_text(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def percentile(ordered: Sequence[float], share: float) -> float:
-    """Return a percentile of ascending values, interpolated between the two nearest ones."""
+def percentile(values: Iterable[float], share: float) -> float:
+    """Return a percentile of ``values``, interpolated between the two nearest ones; 0 without values."""
+    ordered = sorted(values) or [0.0]
     place = (len(ordered) - 1) * share
     below = math.floor(place)
     above = min(below + 1, len(ordered) - 1)
@@ -74,10 +75,10 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 
 def _spread(seconds: Iterable[float]) -> dict[str, float] | None:
-    ordered = sorted(seconds)
-    if not ordered:
+    values = list(seconds)
+    if not values:
         return None
-    figures = [math.fsum(ordered) / len(ordered), *(percentile(ordered, share) for share in (0.5, 0.95, 0.99))]
+    figures = [math.fsum(values) / len(values), *(percentile(values, share) for share in (0.5, 0.95, 0.99))]
     return {name: round(1000 * figure, 3) for name, figure in zip(_FIGURES, figures, strict=True)}
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import click
 import msgspec
 
-from cli.api_client import ApiClient
+from cli.base.api_client import ApiClient
 from shared.runtime.logs import escaped
 
 

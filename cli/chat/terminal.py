@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from cli.api_client import ApiClient, api_options
+from cli.base.api_client import ApiClient, api_options
 from cli.chat.conversation import Conversation
 from shared.runtime.logs import escaped
 

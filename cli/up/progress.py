@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import click
 
-from cli.instances import own_command
-from cli.progress import Stages
+from cli.base.instances import own_command
+from cli.base.progress import Stages
 from shared.protocol.registry import FINDING_FILES, WorkerInfo
 from shared.runtime.logs import escaped
 

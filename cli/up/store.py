@@ -1,6 +1,6 @@
 """The embedded Valkey of ``vinoqueue up``.
 
-It listens only on a Unix socket in a private directory (:mod:`cli.instances`). So it needs no free port, and other
+It listens only on a Unix socket in a private directory (:mod:`cli.base.instances`). So it needs no free port, and other
 users of the machine can't reach it. It does not persist data, because queued jobs are useless after ``up`` has stopped.
 """
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from redis.exceptions import RedisError
 
-from cli.instances import make_folder, remove_folder, socket_in
+from cli.base.instances import make_folder, remove_folder, socket_in
 from shared.redis.client import connect
 from shared.runtime.children import Child
 from shared.runtime.processes import exit_description

@@ -10,7 +10,7 @@ from typing import NoReturn
 import click
 from redis.exceptions import RedisError
 
-from cli.health import reachable
+from cli.monitor.health import reachable
 from cli.up.progress import Progress
 from cli.up.store import EmbeddedValkey, wait_for_answer
 from shared.protocol.registry import RegistrySnapshot, WorkerInfo, read_registry

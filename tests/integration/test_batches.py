@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.batch import batch as batch_command
-from cli.status import read_snapshot
+from cli.monitor.status import read_snapshot
 from tests.support.batches import chat_line, ended, results, submit
 from tests.support.fleet import Fleet, fleet
 

@@ -197,7 +197,7 @@ def parse(arguments: Sequence[str]) -> None:
 
 @by_name
 def test_probes_ask_for_what_exists(pod: tuple[Manifest, Manifest, Manifest], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.instances.running", list)
+    monkeypatch.setattr("cli.base.instances.running", list)
     _, _, container = pod
     ports = {port["name"]: port["containerPort"] for port in container.get("ports", ())}
     probes = [container[kind] for kind in ("startupProbe", "livenessProbe", "readinessProbe") if kind in container]

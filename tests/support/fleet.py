@@ -140,7 +140,7 @@ class Fleet:
         """Run ``vinoqueue key`` to its end, in a thread of this process; return what it prints."""
         from click.testing import CliRunner
 
-        from cli.key import key
+        from cli.manage.key import key
 
         with ThreadPoolExecutor(1) as thread:
             result = thread.submit(CliRunner().invoke, key, [*arguments, "--redis-url", self.url]).result()

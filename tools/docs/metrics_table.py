@@ -4,7 +4,7 @@
 """
 
 from api.base.metrics import CATALOGUE, Description
-from cli.options import flag
+from cli.base.options import flag
 from tools.docs.generated import replaced, rewrite
 
 BEGIN = "<!-- metrics: generated -->\n"

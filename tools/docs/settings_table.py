@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from cli.options import COMPUTED, flag
+from cli.base.options import COMPUTED, flag
 from shared.runtime.settings import (
     SECRETS,
     ApiSettings,

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from cli.api_client import ApiClient
+from cli.base.api_client import ApiClient
 from cli.chat.conversation import Conversation
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import pytest
 
-from cli.api_client import ApiClient
+from cli.base.api_client import ApiClient
 from cli.batch.commands import _described, _end, _reasons
 from cli.up.progress import Progress
 from shared.protocol.registry import WorkerInfo

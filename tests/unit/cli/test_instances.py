@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from cli.instances import Instance, make_folder, remove_folder, running, socket_in
+from cli.base.instances import Instance, make_folder, remove_folder, running, socket_in
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from cli.main import main
 @pytest.fixture(autouse=True)
 def store(monkeypatch: pytest.MonkeyPatch) -> None:
     server = FakeServer()
-    monkeypatch.setattr("cli.instances.running", list)
-    monkeypatch.setattr("cli.key.connect", lambda *_, **__: FakeAsyncRedis(server=server))
+    monkeypatch.setattr("cli.base.instances.running", list)
+    monkeypatch.setattr("cli.base.store_reader.connect", lambda *_, **__: FakeAsyncRedis(server=server))
 
 
 def key(*arguments: str) -> Result:

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 from pydantic import Field, PositiveFloat
 
+from cli.base.options import SettingsCommand
 from cli.main import LazyGroup, main
-from cli.options import SettingsCommand, option
 from shared.runtime.settings import ApiSettings, NodeSettings, Settings, UpSettings, WorkerSettings, environment
 from shared.runtime.version import VERSION
 from tests.support.paths import ROOT
@@ -141,16 +141,6 @@ def test_what_only_the_class_itself_checks_is_a_usage_error_too() -> None:
     run = Run(Odd)
     assert "unlucky" in run("--lease", "13")
     assert run.exit_code == 2
-
-
-def test_a_type_without_a_command_line_form_is_refused_at_once() -> None:
-    class Odd(Settings):
-        """A class with a field that no flag can hold."""
-
-        pairs: dict[str, int] = Field({}, description="Pairs.")
-
-    with pytest.raises(TypeError, match="pairs"):
-        option(Odd, "pairs")
 
 
 @pytest.mark.parametrize("kind", [ApiSettings, WorkerSettings, UpSettings])

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from cli import progress
-from cli.progress import Stages, bar, terminal
+from cli.base import progress
+from cli.base.progress import Stages, bar, terminal
 
 
 class Screen(io.StringIO):

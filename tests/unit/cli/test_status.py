@@ -8,9 +8,9 @@ from arq.connections import ArqRedis
 from click.testing import CliRunner
 
 from api.fleet.document import BatchState
-from cli.health import reachable
 from cli.main import main
-from cli.status import QueueInfo, Snapshot, as_json_line, as_table, read
+from cli.monitor.health import reachable
+from cli.monitor.status import QueueInfo, Snapshot, as_json_line, as_table, read
 from shared.protocol.registry import ReplicaInfo, WorkerInfo
 
 NOBODY = "redis://127.0.0.1:1/0"

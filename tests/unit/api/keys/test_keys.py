@@ -200,7 +200,7 @@ def test_a_shown_secret_is_masked() -> None:
 def test_a_file_entry_printed_by_the_command_line_opens_the_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cli.instances.running", list)
+    monkeypatch.setattr("cli.base.instances.running", list)
     arguments = ["key", "create", "--toml", "--name", 'a "quoted" team', "--models", "a,b", "--expires", "30d"]
     outcome = CliRunner().invoke(
         main,

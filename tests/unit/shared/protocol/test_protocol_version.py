@@ -10,7 +10,7 @@ from arq.connections import ArqRedis
 from api.build import Parts, build
 from api.fleet.document import worker_entry
 from api.models.directory import Directory, Fleet
-from cli.status import Snapshot, as_table
+from cli.monitor.status import Snapshot, as_table
 from shared.protocol import request
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.events import Rejected, decode_frame

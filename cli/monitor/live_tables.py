@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from cli.tables import Table as TextTable
+from cli.monitor.tables import Table as TextTable
 
 _STYLES = {"serving": "green", "loading": "yellow", "draining": "blue", "failing": "bold red"}
 _NUMERIC = frozenset({"PID", "SLOTS", "TOKENS/S", "CACHE", "UP", "WAITING", "IN FLIGHT", "WORKERS", "STREAMS"})

@@ -5,17 +5,15 @@ and their help text, validation and default. The flag takes precedence over the 
 default.
 """
 
-import math
 import os
 from collections.abc import Callable, Collection, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
-import annotated_types
 import click
 from click.core import ParameterSource
-from pydantic import ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from shared.runtime.settings import ENV_PREFIX, SECRETS, Settings, UpSettings, file_variable, variable
@@ -26,6 +24,7 @@ COMPUTED = "found at start"
 """Shown in help and documentation for a default that depends on the machine."""
 
 _METAVARS: dict[Any, str] = {int: "INTEGER", float: "NUMBER", str: "TEXT"}
+"""How help names a value of each type that settings have."""
 
 
 def flag(name: str) -> str:
@@ -89,18 +88,15 @@ class SettingsGroup(SettingsCommand, click.Group):
 
 
 def option(kind: type[Settings], name: str) -> click.Option:
-    """The option for the field ``name`` of ``kind``.
-
-    Raises :class:`TypeError` for a field whose type has no command line form.
-    """
+    """The option for the field ``name`` of ``kind``."""
     field = kind.model_fields[name]
     declared = flag(name)
     switch = field.annotation is bool
     computed = field.default_factory is not None
     return (_SecretOption if name in SECRETS else click.Option)(
         [f"{declared}/--no-{declared[2:]}" if switch else declared, name],
-        type=click.BOOL if switch else _type(name, field),
-        metavar=_METAVARS.get(field.annotation),
+        type=_type(field),
+        metavar=_metavar(field),
         default=field.default_factory if computed else field.default,
         envvar=variable(name),
         show_envvar=True,
@@ -140,7 +136,7 @@ def build(kind: type[S], values: dict[str, Any]) -> S:
         context = click.get_current_context(silent=True)
         from_environment = context and context.get_parameter_source(name) is ParameterSource.ENVIRONMENT
         origin = f" (env var: '{variable(name)}')" if from_environment else ""
-        raise click.UsageError(f"Invalid value for '{flag(name)}'{origin}: {first['msg']}.") from None
+        raise click.UsageError(f"Invalid value for '{flag(name)}'{origin}: {_reason(error)}.") from None
 
 
 class _SecretOption(click.Option):
@@ -164,56 +160,46 @@ class _SecretOption(click.Option):
         return value
 
 
-class _FiniteRange(click.FloatRange):
-    """A finite float within bounds."""
+class _Setting(click.ParamType[Any]):
+    """A value that pydantic validates as it validates the field of the settings class."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number: float = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"{value!r} is not a finite number.", param, ctx)
-        return number
+    name = "setting"
 
-
-class _WordOrInteger(click.IntRange):
-    """An integer within bounds, or one of a few words."""
-
-    def __init__(self, words: tuple[str, ...], **bounds: Any) -> None:
-        super().__init__(**bounds)
-        self._words = words
+    def __init__(self, field: FieldInfo) -> None:
+        self._adapter: TypeAdapter[Any] = TypeAdapter(
+            Annotated[field.annotation, field],  # type: ignore[arg-type]
+            config=ConfigDict(allow_inf_nan=False),
+        )
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value if value in self._words else super().convert(value, param, ctx)
+        try:
+            return self._adapter.validate_python(value)
+        except ValidationError as error:
+            self.fail(f"{value!r}: {_reason(error)}.", param, ctx)
 
 
-def _type(name: str, field: FieldInfo) -> click.ParamType[Any]:
-    match get_args(field.annotation):
-        case (words, number) if get_origin(words) is Literal:
-            bounded = FieldInfo.from_annotation(number)
-            inner = _type(name, bounded)
-            if isinstance(inner, click.IntRange):
-                return _WordOrInteger(get_args(words), min=inner.min, max=inner.max)
+def _type(field: FieldInfo) -> click.ParamType[Any]:
+    if field.annotation is bool:
+        return click.BOOL
     if get_origin(field.annotation) is Literal:
         return click.Choice(get_args(field.annotation))
-    bounds: dict[str, Any] = {}
-    for rule in field.metadata:
-        match rule:
-            case annotated_types.Ge(ge=limit):
-                bounds["min"] = limit
-            case annotated_types.Gt(gt=limit) if field.annotation is int:
-                bounds["min"] = int(str(limit)) + 1
-            case annotated_types.Gt(gt=limit):
-                bounds |= {"min": limit, "min_open": True}
-            case annotated_types.Le(le=limit):
-                bounds["max"] = limit
-            case _:
-                raise TypeError(f"setting {name}: no command line form for the rule {rule!r}")
-    if field.annotation is int:
-        return click.IntRange(**bounds)
-    if field.annotation is float:
-        return _FiniteRange(**bounds)
-    if field.annotation is str:
-        return click.STRING
-    raise TypeError(f"setting {name}: no command line form for the type {field.annotation!r}")
+    return _Setting(field)
+
+
+def _metavar(field: FieldInfo) -> str | None:
+    """Return the name of a value in help; None for switches and choices, which click names."""
+    if field.annotation is bool or get_origin(field.annotation) is Literal:
+        return None
+    match get_args(field.annotation):
+        case (words, number):
+            return "|".join([*get_args(words), _METAVARS[FieldInfo.from_annotation(number).annotation]])
+    return _METAVARS[field.annotation]
+
+
+def _reason(error: ValidationError) -> str:
+    """Return what is wrong with a value; one that may be a word or a number has a reason for either."""
+    reasons = (str(found["msg"]).removeprefix("Value error, ") for found in error.errors())
+    return " or ".join(reason[0].lower() + reason[1:] for reason in reasons)
 
 
 def _owners(kind: type[Settings]) -> list[type[Settings]]:

@@ -7,8 +7,8 @@ from http.client import HTTPConnection, HTTPException
 
 import click
 
-from cli.instances import store_option
-from cli.options import option
+from cli.base.instances import store_option
+from cli.base.options import option
 from shared.runtime.settings import ApiSettings, WorkerSettings
 
 TIMEOUT = 3.0
@@ -40,7 +40,7 @@ def api(host: str, port: int) -> None:
 @click.option("--serving", is_flag=True, help="Fail while a worker loads or drains, too.")
 def worker(redis_url: str, node: str, serving: bool) -> None:
     """Check that a worker of this node is registered and not failing."""
-    from cli.store_reader import read_store
+    from cli.base.store_reader import read_store
     from shared.protocol.registry import registered_workers
 
     # Only what the store's user of workers may read (docs/security.md).

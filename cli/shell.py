@@ -1,7 +1,9 @@
-"""``vinoqueue completion``: print the script with which a shell completes commands and options."""
+"""``vinoqueue completion`` and ``version``."""
 
 import click
 from click.shell_completion import get_completion_class
+
+from shared.runtime.version import VERSION
 
 _SHELLS = ("bash", "zsh", "fish")
 _VARIABLE = "_VINOQUEUE_COMPLETE"
@@ -22,3 +24,9 @@ def completion(ctx: click.Context, shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None
     click.echo(kind(ctx.find_root().command, {}, "vinoqueue", _VARIABLE).source())
+
+
+@click.command()
+def version() -> None:
+    """Print the version of Vinoqueue."""
+    click.echo(VERSION)

@@ -10,10 +10,10 @@ import click
 import msgspec
 from arq.connections import ArqRedis
 
-from cli.instances import store_option
-from cli.progress import terminal
-from cli.store_reader import read_store
-from cli.tables import Table, aligned
+from cli.base.instances import store_option
+from cli.base.progress import terminal
+from cli.base.store_reader import read_store
+from cli.monitor.tables import Table, aligned
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import NodeInfo, ReplicaInfo, WorkerInfo, read_registry, unread_protocols
 from shared.redis.access_rules import replay_fault
@@ -76,7 +76,7 @@ def _watch(redis_url: str, *, as_json: bool) -> None:
     console = None if as_json else terminal(sys.stdout)
     with suppress(KeyboardInterrupt):
         if console is not None:
-            from cli.live_tables import show
+            from cli.monitor.live_tables import show
 
             show(console, lambda: tables(read_snapshot(redis_url), now=time.time()), every=REFRESH)
         while True:

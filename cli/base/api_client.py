@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
-from cli.instances import running
+from cli.base.instances import running
 from shared.runtime.logs import escaped
 
 _TIMEOUT = 60.0

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import click
 from click.core import ParameterSource
 
-from cli.options import option
+from cli.base.options import option
 from shared.runtime.settings import Settings
 
 _SOCKET = "valkey.sock"

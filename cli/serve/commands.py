@@ -5,9 +5,9 @@ Each imports its package only when it runs, so that the API process never import
 
 import click
 
-from cli.instances import store_of
-from cli.options import SettingsCommand, SettingsGroup
-from cli.worker import drain, resume
+from cli.base.instances import store_of
+from cli.base.options import SettingsCommand, SettingsGroup
+from cli.serve.drain import drain, resume
 from shared.runtime.settings import ApiSettings, NodeSettings, UpSettings, WorkerSettings
 
 

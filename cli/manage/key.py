@@ -1,6 +1,5 @@
 """``vinoqueue key``: manage API keys."""
 
-import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable
@@ -9,13 +8,11 @@ from typing import Any, TypeVar
 import click
 import msgspec
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
 from api.keys import ApiKey
 from api.keys.store import UnknownKey, change, decoded, new_key, put_key, revoke, rotate, stored_keys
-from cli.instances import store_option
-from cli.store_reader import store_failure
-from shared.redis.client import connect
+from cli.base.instances import store_option
+from cli.base.store_reader import read_store
 from shared.redis.clock import store_time
 from shared.runtime.logs import escaped
 
@@ -246,18 +243,7 @@ def _limits(api_key: ApiKey) -> list[str]:
 
 
 def _with_store(redis_url: str, work: Callable[[Redis], Awaitable[_Result]]) -> _Result:
-    async def run() -> _Result:
-        redis = connect(redis_url, max_connections=2)
-        try:
-            return await work(redis)
-        finally:
-            await redis.aclose()
-
     try:
-        return asyncio.run(run())
+        return read_store(redis_url, work)
     except UnknownKey as error:
         raise click.ClickException(f"{error} 'vinoqueue key list' lists the keys.") from None
-    except ValueError as error:
-        raise click.ClickException(f"--redis-url is malformed, or a record in the store is: {error}") from None
-    except (RedisError, OSError) as error:
-        raise store_failure(error) from None

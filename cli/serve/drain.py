@@ -6,8 +6,8 @@ from collections.abc import Callable
 import click
 from arq.connections import ArqRedis
 
-from cli.instances import store_option
-from cli.store_reader import read_store
+from cli.base.instances import store_option
+from cli.base.store_reader import read_store
 from shared.protocol.registry import WorkerInfo, registered_workers
 from shared.redis import keys
 from shared.runtime.logs import escaped

@@ -19,20 +19,15 @@ def read_store(redis_url: str, read: Callable[[ArqRedis], Awaitable[_T]]) -> _T:
         return asyncio.run(_connected(redis_url, read))
     except ValueError as error:
         raise click.ClickException(f"--redis-url is malformed: {error}") from None
+    except (NoPermissionError, AuthenticationError) as error:
+        raise click.ClickException(
+            f"Redis refuses this: {_text(error)}. Does the user in --redis-url (VINOQUEUE_REDIS_URL) have the right to "
+            "it?"
+        ) from None
     except (RedisError, OSError) as error:
-        raise store_failure(error) from None
-
-
-def store_failure(error: Exception) -> click.ClickException:
-    """Return the exception that says what is wrong with the store or with its user."""
-    reason = str(error).rstrip(".")
-    if isinstance(error, (NoPermissionError, AuthenticationError)):
-        return click.ClickException(
-            f"Redis refuses this: {reason}. Does the user in --redis-url (VINOQUEUE_REDIS_URL) have the right to it?"
-        )
-    return click.ClickException(
-        f"Redis can't be reached: {reason}. Is it running, and is --redis-url (VINOQUEUE_REDIS_URL) right?"
-    )
+        raise click.ClickException(
+            f"Redis can't be reached: {_text(error)}. Is it running, and is --redis-url (VINOQUEUE_REDIS_URL) right?"
+        ) from None
 
 
 async def _connected(redis_url: str, read: Callable[[ArqRedis], Awaitable[_T]]) -> _T:
@@ -41,3 +36,7 @@ async def _connected(redis_url: str, read: Callable[[ArqRedis], Awaitable[_T]]) 
         return await read(redis)
     finally:
         await redis.aclose(close_connection_pool=True)
+
+
+def _text(error: Exception) -> str:
+    return str(error).rstrip(".")

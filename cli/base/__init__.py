@@ -1,0 +1,1 @@
+"""Options, the clients of API and store, and progress, for all commands."""

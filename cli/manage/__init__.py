@@ -1,0 +1,1 @@
+"""``vinoqueue key`` and ``model``."""

@@ -1,0 +1,1 @@
+"""``vinoqueue status`` and ``health``."""

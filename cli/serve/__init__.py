@@ -1,0 +1,1 @@
+"""``vinoqueue up``, ``api``, ``worker`` and ``node``."""

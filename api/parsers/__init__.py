@@ -94,6 +94,7 @@ def parser_for(
             triggers=tool_format.triggers,
             leads=tool_format.leads,
             read_calls=_reader(tool_format, tools),
+            calls_in_reasoning=tool_format.in_reasoning,
         )
     )
 

@@ -123,12 +123,14 @@ class Writer:
             self._space.append(text[len(body) :])
 
 
-def attempt(source: Source, writer: Writer, calls: Script[None], *, marked: bool = True) -> Script[bool]:
+def attempt(
+    source: Source, writer: Writer, calls: Script[None], *, marked: bool = True, in_reasoning: bool = False
+) -> Script[bool]:
     """Run the script ``calls``; return whether it found calls and nothing else.
 
-    Text that it consumed but did not emit becomes content. The exception is text that ends inside a call: that is
-    markup, which is dropped. ``marked``: a marker introduced the calls. Without a marker, and before a call has been
-    opened, unfinished text counts as a call only if the text was truncated.
+    Text that it consumed but did not emit becomes content, or reasoning if ``in_reasoning`` is set. The exception is
+    text that ends inside a call: that is markup, which is dropped. ``marked``: a marker introduced the calls. Without a
+    marker, and before a call has been opened, unfinished text counts as a call only if the text was truncated.
     """
     opened = writer.calls
     try:
@@ -139,5 +141,5 @@ def attempt(source: Source, writer: Writer, calls: Script[None], *, marked: bool
     if source.exhausted and (marked or source.cut or writer.calls > opened):
         source.drop()
     left = source.reclaim()
-    writer.content(left)
+    (writer.reasoning if in_reasoning else writer.content)(left)
     return sound and not left.strip()

@@ -3,7 +3,8 @@
 The values are bare text. The tool's schema decides whether ``5`` is a number or a string.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -15,9 +16,12 @@ from api.parsers.source import NAME_LIMIT, Malformed, Script, Source, markers
 _FUNCTION = "<function="
 _FUNCTION_END = "</function>"
 _PARAMETER = "<parameter="
+_PARAMETER_END = "</parameter>"
 _CALL_END = "</tool_call>"
 _NAME_END = markers(">")
-_VALUE_END = markers("\n</parameter>", "</parameter>")
+_VALUE_ENDS = markers(*(newline + tag for newline in ("\n", "") for tag in (_PARAMETER_END, _FUNCTION_END)))
+_TAGS = (_PARAMETER, _FUNCTION_END, _CALL_END)
+_space = re.compile(r"\s*")
 _STRING = frozenset({"string"})
 _UNKNOWN: frozenset[str] = frozenset()
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
@@ -77,8 +81,10 @@ def read_qwen_xml_calls(
         key, _ = yield from source.until(_NAME_END, NAME_LIMIT)
         writer.arguments(f"{separator}{quoted(key.strip())}: ")
         source.commit()
-        yield from _value(source, writer, types.get(key.strip(), _UNKNOWN))
         separator = ", "
+        if (yield from _value(source, writer, types.get(key.strip(), _UNKNOWN))) == _FUNCTION_END:
+            tag = _FUNCTION_END
+            break
     if tag is None:
         raise Malformed
     writer.arguments("}")
@@ -90,30 +96,45 @@ def read_qwen_xml_calls(
             source.commit()
 
 
-def _value(source: Source, writer: Writer, types: frozenset[str]) -> Script[None]:
-    """Read a value. The line breaks before and after its text are not part of it."""
-    if (yield from source.peek()) == "\n":
-        source.take(source.at + 1)
-    if types == _STRING:
-        yield from _string(source, writer)
-        return
-    pieces: list[str] = []
-    if (yield from source.through(_VALUE_END, pieces.append)) is None:
-        raise Malformed
-    writer.arguments(_converted("".join(pieces), types))
-    source.commit()
+def _value(source: Source, writer: Writer, types: frozenset[str]) -> Script[str]:
+    """Read a value, and return the tag that ended it. The line breaks before and after its text are not part of it."""
 
-
-def _string(source: Source, writer: Writer) -> Script[None]:
     def emit(piece: str) -> None:
         writer.arguments(quoted(piece)[1:-1])
         source.commit()
 
-    writer.arguments('"')
-    if (yield from source.through(_VALUE_END, emit, emit_cut_stop=False)) is None:
-        raise Malformed
-    writer.arguments('"')
+    if (yield from source.peek()) == "\n":
+        source.take(source.at + 1)
+    if types == _STRING:
+        writer.arguments('"')
+        end = yield from _through_end(source, emit)
+        writer.arguments('"')
+    else:
+        pieces: list[str] = []
+        end = yield from _through_end(source, pieces.append)
+        writer.arguments(_converted("".join(pieces), types))
     source.commit()
+    return end
+
+
+def _through_end(source: Source, emit: Callable[[str], None]) -> Script[str]:
+    """Consume a value and its end tag, which is returned; pass the value to ``emit`` in chunks.
+
+    A value may contain the tags. ``</parameter>`` ends it if another tag follows; ``</function>``, where the model has
+    forgotten ``</parameter>``, only before ``</tool_call>``. Raises :class:`Malformed` if there is no end.
+    """
+    while True:
+        stop = yield from source.through(_VALUE_ENDS, emit, emit_cut_stop=False)
+        if stop is None:
+            raise Malformed
+        space = yield from source.run(_space, NAME_LIMIT)
+        end = stop.lstrip("\n")
+        following = yield from source.ahead(_TAGS)
+        if following == _CALL_END or (following is not None and end == _PARAMETER_END):
+            return end
+        if source.exhausted:
+            raise Malformed
+        emit(stop + space)
 
 
 def _converted(text: str, types: frozenset[str]) -> str:

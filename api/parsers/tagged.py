@@ -23,19 +23,22 @@ def tagged_script(
     triggers: tuple[str, ...] = (),
     leads: tuple[str, ...] = (),
     read_calls: CallReader | None = None,
+    calls_in_reasoning: bool = False,
 ) -> Script[None]:
     """Read the whole output. ``in_reasoning``: the prompt ends inside the reasoning block.
 
-    Reasoning is recognised only at the start and after calls, because content may mention ``<think>``.
+    Reasoning is recognised only at the start and after calls, because content may mention ``<think>``. With
+    ``calls_in_reasoning``, calls inside it are calls.
     """
 
     def emit(piece: str) -> None:
         writer.content(piece)
         source.commit()
 
-    if reasoning is not None and in_reasoning:
-        yield from _read_reasoning(source, writer, reasoning)
     calls = markers(*triggers)
+    inner_triggers = triggers if calls_in_reasoning else ()
+    if reasoning is not None and in_reasoning:
+        yield from _read_reasoning(source, writer, reasoning, inner_triggers, read_calls)
     openings = leads if reasoning is None else (reasoning.begin, *leads)
     at_edge = True
     while True:
@@ -45,7 +48,7 @@ def tagged_script(
             opening = yield from source.ahead(openings)
             if reasoning is not None and opening == reasoning.begin:
                 yield from source.expect(opening)
-                yield from _read_reasoning(source, writer, reasoning)
+                yield from _read_reasoning(source, writer, reasoning, inner_triggers, read_calls)
                 continue
             if opening is None:
                 emit(source.reclaim())
@@ -58,13 +61,17 @@ def tagged_script(
         at_edge = yield from attempt(source, writer, read_calls(source, writer, trigger), marked=bool(trigger))
 
 
-def _read_reasoning(source: Source, writer: Writer, reasoning: ReasoningFormat) -> Script[None]:
+def _read_reasoning(
+    source: Source, writer: Writer, reasoning: ReasoningFormat, triggers: tuple[str, ...], read_calls: CallReader | None
+) -> Script[None]:
     def emit(piece: str) -> None:
         writer.reasoning(piece)
         source.commit()
 
     writer.edge()
-    ending = yield from source.through(markers(reasoning.end), emit)
+    stops = markers(reasoning.end, *triggers)
+    while (stop := (yield from source.through(stops, emit))) is not None and stop != reasoning.end and read_calls:
+        yield from attempt(source, writer, read_calls(source, writer, stop), in_reasoning=True)
     source.commit()
-    if ending is not None:
+    if stop is not None:
         writer.edge()

@@ -66,7 +66,8 @@ class ToolFormat(msgspec.Struct, frozen=True, kw_only=True):
     ``triggers`` start a call anywhere in the text. ``leads`` start one only at the beginning of the text, and only if
     the name of a known tool follows, because plain content may begin with them too. ``ends`` may close several calls.
     ``special_tokens`` must stay in the text, although many tokenizers skip them when they decode. ``shape`` is ``None``
-    if calls are written as Python code, which no schema can constrain.
+    if calls are written as Python code, which no schema can constrain. ``in_reasoning``: triggers start a call inside
+    reasoning too, because the family's models forget to close it.
     """
 
     name: ToolFormatName
@@ -75,6 +76,7 @@ class ToolFormat(msgspec.Struct, frozen=True, kw_only=True):
     ends: tuple[str, ...] = ()
     special_tokens: tuple[str, ...] = ()
     shape: CallShape | None = None
+    in_reasoning: bool = False
 
 
 class ReasoningFormat(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,6 +122,7 @@ TOOL_FORMATS: Mapping[ToolFormatName, ToolFormat] = {
                 end="\n</function>\n</tool_call>",
                 content="xml",
             ),
+            in_reasoning=True,
         ),
         ToolFormat(
             name="llama3_json",

@@ -128,6 +128,30 @@ QWEN_CODER = (
         "<tool_call><function=other><parameter=x>007</parameter></function></tool_call>",
         calls=(("get_weather", {"zip": None, "days": "many", "metric": None}), ("other", {"x": "007"})),
     ),
+    Transcript(
+        name="tags inside a value",
+        tools="qwen3_coder",
+        text="<tool_call>\n<function=run-code>\n<parameter=code>\na</parameter> or\n</function>b\n</parameter>\n\n"
+        "</function>\n</tool_call>",
+        calls=(("run-code", {"code": "a</parameter> or\n</function>b"}),),
+    ),
+    Transcript(
+        name="the end of the last value forgotten",
+        tools="qwen3_coder",
+        text='<tool_call>\n<function=get_weather>\n<parameter=filters>\n{"a": 1}\n</function>\n</tool_call>'
+        "<tool_call><function=run-code><parameter=code>b</function></tool_call>",
+        calls=(("get_weather", {"filters": {"a": 1}}), ("run-code", {"code": "b"})),
+    ),
+    Transcript(
+        name="the end of reasoning forgotten before a call",
+        tools="qwen3_coder",
+        reasoning="think",
+        in_reasoning=True,
+        text="Where is <tool_call>?\n<tool_call>\n<function=get_time>\n</function>\n</tool_call>\nSo\n</think>\n\nNow.",
+        thoughts="Where is <tool_call>?\n\nSo",
+        content="Now.",
+        calls=(NOW,),
+    ),
 )
 
 LLAMA = (

@@ -32,6 +32,7 @@ from api.keys import ApiKey, Keyring
 from api.models.directory import Directory
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest
+from shared.runtime.backoff import Backoff
 from shared.runtime.settings import ApiSettings
 
 logger = logging.getLogger(__name__)
@@ -54,8 +55,7 @@ _RETRYABLE: frozenset[ProblemKind] = frozenset({ProblemKind.LOST, ProblemKind.EN
 _MAX_FAILURES = 5
 """Maximum number of submissions of a request that end with a doubtful problem."""
 
-_INITIAL_BACKOFF = 0.5
-_MAX_BACKOFF = 15.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
 """Bounds of the time in seconds before a request is submitted again."""
 
 
@@ -83,7 +83,7 @@ async def serve_request(
     would be submitted again has no result.
     """
     dialect, request_id = DIALECTS[batch.endpoint](), f"req_{uuid.uuid4().hex}"
-    failures, backoff = 0, _INITIAL_BACKOFF
+    failures, backoff = 0, Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
     while True:
         try:
             line = read_line(await read())
@@ -107,12 +107,10 @@ async def serve_request(
         if problem.kind not in _TRANSIENT and (problem.kind not in _RETRYABLE or failures >= _MAX_FAILURES):
             return _failed(index, custom_id, dialect, problem, request_id)
         if problem.kind is not ProblemKind.QUEUE_TIMEOUT:  # Otherwise, it has waited.
+            pause = max(backoff.pause(), min(problem.retry_after or 0, _LONGEST_PAUSE))
             with suppress(TimeoutError):
-                async with asyncio.timeout(
-                    max(backoff, min(problem.retry_after or 0, _MAX_BACKOFF)) * random.uniform(0.75, 1.25)  # noqa: S311
-                ):
+                async with asyncio.timeout(pause * random.uniform(0.75, 1.25)):  # noqa: S311
                     await yielding.wait()
-            backoff = min(2 * backoff, _MAX_BACKOFF)
         if yielding.is_set():
             return None
 

@@ -15,18 +15,15 @@ from cli.up.progress import Progress
 from cli.up.store import EmbeddedValkey, wait_for_answer
 from shared.protocol.registry import RegistrySnapshot, WorkerInfo, read_registry
 from shared.redis.client import connect
+from shared.runtime.backoff import Backoff
 from shared.runtime.children import Child
 from shared.runtime.placement import cpus_for_others, own_cpus
 from shared.runtime.processes import exit_description, module_command
 from shared.runtime.settings import ApiSettings, NodeSettings, UpSettings, WorkerSettings, environment
 from worker.engine.backends import computes_on_cpus
 
-INITIAL_BACKOFF = 0.5
-"""Initial restart backoff in seconds; it doubles with each restart."""
-MAX_BACKOFF = 15.0
-"""Maximum restart backoff in seconds."""
-HEALTHY_AFTER = 60.0
-"""Uptime in seconds after which the restart backoff of a child is reset."""
+_BACKOFF = (0.5, 15.0)
+"""First and longest pause in seconds before a child is restarted."""
 
 API_MARGIN = 3.0
 """Seconds that the API and the worker have to exit after the drain time, concurrently."""
@@ -122,18 +119,16 @@ class _Supervisor:
         Raises :class:`click.ClickException` if it exits before the service was ready for the first time. The cause is
         then in the settings or the installation, and the child has printed it.
         """
-        backoff = INITIAL_BACKOFF
+        backoff = Backoff(*_BACKOFF)
         while True:
             started = time.monotonic()
             await child.start()
             how = exit_description(await child.wait())
             if not self._ready:
                 raise click.ClickException(f"The {child.name} did not start: it {how}. See its lines above.")
-            if time.monotonic() - started > HEALTHY_AFTER:
-                backoff = INITIAL_BACKOFF
-            self._progress.say(f"The {child.name} {how}; it starts again in {backoff:.1f} s")
-            await asyncio.sleep(backoff)
-            backoff = min(2 * backoff, MAX_BACKOFF)
+            pause = backoff.pause(time.monotonic() - started)
+            self._progress.say(f"The {child.name} {how}; it starts again in {pause:.1f} s")
+            await asyncio.sleep(pause)
 
     async def _guard(self, store: EmbeddedValkey) -> NoReturn:
         """Raise :class:`click.ClickException` when the store exits, because the queue and all journals are lost."""

@@ -6,6 +6,8 @@ import traceback
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, NoReturn, TypeVar
 
+from shared.runtime.backoff import Backoff
+
 logger = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
@@ -13,12 +15,11 @@ _Result = TypeVar("_Result")
 _CANCEL_AGAIN_AFTER = 0.5
 """Seconds after which a task that has not ended is cancelled again."""
 
-_INITIAL_BACKOFF = 0.1
-_MAX_BACKOFF = 5.0
-"""Seconds before a failed task is restarted; doubled after each failure up to the maximum."""
+_BACKOFF = (0.1, 5.0)
+"""First and longest pause in seconds before a failed task is restarted."""
 
-_HEALTHY_AFTER = 60.0
-"""Seconds of running after which the backoff is reset; also the interval at which a repeated failure is logged."""
+_LOG_EVERY = 60.0
+"""Interval in seconds at which a repeated failure is logged."""
 
 
 async def keep_running(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> NoReturn:
@@ -28,7 +29,7 @@ async def keep_running(name: str, work: Callable[[], Coroutine[Any, Any, None]])
     repeats at the same source line, it is logged once per minute without one.
     """
     loop = asyncio.get_running_loop()
-    backoff, last_place, last_logged = _INITIAL_BACKOFF, "", 0.0
+    backoff, last_place, last_logged = Backoff(*_BACKOFF), "", 0.0
     while True:
         started = loop.time()
         try:
@@ -36,18 +37,16 @@ async def keep_running(name: str, work: Callable[[], Coroutine[Any, Any, None]])
             raise RuntimeError("it has returned")
         except Exception as error:
             now = loop.time()
-            if now - started > _HEALTHY_AFTER:
-                backoff = _INITIAL_BACKOFF
+            pause = backoff.pause(now - started)
             frame = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{type(error).__name__} at {frame.filename}:{frame.lineno}"
             if place != last_place:
-                logger.exception("background task '%s' failed and starts again in %.1f s", name, backoff)
+                logger.exception("background task '%s' failed and starts again in %.1f s", name, pause)
                 last_place, last_logged = place, now
-            elif now - last_logged > _HEALTHY_AFTER:
+            elif now - last_logged > _LOG_EVERY:
                 logger.error("background task '%s' still fails: %s", name, error)
                 last_logged = now
-        await asyncio.sleep(backoff)
-        backoff = min(2 * backoff, _MAX_BACKOFF)
+        await asyncio.sleep(pause)
 
 
 async def cancel_all(tasks: Collection[asyncio.Task[Any]]) -> None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from shared.protocol.registry import WorkerStatus
+from shared.runtime.backoff import Backoff
 from shared.runtime.ticks import next_tick
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import (
@@ -34,14 +35,8 @@ logger = logging.getLogger(__name__)
 CHECK_INTERVAL = 1 / 3
 """Seconds between two checks of the watchdog."""
 
-INITIAL_BACKOFF = 0.5
-"""Base of the restart delay in seconds; it doubles with each crash."""
-
-MAX_BACKOFF = 30.0
-"""Maximum restart delay in seconds."""
-
-HEALTHY_AFTER = 60.0
-"""Seconds of uptime after which the restart delay starts from its base again."""
+_BACKOFF = (0.5, 30.0)
+"""First and longest pause in seconds before the engine is restarted."""
 
 _PIXELS_PER_SECOND = 2**14
 """Minimum rate at which a slow CPU encodes images. A slower encoder counts as hung."""
@@ -210,7 +205,7 @@ class EngineSupervisor:
 
         Raises :class:`LoadError` when the first one can't be loaded: the settings are at fault then.
         """
-        backoff = INITIAL_BACKOFF
+        backoff = Backoff(*_BACKOFF)
         while True:
             started = time.monotonic()
             try:
@@ -221,10 +216,10 @@ class EngineSupervisor:
                 self._current.stage = str(error)
             if self._closing:
                 return
-            backoff = INITIAL_BACKOFF if time.monotonic() - started > HEALTHY_AFTER else min(backoff * 2, MAX_BACKOFF)
+            pause = backoff.pause(time.monotonic() - started)
             self._current.restarts += 1
-            logger.error("%s; the next engine starts in %.1f s", self._current.stage, backoff)
-            await asyncio.sleep(backoff)
+            logger.error("%s; the next engine starts in %.1f s", self._current.stage, pause)
+            await asyncio.sleep(pause)
 
     async def stop(self) -> None:
         """End the engine process; :meth:`run` returns."""

@@ -7,6 +7,8 @@ apply to schemas with ``strict: true``. Workers refuse what the engine can't enf
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from shared.protocol.errors import ProblemKind, refuse
+
 MAX_PROPERTIES = 5000
 MAX_NESTING = 10
 
@@ -40,6 +42,16 @@ def root_error(schema: Mapping[str, Any]) -> str | None:
     if kind == "object":
         return None
     return f"schema must be a JSON Schema of 'type: \"object\"', got 'type: \"{_shown(kind)}\"'."
+
+
+def check_parameters(name: str, parameters: Mapping[str, Any] | None, param: str, *, strict: bool) -> None:
+    """Raise :class:`RequestRefused` unless the ``parameters`` of the function ``name`` are a schema, if it has any."""
+    if parameters is None:
+        return
+    error = strict_error(parameters) if strict else root_error(parameters)
+    if error is not None:
+        message = f"Invalid schema for function '{name}': {error}"
+        raise refuse(ProblemKind.INVALID, message, param=param, code="invalid_function_parameters")
 
 
 def strict_error(schema: Mapping[str, Any]) -> str | None:

@@ -116,8 +116,8 @@ def unsupported_value(param: str, value: str, mark: Only) -> RequestRefused:
 def _is_supported(value: Any, mark: Refused | Only) -> bool:
     if isinstance(mark, Only):
         return value in mark.values
-    if isinstance(value, BaseModel):
-        value = {name: inner for name, inner in value if inner is not None}
+    if isinstance(value, dict):
+        value = {name: inner for name, inner in value.items() if inner is not None}
     return value in mark.neutral
 
 

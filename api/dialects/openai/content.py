@@ -1,28 +1,19 @@
 """Schemas of the content parts of messages."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from api.dialects.base.fields import (
     Items,
     NotNull,
-    OptionalText,
     Strict,
     by,
     by_type,
 )
 from api.dialects.base.unsupported import CACHED_ALWAYS, OtherModality, Refused
 
-
-class CacheBreakpoint(Strict):
-    """A hint for the end of a cached prefix."""
-
-    mode: Literal["explicit"]
-    ttl: Annotated[Literal["30m", "12h"] | None, NotNull("a string")] = None
-
-
-OptionalBreakpoint = Annotated[CacheBreakpoint | None, NotNull("an object"), Refused(CACHED_ALWAYS)]
+OptionalBreakpoint = Annotated[dict[str, Any] | None, NotNull("an object"), Refused(CACHED_ALWAYS)]
 
 
 class TextPart(Strict):
@@ -55,47 +46,26 @@ class ImagePart(Strict):
     prompt_cache_breakpoint: OptionalBreakpoint = None
 
 
-class InputAudio(Strict):
-    """Audio data in base64."""
-
-    data: str
-    format: Literal["wav", "mp3"]
-
-
 class AudioInputPart(Strict):
     """Audio input from the user."""
 
     type: Annotated[Literal["input_audio"], OtherModality()]
-    input_audio: InputAudio
+    input_audio: dict[str, Any]
     prompt_cache_breakpoint: OptionalBreakpoint = None
-
-
-class AudioReference(Strict):
-    """Reference to earlier audio output, by id."""
-
-    id: str
 
 
 class AudioPart(Strict):
     """Earlier audio output. The OpenAI service accepts the type, but the reference allows it in no message."""
 
     type: Annotated[Literal["audio"], OtherModality()]
-    audio: AudioReference
-
-
-class FileReference(Strict):
-    """A file, by id or in base64."""
-
-    file_data: OptionalText = None
-    file_id: OptionalText = None
-    filename: OptionalText = None
+    audio: dict[str, Any]
 
 
 class FilePart(Strict):
     """A file."""
 
     type: Annotated[Literal["file"], OtherModality()]
-    file: FileReference
+    file: dict[str, Any]
     prompt_cache_breakpoint: OptionalBreakpoint = None
 
 

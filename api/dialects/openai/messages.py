@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, StringConstraints
 
 from api.dialects.base.fields import Items, NotNull, Strict, by
 from api.dialects.base.unsupported import Refused
-from api.dialects.openai.content import AudioReference, Content
+from api.dialects.openai.content import Content
 
 TEXT_ONLY = "This service supports text only."
 
@@ -103,7 +103,7 @@ class AssistantMessage(Strict):
     content: Annotated[Content | None, BeforeValidator(_without_message_fields)] = None
     name: Name = None
     refusal: str | None = None
-    audio: Annotated[AudioReference | None, Refused(TEXT_ONLY)] = None
+    audio: Annotated[dict[str, Any] | None, Refused(TEXT_ONLY)] = None
     tool_calls: Annotated[Items[MessageToolCall], Field(min_length=1)] | None = None
     function_call: CalledFunction | None = None
     annotations: list[dict[str, Any]] | None = None

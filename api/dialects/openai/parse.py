@@ -1,15 +1,17 @@
 """Parser of chat completion bodies."""
 
+from typing import cast
+
 from api.dialects.base.body import decode_object, json_text
 from api.dialects.base.interface import MessagesMissing
 from api.dialects.base.sampling import sampling
+from api.dialects.base.template import template_variables
 from api.dialects.base.unsupported import check_supported
 from api.dialects.base.validation import validate
 from api.dialects.openai.conversation import translate_messages
 from api.dialects.openai.extensions import ServedChatRequest, with_extensions
 from api.dialects.openai.rules import check
 from api.dialects.openai.schema import (
-    ChatCompletionRequest,
     JsonObjectResponse,
     JsonSchemaResponse,
     ResponseFormat,
@@ -63,9 +65,9 @@ def translate(request: ServedChatRequest) -> ChatRequest:
         named_tool=toolset.named_tool,
         parallel_tool_calls=toolset.parallel_tool_calls,
         constraint=_constraint(request.response_format),
-        template_kwargs=_template_kwargs(request),
+        template_kwargs=template_variables(request.reasoning_effort, request.verbosity),
         user=request.user,
-        tier=_tier(request),
+        tier=tier_of(request.service_tier),
         store=bool(request.store),
         metadata=tuple((request.metadata or {}).items()),
     )
@@ -81,21 +83,7 @@ def _constraint(form: ResponseFormat | None) -> Constraint | None:
     return None
 
 
-def _template_kwargs(request: ChatCompletionRequest) -> str | None:
-    """Return reasoning effort and verbosity as chat template variables, which other templates ignore."""
-    variables: dict[str, object] = {}
-    if request.reasoning_effort is not None:
-        variables["reasoning_effort"] = request.reasoning_effort
-        if request.reasoning_effort == "none":
-            # Switches of templates that have no effort levels.
-            variables |= {"enable_thinking": False, "thinking": False}
-    if request.verbosity is not None:
-        variables["verbosity"] = request.verbosity
-    return json_text(variables) if variables else None
-
-
-def _tier(request: ChatCompletionRequest) -> Tier | None:
-    if request.service_tier == "scale":
-        raise AssertionError("the scale tier is not served")
+def tier_of(named: str | None) -> Tier | None:
+    """Return the tier that a supported ``service_tier`` means."""
     # An alias in the reference.
-    return "priority" if request.service_tier == "fast" else request.service_tier
+    return "priority" if named == "fast" else cast("Tier | None", named)

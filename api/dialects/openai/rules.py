@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from api.dialects.base.conversation import check_scheme
 from api.dialects.base.custom_tools import name_of_two_kinds
-from api.dialects.base.strict_schema import root_error, strict_error
+from api.dialects.base.strict_schema import check_parameters, strict_error
 from api.dialects.base.validation import missing, wrong_value
 from api.dialects.openai.content import PARTS_BY_ROLE, ImagePart
 from api.dialects.openai.messages import AssistantMessage, FunctionMessage, Message, ToolMessage
@@ -119,21 +119,12 @@ def _unknown_choice(param: str, kind: str, name: str, among: str) -> RequestRefu
 
 
 def _parameters_are_schemas(request: ChatCompletionRequest) -> None:
-    tools = [
-        (f"tools[{index}].function.parameters", tool.function, bool(tool.function.strict))
-        for index, tool in enumerate(request.tools or ())
-        if isinstance(tool, FunctionTool)
-    ]
-    functions = [
-        (f"functions[{index}].parameters", function, False) for index, function in enumerate(request.functions or ())
-    ]
-    for param, function, strict in tools + functions:
-        if function.parameters is None:
-            continue
-        error = strict_error(function.parameters) if strict else root_error(function.parameters)
-        if error is not None:
-            message = f"Invalid schema for function '{function.name}': {error}"
-            raise refuse(ProblemKind.INVALID, message, param=param, code="invalid_function_parameters")
+    for index, tool in enumerate(request.tools or ()):
+        if isinstance(tool, FunctionTool):
+            param = f"tools[{index}].function.parameters"
+            check_parameters(tool.function.name, tool.function.parameters, param, strict=bool(tool.function.strict))
+    for index, function in enumerate(request.functions or ()):
+        check_parameters(function.name, function.parameters, f"functions[{index}].parameters", strict=False)
 
 
 def _output_follows_schema(request: ChatCompletionRequest) -> None:

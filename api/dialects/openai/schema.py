@@ -1,6 +1,6 @@
 """Schema of the chat completion request, after the reference and the newest official SDK.
 
-All fields are validated, including those that are refused afterwards. Bounds are those of the reference.
+Bounds are those of the reference. Objects that are refused afterwards are validated as objects only.
 A field that the reference does not call nullable refuses null.
 """
 
@@ -74,22 +74,6 @@ class StreamOptions(Strict):
     include_obfuscation: OptionalFlag = None
 
 
-class VoiceId(Strict):
-    """A custom voice."""
-
-    id: str
-
-
-Voice = Annotated[str | VoiceId, by_type("one of a string or object")]
-
-
-class AudioOutput(Strict):
-    """Audio output options."""
-
-    voice: Voice
-    format: Literal["wav", "aac", "mp3", "flac", "opus", "pcm16"]
-
-
 class Prediction(Strict):
     """Predicted output: text that the response will largely repeat.
 
@@ -102,62 +86,12 @@ class Prediction(Strict):
     ]
 
 
-class ApproximateLocation(Strict):
-    """Approximate location of the user."""
-
-    city: OptionalText = None
-    country: OptionalText = None
-    region: OptionalText = None
-    timezone: OptionalText = None
-
-
-class UserLocation(Strict):
-    """Location of the user."""
-
-    type: Literal["approximate"]
-    approximate: ApproximateLocation
-
-
-class WebSearchOptions(Strict):
-    """Web search options."""
-
-    search_context_size: Annotated[Literal["low", "medium", "high"] | None, NotNull("a string")] = None
-    user_location: UserLocation | None = None
-
-
-class ModerationMode(Strict):
-    """Action on a moderation finding."""
-
-    mode: Literal["score", "block"]
-
-
-class ModerationPolicy(Strict):
-    """Moderation of the request and of the response."""
-
-    input: ModerationMode | None = None
-    output: ModerationMode | None = None
-
-
-class Moderation(Strict):
-    """Moderation model and its options."""
-
-    model: str
-    policy: ModerationPolicy | None = None
-
-
-class PromptCacheOptions(Strict):
-    """Prompt caching options."""
-
-    mode: Annotated[Literal["implicit", "explicit"] | None, NotNull("a string")] = None
-    ttl: Annotated[Literal["30m"] | None, NotNull("a string")] = None
-
-
 class ChatCompletionRequest(Strict):
     """The body of ``POST /v1/chat/completions``."""
 
     model: NonEmptyText
     messages: Annotated[Items[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
-    audio: Annotated[AudioOutput | None, Refused(TEXT_ONLY)] = None
+    audio: Annotated[dict[str, Any] | None, Refused(TEXT_ONLY)] = None
     frequency_penalty: Penalty | None = None
     function_call: Annotated[FunctionCallChoice | None, NotNull("one of a string or object")] = None
     functions: Annotated[Functions | None, NotNull("an array of objects")] = None
@@ -169,14 +103,14 @@ class ChatCompletionRequest(Strict):
     modalities: Annotated[
         Annotated[Items[Literal["text", "audio"]], Field(min_length=1)] | None, Refused(TEXT_ONLY, neutral=(["text"],))
     ] = None
-    moderation: Annotated[Moderation | None, Refused("No moderation model is available.")] = None
+    moderation: Annotated[dict[str, Any] | None, Refused("No moderation model is available.")] = None
     n: Annotated[int, Field(ge=1, le=128)] | None = None
     parallel_tool_calls: OptionalFlag = None
     prediction: Prediction | None = None
     presence_penalty: Penalty | None = None
     prompt_cache_key: Annotated[str, Field(max_length=64)] | None = None
     prompt_cache_options: Annotated[
-        PromptCacheOptions | None, NotNull("an object"), Refused(CACHED_ALWAYS, neutral=({}, {"mode": "implicit"}))
+        dict[str, Any] | None, NotNull("an object"), Refused(CACHED_ALWAYS, neutral=({}, {"mode": "implicit"}))
     ] = None
     prompt_cache_retention: Annotated[Literal["in_memory", "24h"] | None, Only(("in_memory",), CACHED_ALWAYS)] = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
@@ -196,5 +130,5 @@ class ChatCompletionRequest(Strict):
     user: OptionalText = None
     verbosity: Literal["low", "medium", "high"] | None = None
     web_search_options: Annotated[
-        WebSearchOptions | None, NotNull("an object"), Refused("Web search is not available.")
+        dict[str, Any] | None, NotNull("an object"), Refused("Web search is not available.")
     ] = None

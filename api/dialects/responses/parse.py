@@ -11,10 +11,11 @@ from api.dialects.base.body import decode_object, json_text
 from api.dialects.base.custom_tools import custom_tool, name_of_two_kinds
 from api.dialects.base.interface import MessagesMissing
 from api.dialects.base.sampling import sampling
-from api.dialects.base.strict_schema import root_error, strict_error
+from api.dialects.base.strict_schema import check_parameters, strict_error
+from api.dialects.base.template import template_variables
 from api.dialects.base.unsupported import check_supported
 from api.dialects.base.validation import unknown_parameter, validate
-from api.dialects.openai.parse import DEFAULTS
+from api.dialects.openai.parse import DEFAULTS, tier_of
 from api.dialects.responses.conversation import Placed, translate_items
 from api.dialects.responses.echoed_fields import echoed_fields
 from api.dialects.responses.items import Item, ItemReference
@@ -29,7 +30,7 @@ from api.dialects.responses.tools import (
 )
 from shared.protocol import request as internal
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
-from shared.protocol.request import ChatRequest, Constraint, Tier
+from shared.protocol.request import ChatRequest, Constraint
 
 _SHOWN = 64
 """Maximum length of a field's name in an error."""
@@ -115,6 +116,7 @@ class ValidatedRequest(Generic[_Body]):
         tools = tuple(functions(request.tools or (), own))
         _check_names(tools)
         mode, named, allowed = _choice(request, tools)
+        effort = request.reasoning.effort if request.reasoning else None
         return ChatRequest(
             model=request.model,
             messages=translate_items(
@@ -130,9 +132,9 @@ class ValidatedRequest(Generic[_Body]):
             parallel_tool_calls=request.parallel_tool_calls is not False,
             max_tool_calls=request.max_tool_calls,
             constraint=_constraint(request),
-            template_kwargs=_template_kwargs(request),
+            template_kwargs=template_variables(effort, request.text.verbosity if request.text else None),
             user=request.user or request.safety_identifier,
-            tier=_tier(request),
+            tier=tier_of(request.service_tier),
             store=store,
             background=bool(request.background),
             metadata=tuple((request.metadata or {}).items()),
@@ -239,12 +241,7 @@ def _tool(tool: OfferedFunction) -> internal.Tool:
             namespace=tool.namespace,
         )
     parameters, strict = tool.definition.parameters, bool(tool.definition.strict)
-    if parameters is not None:
-        error = strict_error(parameters) if strict else root_error(parameters)
-        if error is not None:
-            message = f"Invalid schema for function '{tool.definition.name}': {error}"
-            param = f"{tool.path}.parameters"
-            raise refuse(ProblemKind.INVALID, message, param=param, code="invalid_function_parameters")
+    check_parameters(tool.definition.name, parameters, f"{tool.path}.parameters", strict=strict)
     return internal.Tool(
         name=tool.name,
         description=tool.description,
@@ -300,27 +297,3 @@ def _constraint(request: ResponsesRequest) -> Constraint | None:
     if form is not None and form.type == "json_object":
         return Constraint(kind="json_object", param="text.format")
     return None
-
-
-def _template_kwargs(request: ResponsesRequest) -> str | None:
-    """Return effort and verbosity as chat template variables, which other templates ignore."""
-    variables: dict[str, Any] = {}
-    effort = request.reasoning.effort if request.reasoning else None
-    if effort is not None:
-        variables["reasoning_effort"] = effort
-        if effort == "none":
-            # Switches of templates that have no effort levels.
-            variables |= {"enable_thinking": False, "thinking": False}
-    if request.text is not None and request.text.verbosity is not None:
-        variables["verbosity"] = request.text.verbosity
-    return json_text(variables) if variables else None
-
-
-def _tier(request: ResponsesRequest) -> Tier | None:
-    match request.service_tier:
-        case "fast":
-            return "priority"  # an alias in the reference
-        case "scale" | "ultrafast":
-            raise AssertionError("these tiers are not served")
-        case tier:
-            return tier

@@ -72,15 +72,6 @@ class ReasoningConfig(Strict):
     summary: Literal["auto", "concise", "detailed", "none"] | None = None
 
 
-class PromptCacheOptions(Strict):
-    """Prompt caching options, of which chat completions have fewer."""
-
-    comparison_response_id: str | None = None
-    mode: Literal["implicit", "explicit"] | None = None
-    prewarm: bool | None = None
-    ttl: Literal["30m", "12h"] | None = None
-
-
 _IMPLICIT: tuple[dict[str, Any], ...] = (
     {},
     {"mode": "implicit"},
@@ -127,7 +118,7 @@ class ProcessingFields(InputFields):
         Refused("Images are prepared as the model needs them.", neutral=({}, {"context_compression": "auto"})),
     ] = None
     prompt_cache_key: str | None = None
-    prompt_cache_options: Annotated[PromptCacheOptions | None, Refused(CACHED_ALWAYS, neutral=_IMPLICIT)] = None
+    prompt_cache_options: Annotated[dict[str, Any] | None, Refused(CACHED_ALWAYS, neutral=_IMPLICIT)] = None
     prompt_cache_retention: Annotated[Literal["in_memory", "24h"] | None, Only(("in_memory",), CACHED_ALWAYS)] = None
     service_tier: Annotated[ServiceTier | None, SERVED_TIERS] = None
 

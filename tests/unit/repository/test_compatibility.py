@@ -1,5 +1,7 @@
 """docs/compatibility.md matches the code, is complete."""
 
+from typing import Any
+
 import pytest
 from openai.types import (
     Batch,
@@ -42,6 +44,12 @@ def requested(interface: Interface) -> set[str]:
     return {path for row in interface.requests for path in row.paths}
 
 
+def undescribed(interface: Interface, kind: Any) -> set[str]:
+    """The paths in a type of an SDK that the table does not have, except inside of a field that is refused."""
+    refused = tuple(f"{path}." for row in interface.requests if not row.how for path in row.paths)
+    return {path for path in set(of_type(kind)) - requested(interface) if not path.startswith(refused)}
+
+
 def answered(interface: Interface) -> set[str]:
     return {path for row in interface.answers for path in row.paths}
 
@@ -77,8 +85,8 @@ def test_every_field_of_an_answer_is_in_the_table(interface: Interface) -> None:
 
 
 def test_every_field_that_openais_sdk_sends_is_in_the_table() -> None:
-    assert set(of_type(chat_create_params.CompletionCreateParamsStreaming)) <= requested(CHAT)
-    assert set(of_type(completion_create_params.CompletionCreateParamsStreaming)) <= requested(COMPLETIONS)
+    assert undescribed(CHAT, chat_create_params.CompletionCreateParamsStreaming) == set()
+    assert undescribed(COMPLETIONS, completion_create_params.CompletionCreateParamsStreaming) == set()
 
 
 def test_every_field_of_responses_that_openais_sdk_has_is_in_the_table() -> None:

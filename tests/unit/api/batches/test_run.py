@@ -113,7 +113,7 @@ async def test_a_batch_expires(replica: Parts) -> None:
 async def test_a_key_that_is_gone_serves_no_more_lines(
     replica: Parts, redis: ArqRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.batches.request._INITIAL_BACKOFF", 0.01)
+    monkeypatch.setattr("api.batches.request._FIRST_PAUSE", 0.01)
     file = await put_file(replica, json.dumps(LINES[0]).encode())
     record = await replica.batches.files.get("", file)
     assert record is not None

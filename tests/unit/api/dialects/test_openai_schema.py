@@ -8,9 +8,7 @@ from openai.types.chat import chat_completion_assistant_message_param as sdk_ass
 from openai.types.chat import chat_completion_custom_tool_param as sdk_custom
 from openai.types.chat import completion_create_params as sdk_request
 from openai.types.chat.chat_completion_content_part_image_param import ImageURL as SdkImageURL
-from openai.types.chat.chat_completion_content_part_input_audio_param import InputAudio as SdkInputAudio
 from openai.types.chat.chat_completion_content_part_param import File as SdkFile
-from openai.types.chat.chat_completion_content_part_param import FileFile as SdkFileFile
 from openai.types.shared_params import (
     FunctionDefinition,
     ResponseFormatJSONObject,
@@ -27,15 +25,7 @@ from api.dialects.openai.content import PARTS_BY_ROLE
 PAIRS: list[tuple[type[BaseModel], Any]] = [
     (schema.ChatCompletionRequest, sdk_request.CompletionCreateParamsNonStreaming),
     (schema.StreamOptions, sdk.ChatCompletionStreamOptionsParam),
-    (schema.AudioOutput, sdk.ChatCompletionAudioParam),
     (schema.Prediction, sdk.ChatCompletionPredictionContentParam),
-    (schema.Moderation, sdk_request.Moderation),
-    (schema.ModerationPolicy, sdk_request.ModerationPolicy),
-    (schema.ModerationMode, sdk_request.ModerationPolicyInput),
-    (schema.PromptCacheOptions, sdk_request.PromptCacheOptions),
-    (schema.WebSearchOptions, sdk_request.WebSearchOptions),
-    (schema.UserLocation, sdk_request.WebSearchOptionsUserLocation),
-    (schema.ApproximateLocation, sdk_request.WebSearchOptionsUserLocationApproximate),
     (schema.TextResponse, ResponseFormatText),
     (schema.JsonObjectResponse, ResponseFormatJSONObject),
     (schema.JsonSchemaResponse, ResponseFormatJSONSchema),
@@ -54,10 +44,7 @@ PAIRS: list[tuple[type[BaseModel], Any]] = [
     (content.ImagePart, sdk.ChatCompletionContentPartImageParam),
     (content.ImageURL, SdkImageURL),
     (content.AudioInputPart, sdk.ChatCompletionContentPartInputAudioParam),
-    (content.InputAudio, SdkInputAudio),
     (content.FilePart, SdkFile),
-    (content.FileReference, SdkFileFile),
-    (content.AudioReference, sdk_assistant.Audio),
     (tools.Function, sdk_request.Function),
     (tools.StrictFunction, FunctionDefinition),
     (tools.FunctionTool, sdk.ChatCompletionFunctionToolParam),

@@ -12,8 +12,7 @@ from tests.support.eventually import PATIENCE
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "_INITIAL_BACKOFF", 0.001)
-    monkeypatch.setattr(tasks, "_MAX_BACKOFF", 0.001)
+    monkeypatch.setattr(tasks, "_BACKOFF", (0.001, 0.001))
 
 
 async def test_a_task_that_fails_starts_again_and_its_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

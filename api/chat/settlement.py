@@ -55,17 +55,19 @@ class Settlement:
                 await self._release(reservation, used)
             finally:
                 if stream is not None and stream.is_queued:
-                    await self._charge(request, tenant, used, job=stream.jobs[0])
+                    await self._charge(request, tenant, used, job=stream.jobs[0], reasoning=recorder.reasoning_tokens)
 
-        if tenant:
+        if tenant or recorder.reasoning_tokens:
             self._tasks.run(settle(), "settle")
 
-    async def _charge(self, request: ChatRequest, tenant: str, used: int, *, job: str) -> None:
-        """Charge the tenant ``used`` tokens in fair queueing, instead of the estimate."""
+    async def _charge(self, request: ChatRequest, tenant: str, used: int, *, job: str, reasoning: int) -> None:
+        """Charge the tenant ``used`` tokens in fair queueing, not the estimate, and count ``reasoning`` tokens."""
         choices = jobs_per_prompt(request)
         estimate = choices * (prompt_cost(request) + response_cost(request) * max(1, len(request.prompts)))
+        # Without keys, requests are served in order of arrival.
+        excess = used - estimate if tenant else 0
         try:
-            await self._queues.of(request.model).charge(tenant, request.tier, used - estimate, job=job)
+            await self._queues.of(request.model).charge(tenant, request.tier, excess, job=job, reasoning=reasoning)
         except (RedisError, OSError) as error:
             logger.log(outage.store.level, "tokens of a request of tenant %s not charged: %s", tenant, error)
 

@@ -128,13 +128,21 @@ def _split(request: ChatRequest, tenant: str, trace: TraceContext | None, *, rep
     request = msgspec.structs.replace(request, sampling=sampling, hidden=None, response_fields=None)
     parts = [msgspec.structs.replace(request, prompts=(prompt,)) for prompt in request.prompts] or [request]
     choices = jobs_per_prompt(request)
-    jobs = []
+    jobs: list[Job] = []
     for part in parts:
         name = uuid.uuid4().hex
         shared = choices > 1 or request.images
         names = [f"{name}:{choice}" for choice in range(choices)] if shared else [name]
         jobs += [
-            Job(id=job, reply_to=reply_to, request=part, choice=choice, tenant=tenant, trace=trace)
+            Job(
+                id=job,
+                reply_to=reply_to,
+                request=part,
+                choice=choice,
+                is_first=not (jobs or choice),
+                tenant=tenant,
+                trace=trace,
+            )
             for choice, job in enumerate(names)
         ]
     return jobs

@@ -92,6 +92,12 @@ reserved = _named("reserved")
 placements = _named("placements")
 """Sorted set with a TTL: the ids of the nodes that load or serve a model, scored by the end of their lease (ms)."""
 
+# By day.
+
+usage = _named("usage")
+"""Hash with a TTL: "KEY KIND MODEL" to what that API key used of the model on a day (see :mod:`shared.protocol.usage`).
+The kind is "batch" for batch requests, else "other"."""
+
 # By job, or by request.
 
 charged = _named("charged")

@@ -68,6 +68,8 @@ class Attempt:
     """When the engine got its sequence; 0 before."""
     first_output_at: float = 0.0
     """When its first output arrived; 0 before."""
+    tokens: int = 0
+    """Number of the job's tokens at its last output."""
     started_event: Started = _NOT_STARTED
     """Its started event, published with the first output."""
     terminal_event: Event | None = None

@@ -36,6 +36,7 @@ class OutputProcessor:
                 publisher.add(attempt.lease, attempt.encode_started(output.cached))
             if len(output.delta) > EMPTY_DELTA_BYTES:
                 publisher.add(attempt.lease, bytes(output.delta))
+            attempt.tokens = output.end
             if attempt.holds:
                 attempt.progress(output.end)
             if output.reason is not None:

@@ -19,6 +19,7 @@ from shared.redis.raw_connection import RawConnection
 from worker.engine.handle import CurrentEngine
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.attempt import Attempt
+from worker.jobs.usage import usage_of
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +92,7 @@ class Publisher:
         attempt.terminal_event = event
         attempt.ended.set()
         self.add(attempt.lease, encode_event(event))
+        attempt.lease.usage = usage_of(attempt).encode()
         self._ended.add(attempt.lease)
         self._idle.clear()
         if not self._flush_due:

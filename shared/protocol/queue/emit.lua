@@ -1,11 +1,12 @@
 #!lua flags=allow-oom
--- Publishes one step's frames, appends their events to the journals, and deletes the jobs that have ended.
+-- Publishes one step's frames, appends their events to the journals, deletes the jobs that have ended, and counts what they
+-- used.
 -- If the worker no longer holds the lease of some of the jobs, nothing is published and their ids are returned. The
 -- worker drops them and retries. Stale attempts therefore never reach a client (fencing).
 -- KEYS: see the prelude
 -- ARGV: worker, load ('' for unchanged), number of frames, number of jobs with one non-terminal event,
---       (channel, frame)..., (id, attempt, event)... of those jobs, then for each other job: id, attempt, final (0/1),
---       number of events, events...
+--       (channel, frame)..., (id, attempt, event)... of those jobs, then for each other job: id, attempt, what it used if
+--       it ends with the last event (a UsageCounts, else ''), number of events, events...
 -- Returns {1, receivers of each frame...} or {0, stale ids...}.
 -- The journal of an ended job is kept as long as a stored response needs it, whose document may have to be made from it
 -- (see keys.journal_needed).
@@ -50,15 +51,18 @@ for at = first, rest - 1, 3 do
 end
 at = rest
 while at <= #ARGV do
-  local job, final, events = ARGV[at], ARGV[at + 2], tonumber(ARGV[at + 3])
+  local job, usage, events = ARGV[at], ARGV[at + 2], tonumber(ARGV[at + 3])
   local journal = JOURNAL .. job
   if events > 0 then
     if call_with('RPUSH', journal, ARGV, at + 4, at + 3 + events) == events then
       call('PEXPIRE', journal, JOB_TTL)
     end
   end
-  if final == '1' then
-    drop(job)
+  if usage ~= '' then
+    local kind, tenant = drop(job)
+    if kind then
+      add_usage(kind, tenant, usage)
+    end
     call('PEXPIRE', journal, math.max(LINGER, call('PTTL', JOURNAL .. 'needed:' .. job)))
   end
   at = at + 4 + events

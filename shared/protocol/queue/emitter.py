@@ -15,7 +15,7 @@ from shared.redis.scripts import digest_of
 class Lease:
     """A worker's lease of ``job`` for ``attempt``. Events go to the API replica ``reply_to``."""
 
-    __slots__ = ("arguments", "attempt", "entry", "job", "reply_to")
+    __slots__ = ("arguments", "attempt", "entry", "job", "reply_to", "usage")
 
     def __init__(self, job: str, attempt: int, reply_to: str) -> None:
         self.job = job
@@ -25,6 +25,8 @@ class Lease:
         """The encoded head of the job's entries in frames."""
         self.arguments = pack_arguments(job, attempt)
         """Job and attempt, packed for the script."""
+        self.usage = "0"
+        """What the job has used when it ends (:meth:`shared.protocol.usage.UsageCounts.encode`)."""
 
 
 class StaleClaims(Exception):
@@ -56,8 +58,9 @@ class Emitter:
         """Return the packed command that publishes encoded events, and the replicas that get a frame.
 
         The command atomically appends the events to the journals, publishes one frame per replica, deletes the jobs
-        in ``ended``, and sets the worker's ``load`` unless it is ``None``. :meth:`parse_reply` reads its reply. This is
-        the hot path: the loop runs once per token. The part that depends on the lease only is packed once per lease.
+        in ``ended``, counts their usage, and sets the worker's ``load`` unless it is ``None``. :meth:`parse_reply`
+        reads its reply. This is the hot path: the loop runs once per token. The part that depends on the lease only is
+        packed once per lease.
         """
         common: list[bytes] = []
         others: list[Argument] = []
@@ -71,7 +74,7 @@ class Emitter:
                     frame += (lease.entry, event)
             final = lease in ended
             if final or len(events) != 1:
-                others += (lease.job, lease.attempt, int(final), len(events), *events)
+                others += (lease.job, lease.attempt, lease.usage if final else "", len(events), *events)
             else:
                 (event,) = events
                 # Inlined pack_arguments(), which saves a call and an allocation.

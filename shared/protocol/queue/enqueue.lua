@@ -114,7 +114,7 @@ end
 -- Batch requests hold at most this part of the bytes, so that others never wait for them.
 local BATCH_PART = 1 / 4
 
-local KIND = tonumber(CLASS) == BATCH_CLASS and 'batch' or 'other'
+local KIND = kind_of(CLASS)
 
 -- Returns about how many jobs must end before so many bytes more fit, 0 if they fit now; and whether that is because of
 -- the tenant's share. A tenant gets as much as it leaves free for others: half alone, a third beside another that uses

@@ -1,6 +1,6 @@
 -- Shared functions, prepended to each script when it is loaded, after the constants of texts.py: the prefixes PAYLOAD,
--- STATE, JOURNAL, WORKER_CHANNEL, WORKER_RECORD and QUEUE_OF (models), the key WORKERS, and the times JOB_TTL, LINGER and
--- MOVES_TTL (ms).
+-- STATE, JOURNAL, WORKER_CHANNEL, WORKER_RECORD, QUEUE_OF (models) and USAGE (days), the key WORKERS, the times JOB_TTL,
+-- LINGER, MOVES_TTL and USAGE_TTL (ms), and MOST_USAGES and REST of shared/protocol/usage.py.
 
 -- The first keys of each script.
 local QUEUE, INFLIGHT, CLAIMS, SIZES, LOAD = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -121,22 +121,55 @@ local function count(field, unit, kind, bytes, outcome, tenant)
   add_to_sums(unit, kind, tenant, bytes)
 end
 
+-- Returns the kind and the tenant, if the entry was there.
 local function uncount(field)
   local entry = redis.call('HGET', SIZES, field)
   if entry then
     redis.call('HDEL', SIZES, field)
     local unit, kind, bytes, tenant = string.match(entry, '^(%l+) (%l+) (%d+) %d (.*)$')
     add_to_sums(unit, kind, tenant, '-' .. bytes)
+    return kind, tenant
+  end
+end
+
+local function kind_of(class)
+  return tonumber(class) == BATCH_CLASS and 'batch' or 'other'
+end
+
+local function model()
+  return string.sub(QUEUE, #QUEUE_OF + 1)
+end
+
+-- Adds numbers, those of a UsageCounts (shared/protocol/usage.py), to the usage of a tenant with this model today: the field
+-- "TENANT KIND MODEL" of the day's hash.
+local function add_usage(kind, tenant, numbers)
+  if not string.find(numbers, '[1-9]') then
+    return
+  end
+  local key = string.format('%s%d', USAGE, redis.call('TIME')[1] / 86400)
+  local field = string.format('%s %s %s', tenant, kind, model())
+  local past = redis.call('HGET', key, field)
+  if not past and redis.call('HLEN', key) >= MOST_USAGES then
+    field = string.format('%s %s %s', REST, kind, REST)
+    past = redis.call('HGET', key, field)
+  end
+  local sums, known = {}, string.gmatch(past or '', '%d+')
+  for number in string.gmatch(numbers, '%d+') do
+    sums[#sums + 1] = string.format('%.0f', number + (known() or 0))
+  end
+  redis.call('HSET', key, field, table.concat(sums, ' '))
+  if not past then
+    redis.call('PEXPIRE', key, USAGE_TTL)
   end
 end
 
 -- Deletes all records of a job but its journal, and with the last job of a shared request (see enqueue.lua) the request
--- and its images.
+-- and its images. Returns the job's kind and tenant, if it was counted.
 local function drop(job)
   redis.call('DEL', PAYLOAD .. job, STATE .. job)
   redis.call('ZREM', INFLIGHT, job)
   redis.call('HDEL', CLAIMS, job)
-  uncount('job:' .. job)
+  local kind, tenant = uncount('job:' .. job)
   local request = string.match(job, '^(.+):%d+$')
   if request then
     local key = PAYLOAD .. 'request:' .. request
@@ -150,6 +183,7 @@ local function drop(job)
       uncount('images:' .. request)
     end
   end
+  return kind, tenant
 end
 
 -- Ends a job with its terminal event, which is appended to its journal, and deletes everything else.
@@ -172,7 +206,7 @@ local function log_move(moves_key, job, source, target, cause)
     return
   end
   redis.call('LPUSH', moves_key, cjson.encode({
-    time = math.floor(now_ms()) / 1000, request = job, model = string.sub(QUEUE, #QUEUE_OF + 1), from = source,
+    time = math.floor(now_ms()) / 1000, request = job, model = model(), from = source,
     to = target or cjson.null, reason = cause == 'worker_lost' and cause or 'released',
   }))
   redis.call('LTRIM', moves_key, 0, 199)

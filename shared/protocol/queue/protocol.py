@@ -22,6 +22,7 @@ from shared.protocol.prefix import prefix_digests
 from shared.protocol.queue.packing import MAX_BYTES, pack_jobs
 from shared.protocol.queue.texts import PRIORITY_CLASSES, queue_keys, script_text
 from shared.protocol.request import ChatRequest, Job, Tier, decode_request
+from shared.protocol.usage import UsageCounts
 from shared.redis import keys
 from shared.redis.raw_connection import Argument
 from shared.redis.scripts import Script
@@ -178,12 +179,14 @@ class JobQueue:
         self.routed.update({route: count for route, count in zip(_ROUTES, routed, strict=True) if count})
         return int(ahead)
 
-    async def charge(self, tenant: str, tier: Tier | None, tokens: int, *, job: str) -> None:
-        """Correct the charge of ``tenant`` at enqueue by ``tokens``, negative if the estimate was too high.
+    async def charge(self, tenant: str, tier: Tier | None, tokens: int, *, job: str, reasoning: int = 0) -> None:
+        """Correct the charge of ``tenant`` at enqueue by ``tokens``, negative if the estimate was too high; count
+        ``reasoning`` tokens.
 
         ``job`` is the request's first job. A request is corrected once.
         """
-        arguments: list[str | int] = [_class_of(tier), tenant, tokens, _REPEAT_TTL_MS]
+        used = UsageCounts(reasoning_tokens=reasoning).encode()
+        arguments: list[str | int] = [_class_of(tier), tenant, tokens, _REPEAT_TTL_MS, used]
         await self._run("charge", [self._fair_queue, keys.charged(job)], arguments)
 
     async def any_claimed(self, jobs: Iterable[str]) -> bool:

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from shared.protocol import usage
 from shared.redis import keys, scripts
 
 JOB_TTL_MS = 6 * 3_600_000
@@ -33,6 +34,10 @@ _CONSTANTS: dict[str, str | int] = {
     "JOB_TTL": JOB_TTL_MS,
     "LINGER": LINGER_MS,
     "MOVES_TTL": MOVES_TTL_MS,
+    "USAGE": keys.usage(""),
+    "USAGE_TTL": usage.RETENTION * 1000,
+    "MOST_USAGES": usage.MOST_FIELDS,
+    "REST": usage.REST,
 }
 
 

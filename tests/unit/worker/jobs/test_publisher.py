@@ -214,8 +214,8 @@ async def test_a_job_that_ends_with_what_waits_does_not_end_with_what_is_sent_ag
     await eventually(lambda: len(rig.line.sent) == 2)
     rig.line.answer([1, 1])
     await eventually(lambda: len(rig.line.sent) == 3)
-    # A running job is reported as (id, attempt, event), one that ends as (id, attempt, 1, number of events, event).
-    endings = [command[-5:-1] == [b"a", b"1", b"1", b"1"] for command in rig.line.sent]
+    # A running job is reported as (id, attempt, event), one that ends as (id, attempt, usage, number of events, event).
+    endings = [command[-5:-3] == [b"a", b"1"] and command[-2] == b"1" for command in rig.line.sent]
     assert endings == [False, False, True]
 
 

@@ -1,0 +1,76 @@
+"""What jobs use is counted with their ends, by key, kind, model and day."""
+
+import pytest
+from arq.connections import ArqRedis
+
+from shared.protocol.events import Finished, encode_event
+from shared.protocol.queue import Emitter, JobQueue, Lease, StaleClaims, texts
+from shared.protocol.request import ChatRequest, Job, Message, Tier
+from shared.protocol.usage import DAY, UsageCounts
+from shared.redis import keys
+from shared.redis.clock import store_time
+from tests.support.emitting import emit
+from tests.support.jobs import REPLICA
+from tests.support.redis_types import awaitable
+
+END = encode_event(Finished(3, "stop"))
+USED = UsageCounts(requests=1, prompt_tokens=10, cached_tokens=4, completion_tokens=3, engine_ms=250)
+
+
+async def usage(redis: ArqRedis) -> dict[str, UsageCounts]:
+    """What is counted today."""
+    today = int(await store_time(redis)) // DAY
+    stored = await awaitable(redis.hgetall(keys.usage(str(today))))
+    return {name.decode(): UsageCounts.decode(counts) for name, counts in stored.items()}
+
+
+async def claimed(redis: ArqRedis, name: str, tenant: str = "", tier: Tier | None = None) -> Lease:
+    request = ChatRequest(model="tiny", messages=(Message(role="user", content="x"),), tier=tier)
+    queue = JobQueue(redis, "tiny")
+    await queue.enqueue([Job(id=name, reply_to=REPLICA, request=request, tenant=tenant)], limit=9)
+    ((claim,), _) = await queue.claim("w1", used=0, slots=8)
+    lease = Lease(claim.job, claim.attempt, REPLICA)
+    lease.usage = USED.encode()
+    return lease
+
+
+async def end(redis: ArqRedis, *leases: Lease) -> None:
+    await emit(redis, Emitter("tiny", "w1"), {lease: [END] for lease in leases}, ended=leases)
+
+
+async def test_jobs_add_up_by_key_kind_and_model(redis: ArqRedis) -> None:
+    both = [await claimed(redis, "a", "key-1"), await claimed(redis, "b", "key-1")]
+    await end(redis, *both)
+    await end(redis, await claimed(redis, "c", "key-1", "batch"), await claimed(redis, "d"))
+    assert await usage(redis) == {"key-1 other tiny": USED + USED, "key-1 batch tiny": USED, " other tiny": USED}
+    (key,) = await redis.keys(keys.usage("*"))
+    assert 399 * DAY < await redis.ttl(key) <= 400 * DAY
+
+
+async def test_an_attempt_that_has_lost_its_lease_counts_nothing(redis: ArqRedis) -> None:
+    lost = await claimed(redis, "a", "key-1")
+    await JobQueue(redis, "tiny").release("w1", [("a", 1)])
+    with pytest.raises(StaleClaims):
+        await end(redis, lost)
+    ((again,), _) = await JobQueue(redis, "tiny").claim("w1", used=0, slots=8)
+    lease = Lease(again.job, again.attempt, REPLICA)
+    lease.usage = USED.encode()
+    await end(redis, lease)
+    assert await usage(redis) == {"key-1 other tiny": USED}
+
+
+async def test_reasoning_counts_once_for_a_request(redis: ArqRedis) -> None:
+    await end(redis, await claimed(redis, "a", "key-1"))
+    for _ in range(2):
+        await JobQueue(redis, "tiny").charge("key-1", None, 0, job="a", reasoning=2)
+    assert await usage(redis) == {"key-1 other tiny": USED + UsageCounts(reasoning_tokens=2)}
+
+
+async def test_what_exceeds_the_bound_of_a_day_counts_together(
+    redis: ArqRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(texts._CONSTANTS, "MOST_USAGES", 2)
+    for number, key in enumerate(("key-1", "key-2", "key-3", "key-4", "key-1")):
+        await end(redis, await claimed(redis, str(number), key))
+    counted = await usage(redis)
+    assert counted == {"key-1 other tiny": USED + USED, "key-2 other tiny": USED, "* other *": USED + USED}

@@ -193,7 +193,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
             StoredCompletionHandler(stored, parser),
             FilesHandler(files, cross_origin, settings),
             BatchesHandler(batches.store, files, parser),
-            ModelsHandler(directory),
+            ModelsHandler(directory, redis, parser, cross_origin),
             FleetHandler(fleet, streams, keyring, timeout=settings.request_timeout),
             OperationsHandler(redis, directory, relay, streams, metrics, openapi_document, replica=replica_id),
             PageHandler(page),

@@ -177,7 +177,7 @@ class OpenStreams:
                 stream.fail(
                     Problem(
                         kind=ProblemKind.NO_WORKER,
-                        message=f"The model '{stream.model}' has lost its last worker. Please try again later.",
+                        message=self._directory.why_without_worker(stream.model),
                         retry_after=RETRY_NO_WORKER,
                     )
                 )

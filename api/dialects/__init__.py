@@ -20,6 +20,8 @@ _MODELS = "/v1/models"
 """OpenAI's and Anthropic's: only Anthropic's clients name a version of the API."""
 _RESPONSES = "/v1/responses"
 _AZURE_ROOTS = ("chat", "info", "models")
+_ROUTER = ("/models/load", "/models/unload")
+"""llama.cpp's, whose errors have OpenAI's form."""
 
 
 def dialect_of(
@@ -41,7 +43,7 @@ def dialect_of(
         return ModelServerResponses()
     if root == "v3":
         return _MODEL_SERVER_COMPLETIONS if path == "/v3/completions" else _MODEL_SERVER
-    if root in _AZURE_ROOTS:
+    if root in _AZURE_ROOTS and path not in _ROUTER:
         return Azure(query, headers, serving, own_name)
     if path == "/v1/completions":
         return _OPENAI_COMPLETIONS if deployment is None else OpenAICompletions(deployment)

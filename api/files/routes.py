@@ -35,7 +35,7 @@ class FilesHandler:
     @route("POST", "/v1/files", "createFile", form=dialect.UploadForm, errors=(*STORE_ERRORS, 403, 408, 413, 415, 429))
     async def create(self) -> Response:
         """Upload a file."""
-        self._refuse_other_sites()
+        self._cross_origin.refuse_foreign(request.headers, "upload files")
         settings = self._settings
         boundary = boundary_of(request.headers.get("content-type", ""))
         if (request.content_length or 0) > settings.max_file_bytes + FORM_OVERHEAD:
@@ -143,13 +143,6 @@ class FilesHandler:
         if record is None:
             raise dialect.not_found(file_id)
         return record
-
-    def _refuse_other_sites(self) -> None:
-        """Refuse forms of other sites' pages. Browsers send forms across origins without asking first."""
-        if self._cross_origin.is_foreign(request.headers):
-            raise refuse(
-                ProblemKind.FORBIDDEN, "Web pages of other sites can't upload files.", code="origin_not_allowed"
-            )
 
 
 async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:

@@ -114,7 +114,7 @@ def sees_fleet() -> bool:
 
 
 def require_admin() -> None:
-    """Check that the current request may see the state of the service. Raises :class:`RequestRefused`."""
+    """Check that the current request may see and change the state of the service. Raises :class:`RequestRefused`."""
     if not sees_fleet():
         raise refuse(
             ProblemKind.FORBIDDEN,

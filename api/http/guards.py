@@ -60,11 +60,16 @@ class CrossOrigin:
     def allows(self, origin: str | None) -> bool:
         return bool(origin) and ("*" in self._origins or str(origin).lower() in self._origins)
 
-    def is_foreign(self, headers: Lookup) -> bool:
-        """Return whether a request with ``headers`` comes from a web page of another origin that is not allowed."""
+    def refuse_foreign(self, headers: Lookup, action: str) -> None:
+        """Refuse a request of a web page of another origin that is not allowed. ``action`` is what it can't do.
+
+        For what browsers send across origins without asking first: forms, and requests without a body. Raises
+        :class:`RequestRefused`.
+        """
         origin = headers.get("origin")
         own = origin is None or origin.partition("://")[2] == headers.get("host")
-        return not own and not self.allows(origin)
+        if not own and not self.allows(origin):
+            raise refuse(ProblemKind.FORBIDDEN, f"Web pages of other sites can't {action}.", code="origin_not_allowed")
 
 
 HOST = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._~-]+))(?::[0-9]*)?")

@@ -13,7 +13,7 @@ UnixTime = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 KeyId = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 Priority = Literal["flex", "default", "priority"]
 Scope = Literal["admin"]
-"""What a key may do besides sending requests: ``admin`` reads the state of the whole service (``/v1/fleet``)."""
+"""What a key may do besides sending requests: ``admin`` reads the fleet view, and loads and unloads models."""
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -230,9 +230,8 @@ class Directory:
 
     def check(self, model: str, key: ApiKey | None) -> None:
         """Raise :class:`RequestRefused` unless ``model``, the model's own name, is served. ``key`` is the client's."""
-        if (declared := self.fleet.catalogue.get(model)) is not None and declared.problem:
-            message = f"The model '{model}' can't be loaded at the moment. {declared.problem}."
-            raise refuse(ProblemKind.NO_WORKER, message, retry_after=RETRY_NO_WORKER)
+        if problem := self._load_problem(model):
+            raise refuse(ProblemKind.NO_WORKER, problem, retry_after=RETRY_NO_WORKER)
         if model in self.fleet.serving():
             return
         if self.fleet.loading(model):
@@ -287,6 +286,17 @@ class Directory:
         if seen is not None and any(worker.model == model for worker in self.fleet.workers):
             return 0.0
         return time.monotonic() - seen if seen is not None else float("inf")
+
+    def why_without_worker(self, model: str) -> str:
+        """Return why requests of ``model`` fail that waited for a worker, or had lost theirs."""
+        lost = f"The model '{model}' has lost its last worker. Please try again later."
+        return self._load_problem(model) or lost
+
+    def _load_problem(self, model: str) -> str:
+        declared = self.fleet.catalogue.get(model)
+        if declared is None or not declared.problem:
+            return ""
+        return f"The model '{model}' can't be loaded at the moment. {declared.problem}."
 
     async def _depths(self, models: dict[str, ModelInfo]) -> dict[str, Depth]:
         counts = await asyncio.gather(*(self._redis.zcard(index(model)) for model in models for index in _INDEXES))

@@ -2,19 +2,32 @@
 
 from typing import cast
 
+from arq.connections import ArqRedis
 from quart import Response, request
 
+from api.base.store_errors import store_errors
 from api.dialects.azure import Azure
-from api.http.exchange import current_exchange
+from api.dialects.base.models import NamedModel, parse_named_model
+from api.http.bodies import BodyParser
+from api.http.exchange import current_exchange, key_owner, require_admin
+from api.http.guards import CrossOrigin
 from api.http.routes import json_response, route
 from api.models.directory import Directory
+from shared.protocol.errors import ProblemKind, refuse
+from shared.protocol.registry import read_registry
+from shared.protocol.wishes import Action, WishRefused, make_wish
+
+_ADMIN_ERRORS = (400, 401, 403, 404, 503)
 
 
 class ModelsHandler:
     """The served models that the client's key may use."""
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, redis: ArqRedis, parser: BodyParser, cross_origin: CrossOrigin) -> None:
         self._directory = directory
+        self._cross_origin = cross_origin
+        self._redis = redis
+        self._parser = parser
 
     @route("GET", "/v1/models", "listModels", errors=(401,))
     @route("GET", "/v3/models", "modelServerModels", errors=(401,))
@@ -35,6 +48,49 @@ class ModelsHandler:
         if model is None:
             raise self._directory.not_found(name, key)
         return json_response(current_exchange().dialect.model(model))
+
+    @route("POST", "/v1/models/<path:name>/load", "loadModel", errors=_ADMIN_ERRORS)
+    async def load(self, name: str) -> Response:
+        """Have a node load a model of its catalogue. Returns at once; the model's ``status`` says how far it is."""
+        return await self._described(await self._wish(name, "load"))
+
+    @route("POST", "/v1/models/<path:name>/unload", "unloadModel", errors=_ADMIN_ERRORS)
+    async def unload(self, name: str) -> Response:
+        """Have all nodes unload a model until a request needs it. Requests in progress may finish, or go on later."""
+        return await self._described(await self._wish(name, "unload"))
+
+    @route("POST", "/models/load", "routerLoadModel", body="NamedModel", errors=(*_ADMIN_ERRORS, 408, 413, 415))
+    async def router_load(self) -> Response:
+        """Have a node load a model, in the form of llama.cpp's router."""
+        return await self._router_wish("load")
+
+    @route("POST", "/models/unload", "routerUnloadModel", body="NamedModel", errors=(*_ADMIN_ERRORS, 408, 413, 415))
+    async def router_unload(self) -> Response:
+        """Have all nodes unload a model, in the form of llama.cpp's router."""
+        return await self._router_wish("unload")
+
+    async def _router_wish(self, action: Action) -> Response:
+        named: NamedModel = await self._parser.read(request, key_owner(), parse_named_model)
+        await self._wish(named.model, action)
+        return json_response(b'{"success":true}')
+
+    async def _wish(self, name: str, action: Action) -> str:
+        """Store the wish, and return the model's own name."""
+        require_admin()
+        self._cross_origin.refuse_foreign(request.headers, "load and unload models")
+        key = current_exchange().key
+        model = await self._directory.own_name(name)
+        if model not in self._directory.fleet.serving() or not self._directory.may_use(key, name):
+            raise self._directory.not_found(name, key)
+        async with store_errors():
+            try:
+                await make_wish(self._redis, (await read_registry(self._redis)).nodes, model, action)
+            except WishRefused as refusal:
+                raise refuse(ProblemKind.INVALID, str(refusal), param="model") from None
+        return model
+
+    async def _described(self, model: str) -> Response:
+        return json_response(current_exchange().dialect.model(self._directory.fleet.serving()[model]))
 
     @route("GET", "/info", "azureInfo", errors=(400, 401, 404, 503))
     @route("GET", "/models/info", "azureModelsInfo", errors=(400, 401, 404, 503))

@@ -13,6 +13,7 @@ from api.dialects.anthropic import DEFAULT_VERSION, VERSION_HEADER, VERSION_PATT
 from api.dialects.anthropic.schema import CountTokensRequest, MessagesRequest
 from api.dialects.azure import parse as azure
 from api.dialects.azure.addressing import DEPLOYMENT_HEADER
+from api.dialects.base.models import NamedModel
 from api.dialects.base.unsupported import supported_fields
 from api.dialects.openai.extended import ExtendedChatRequest
 from api.dialects.openai.extensions import ServedChatRequest, ServedCompletionRequest
@@ -49,6 +50,7 @@ BODIES: tuple[tuple[str, type[BaseModel], Collection[str]], ...] = (
         supported_fields(ModelServerResponsesRequest) - {*STORED_FIELDS},
     ),
     ("ChatCompletionUpdate", UpdateRequest, frozenset(UpdateRequest.model_fields)),
+    ("NamedModel", NamedModel, supported_fields(NamedModel)),
     ("AzureChatRequest", ExtendedChatRequest, azure.SERVED),
 )
 """Name, model and supported fields of each dialect's requests."""

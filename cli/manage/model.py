@@ -1,5 +1,7 @@
 """``vinoqueue model``: manage the models on this machine, and the ones that the service remembers."""
 
+import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,13 +10,17 @@ from arq.connections import ArqRedis
 
 from cli.base.instances import store_option
 from cli.base.store_reader import read_store
-from shared.protocol.registry import forget_model, read_registry
+from shared.protocol.registry import DeclaredModel, NodeInfo, forget_model, read_registry
+from shared.protocol.wishes import WISH_TTL, Action, Wish, WishRefused, make_wish
 from shared.runtime.logs import escaped
+
+_POLL = 0.2
+"""Seconds between two looks at the nodes while a model loads."""
 
 
 @click.group()
 def model() -> None:
-    """List, download, locate and forget models.
+    """List, download, locate, load, unload and forget models.
 
     A SOURCE has the same form as for 'vinoqueue worker --model': default, a GGUF file, an OpenVINO IR folder, or a
     Hugging Face id such as org/name or org/name:file.gguf.
@@ -50,6 +56,38 @@ def path(source: str) -> None:
 
 @model.command(params=[store_option()])
 @click.argument("name")
+@click.option("--no-wait", is_flag=True, help="Return at once instead of when the model is loaded.")
+def load(redis_url: str, name: str, no_wait: bool) -> None:
+    """Have a node load the model NAME of its catalogue, before requests need it.
+
+    It takes memory from other models as waiting requests would, and stays for the time of its 'keep'. A pause after a
+    failure ends.
+    """
+
+    async def wish(redis: ArqRedis) -> str:
+        own, made = await _wish(redis, name, "load")
+        return f"Loading the model '{own}'." if no_wait else await _loaded(redis, own, made)
+
+    click.echo(escaped(read_store(redis_url, wish)))
+
+
+@model.command(params=[store_option()])
+@click.argument("name")
+def unload(redis_url: str, name: str) -> None:
+    """Have all nodes unload the model NAME until requests need it again.
+
+    Requests in progress have the nodes' --swap-drain to finish; the others go on when the model is loaded again.
+    """
+
+    async def wish(redis: ArqRedis) -> str:
+        own, _ = await _wish(redis, name, "unload")
+        return f"Unloading the model '{own}'."
+
+    click.echo(escaped(read_store(redis_url, wish)))
+
+
+@model.command(params=[store_option()])
+@click.argument("name")
 def forget(redis_url: str, name: str) -> None:
     """Forget a model that no worker serves any more: requests for NAME then get 404 instead of 503.
 
@@ -70,6 +108,37 @@ def forget(redis_url: str, name: str) -> None:
 
     read_store(redis_url, forget_unserved)
     click.echo(escaped(f"Forgot the model '{name}'."))
+
+
+async def _wish(redis: ArqRedis, name: str, action: Action) -> tuple[str, Wish]:
+    """Store a wish for the model or alias ``name``; return the model's own name and the wish."""
+    nodes = (await read_registry(redis)).nodes
+    names = {known: entry.name for node in nodes for entry in node.models for known in (*entry.aliases, entry.name)}
+    if name not in names:
+        listed = ", ".join(sorted(set(names.values()))) or "none"
+        raise click.ClickException(escaped(f"No node has the model '{name}' in its catalogue. Models: {listed}."))
+    try:
+        return names[name], await make_wish(redis, nodes, names[name], action)
+    except WishRefused as refusal:
+        raise click.ClickException(escaped(str(refusal))) from None
+
+
+async def _loaded(redis: ArqRedis, model: str, wish: Wish) -> str:
+    """Wait until ``model`` is loaded; return where."""
+    ends = time.monotonic() + WISH_TTL
+    entries: list[tuple[NodeInfo, DeclaredModel]] = []
+    while time.monotonic() < ends:
+        nodes = (await read_registry(redis)).nodes
+        entries = [(node, entry) for node in nodes for entry in node.models if entry.name == model]
+        # Before a node has read the wish, its record says how an earlier load ended.
+        heard = [(node, entry) for node, entry in entries if entry.wish == wish.id]
+        if loaded := [node.host for node, entry in heard if entry.status == "loaded"]:
+            return f"The model '{model}' is loaded on {', '.join(loaded)}."
+        if len(heard) == len(entries) and all(entry.status == "failed" for _, entry in heard):
+            break
+        await asyncio.sleep(_POLL)
+    states = "; ".join(f"{node.host}: {entry.detail or entry.status}" for node, entry in entries)
+    raise click.ClickException(escaped(f"The model '{model}' is not loaded. {states or 'No node has it any more'}."))
 
 
 def _print_path(find: Callable[[str], Path], source: str) -> None:

@@ -136,6 +136,8 @@ class DeclaredModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Digest of the model's entry. Nodes whose entries differ do not serve the same model."""
     aliases: tuple[str, ...] = ()
     keep: str = ""
+    least: _Count = 0
+    """Number of workers that the fleet has of it even without requests."""
     status: str = "unloaded"
     """A :data:`PlacementStatus` of the model on this node."""
     detail: str = ""
@@ -144,6 +146,8 @@ class DeclaredModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Bytes that the model takes or would take on this node."""
     load_seconds: _Amount = 0.0
     loads: _Count = 0
+    wish: str = ""
+    """Id of the last wish for the model that the node has read (see :mod:`shared.protocol.wishes`)."""
     context_length: _Count = 0
     fingerprint: str = ""
     modalities: tuple[str, ...] = ()

@@ -92,6 +92,9 @@ reserved = _named("reserved")
 placements = _named("placements")
 """Sorted set with a TTL: the ids of the nodes that load or serve a model, scored by the end of their lease (ms)."""
 
+wish = _named("wish")
+"""String with a TTL: an operator's wish that nodes load or unload a model (see :mod:`shared.protocol.wishes`)."""
+
 # By day.
 
 usage = _named("usage")

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from shared.runtime.processes import module_command
 from tests.support.fleet import Fleet, Process, fleet
 
 ONE = """
@@ -101,10 +103,9 @@ def test_a_model_that_fails_is_named_and_blocks_no_other(service: Fleet) -> None
         waiting = pool.submit(ask, service, "broken")
         assert ask(service, "good")[0] == 200
         service.until(lambda: states(service).get("broken") == "failed", "the failure to be listed")
-        status, answer = ask(service, "broken")
-        assert (status, answer["error"]["code"]) == (503, "no_worker")
-        assert "can't be loaded" in answer["error"]["message"]
-        assert waiting.result()[0] == 503
+        for status, answer in (ask(service, "broken"), waiting.result()):
+            assert (status, answer["error"]["code"]) == (503, "no_worker")
+            assert "can't be loaded at the moment. here: its worker" in answer["error"]["message"]
 
 
 def test_a_model_larger_than_the_node_is_named(service: Fleet) -> None:
@@ -160,3 +161,50 @@ def test_a_node_that_stops_leaves_nothing_behind(service: Fleet) -> None:
     with service.redis() as client:
         left = {name.decode() for name in client.scan_iter("vinoqueue:*")}
     assert not {name for name in left if "node:" in name or "placements" in name or "worker:" in name}
+
+
+def post(service: Fleet, path: str, body: dict[str, str] | None = None) -> tuple[int, dict[str, Any]]:
+    status, _, answer = service.request("POST", path, json.dumps(body or {}))
+    return status, json.loads(answer)
+
+
+def command(service: Fleet, *arguments: str) -> tuple[int, str]:
+    """Run ``vinoqueue model``; return the exit code and what it has printed."""
+    ran = subprocess.run(
+        module_command("cli.main", "model", *arguments, "--redis-url", service.url),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return ran.returncode, ran.stdout
+
+
+def test_operators_load_and_unload_models(service: Fleet) -> None:
+    always = entry("always", keep="always").replace("60MB", "10MB")
+    node(service, catalogue(service, entry("a").replace("keep", 'aliases = ["first"]\nkeep'), entry("b"), always))
+    service.until(lambda: states(service).get("always") == "loaded", "the model that is always there")
+    assert command(service, "load", "first") == (0, "The model 'a' is loaded on here.\n")
+    # An idle model gives way, as to requests.
+    status, model = post(service, "/v1/models/b/load")
+    assert (status, model["id"]) == (200, "b")
+    service.until(lambda: (states(service)["a"], states(service)["b"]) == ("unloaded", "loaded"), "the other to load")
+    assert post(service, "/models/unload", {"model": "b"}) == (200, {"success": True})
+    service.until(lambda: states(service)["b"] == "unloaded", "it to be unloaded")
+    assert command(service, "unload", "always")[1].startswith("Error: The model 'always' is always loaded")
+    assert post(service, "/v1/models/always/unload")[0] == 400
+    assert service.request("POST", "/v1/models/a/load", None, {"origin": "https://other.example"})[0] == 403
+    assert command(service, "load", "c") == (
+        1,
+        "Error: No node has the model 'c' in its catalogue. Models: a, always, b.\n",
+    )
+    assert post(service, "/models/load", {"model": "c"})[0] == post(service, "/v1/models/c/load")[0] == 404
+    assert "name" in post(service, "/models/load", {"name": "c"})[1]["error"]["message"]
+
+
+def test_a_wish_tries_a_model_that_has_failed_again_at_once(service: Fleet) -> None:
+    node(service, catalogue(service, entry("broken", "[[fail load]]")))
+    for _ in range(2):
+        code, said = command(service, "load", "broken")
+        assert code == 1
+        assert "here: its worker ended with exit code 1; it is loaded again in 5 s at the earliest" in said

@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 
 from shared.protocol.queue.occupancy import Occupancy, OccupancyReader
 from shared.protocol.registry import NodeInfo, WorkerInfo, announce_node, registered_workers, withdraw_node
+from shared.protocol.wishes import read_wishes
 from shared.redis import outage
 from shared.runtime.settings import NodeSettings, WorkerSettings, environment
 from shared.runtime.version import VERSION
@@ -94,6 +95,9 @@ class Node:
                 resident.measured = measured
                 resident.memory = self._needed(resident.entry, measured)
         self._follow_catalogue()
+        wishes = await read_wishes(self._redis, [*self._residents])
+        for name, resident in self._residents.items():
+            resident.hear(wishes.get(name))
         states = [await self._state(resident, workers) for resident in self._residents.values()]
         todo = plan(states, self._capacity, self._rules)
         for name, reason in todo.load.items():
@@ -152,6 +156,10 @@ class Node:
         entry = resident.entry
         occupancy, leases = await asyncio.gather(self._occupancies.read(entry.name), self._placements.count(entry.name))
         waiting, batch = _waiting(occupancy)
+        if any(worker.model == entry.name and worker.status == "serving" for worker in workers):
+            resident.wished_since = None
+        wished = resident.wished_since is not None
+        waiting += wished
         resident.waiting_since = (resident.waiting_since or time.monotonic()) if waiting + batch else None
         alone = sum(worker.model == entry.name and "/" not in worker.id for worker in workers)
         own = resident.here != "absent" and not resident.has_lease
@@ -165,6 +173,7 @@ class Node:
             load_seconds=resident.measured.load_seconds if resident.measured else 0.0,
             waiting=waiting,
             waiting_batch=batch,
+            wished=wished,
             waited=time.monotonic() - resident.waiting_since if resident.waiting_since else 0.0,
             workers=leases + alone + own - (resident.has_lease and resident.here == "absent"),
             here=resident.here,

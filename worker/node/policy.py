@@ -34,10 +34,12 @@ class ModelState:
     """What it takes on this node, or would take."""
     load_seconds: float
     waiting: int = 0
-    """Waiting jobs, without batch requests."""
+    """Waiting jobs, without batch requests; an operator's wish to load it counts as one."""
     waiting_batch: int = 0
     waited: float = 0.0
     """Time since jobs wait without a pause."""
+    wished: bool = False
+    """Whether an operator wishes it loaded."""
     workers: int = 0
     """Workers in the whole fleet that serve or load it."""
     here: Residence = "absent"
@@ -48,7 +50,7 @@ class ModelState:
     blocked: bool = False
     """Whether it may not be loaded, because it has failed or is too large."""
     unwanted: bool = False
-    """Whether an operator has unloaded it, or its entry has changed."""
+    """Whether its entry has changed."""
 
     @property
     def busy(self) -> bool:
@@ -117,6 +119,8 @@ def _is_wanted(model: ModelState, rules: Rules) -> bool:
 
 
 def _reason(model: ModelState) -> str:
+    if model.wished:
+        return "an operator has loaded it"
     jobs = model.waiting + model.waiting_batch
     return f"{jobs} requests wait" if jobs else "it is kept loaded"
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from shared.protocol.registry import DeclaredModel, WorkerInfo
+from shared.protocol.wishes import Wish
 from shared.runtime.children import Child
 from shared.runtime.processes import exit_description, module_command
 from worker.node.catalogue import CatalogueEntry
@@ -52,7 +53,10 @@ class Resident:
         self.reason = ""
         self.loads = 0
         self.waiting_since: float | None = None
+        self.wished_since: float | None = None
+        """Since when an operator wishes it loaded; ``None`` when a worker serves it, or it has failed."""
         self.has_lease = False
+        self._wish = ""
         self._failures = 0
         self._blocked_until = 0.0
         self._problem = ""
@@ -109,6 +113,19 @@ class Resident:
             top_p=info.top_p,
         )
 
+    def hear(self, wish: Wish | None) -> None:
+        """Act on an operator's wish, once. A wish to load it ends the pause after a failure."""
+        if wish is None:
+            self.wished_since = None
+        elif wish.id != self._wish:
+            self._wish = wish.id
+            if wish.action == "unload":
+                self.wished_since = None
+                self.unload("an operator has unloaded it")
+            else:
+                self.wished_since = time.monotonic()
+                self._failures, self._blocked_until = 0, 0.0
+
     def unload(self, reason: str) -> None:
         """Have the worker drain and exit; requests that take too long go on when the model is back, or elsewhere."""
         if self.here in ("loading", "loaded"):
@@ -145,6 +162,7 @@ class Resident:
         self._failures = 0 if healthy else self._failures + 1
         self._blocked_until = time.monotonic() + pause
         self._problem = ""
+        self.wished_since = None
         self.here, self.worker = "absent", ""
         self.reason = f"{reason}; it is loaded again in {pause:.0f} s at the earliest"
         logger.warning("model %s failed: %s", self.entry.name, self.reason)
@@ -174,11 +192,13 @@ class Resident:
             digest=self.entry.digest,
             aliases=self.entry.aliases,
             keep=self.entry.keep,
+            least=self.entry.least,
             status=status,
             detail=self._too_large() if self.memory > self._capacity else self.reason,
             memory=self.memory,
             load_seconds=known.load_seconds if known else 0.0,
             loads=self.loads,
+            wish=self._wish,
             context_length=known.context_length if known else 0,
             fingerprint=known.fingerprint if known else "",
             modalities=known.modalities if known else (),

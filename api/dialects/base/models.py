@@ -1,12 +1,26 @@
-"""Response bodies of ``/v1/models`` and ``/v1/models/{id}`` in OpenAI's form."""
+"""Bodies of ``/v1/models`` and ``/v1/models/{id}`` in OpenAI's form, and of ``/models/load`` in llama.cpp's."""
 
 from collections.abc import Iterable
 
 import msgspec
 
+from api.dialects.base.body import decode_object
+from api.dialects.base.fields import Strict
+from api.dialects.base.validation import validate
 from shared.protocol.registry import ModelInfo
 
 OWNER = "vinoqueue"
+
+
+class NamedModel(Strict):
+    """Request body of llama.cpp's router to load or unload a model."""
+
+    model: str
+
+
+def parse_named_model(body: bytes) -> NamedModel:
+    """Return what ``body`` names. Raises :class:`RequestRefused`."""
+    return validate(NamedModel, decode_object(body))
 
 
 def render_model(model: ModelInfo) -> bytes:

@@ -42,6 +42,7 @@ from api.models.routes import ModelsHandler
 from api.operations import openapi
 from api.operations.metrics import Metrics
 from api.operations.routes import OperationsHandler
+from api.organization.routes import UsageHandler
 from api.page.routes import PageHandler
 from api.page.static_files import load as load_page
 from api.responses.completions import StoredCompletionHandler
@@ -87,6 +88,7 @@ HANDLERS = (
     FilesHandler,
     BatchesHandler,
     ModelsHandler,
+    UsageHandler,
     FleetHandler,
     OperationsHandler,
     PageHandler,
@@ -124,7 +126,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
     stored = ResponseStore(redis, job_tasks, thread, settings)
     first_token_times = RecentTimes()
     registry = CollectorRegistry()
-    request_metrics = RequestMetrics(registry, first_token_times)
+    request_metrics = RequestMetrics(registry, first_token_times, by_key=settings.metrics_by_key)
     metrics = Metrics(
         registry, request_metrics, directory, relay, streams, queues, media, vllm_names=settings.vllm_metric_names
     )
@@ -194,6 +196,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
             FilesHandler(files, cross_origin, settings),
             BatchesHandler(batches.store, files, parser),
             ModelsHandler(directory, redis, parser, cross_origin),
+            UsageHandler(redis, parser),
             FleetHandler(fleet, streams, keyring, timeout=settings.request_timeout),
             OperationsHandler(redis, directory, relay, streams, metrics, openapi_document, replica=replica_id),
             PageHandler(page),

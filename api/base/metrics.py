@@ -57,6 +57,8 @@ _MODEL = ("model",)
 _WORKER = ("worker", "model")
 _SOURCE = ("source",)
 _VLLM = "vllm_metric_names"
+_KEY = ("model", "key")
+_BY_KEY = "metrics_by_key"
 
 BUILD = Description("vinoqueue_build_info", "gauge", "Always 1; `version` is that of this replica.", ("version",))
 REQUESTS = Description(
@@ -131,6 +133,19 @@ CACHED_TOKENS = Description(
 )
 COMPLETION_TOKENS = Description(
     "vinoqueue_completion_tokens", "counter", "Tokens relayed to clients.", _MODEL, "watching throughput"
+)
+KEY_REQUESTS = Description(
+    "vinoqueue_key_requests",
+    "counter",
+    "Accepted requests that have ended, by API key.",
+    _KEY,
+    optional=_BY_KEY,
+)
+KEY_PROMPT_TOKENS = Description(
+    "vinoqueue_key_prompt_tokens", "counter", "Prompt tokens of accepted requests.", _KEY, optional=_BY_KEY
+)
+KEY_COMPLETION_TOKENS = Description(
+    "vinoqueue_key_completion_tokens", "counter", "Tokens relayed to clients.", _KEY, optional=_BY_KEY
 )
 MIGRATIONS = Description(
     "vinoqueue_migrations",

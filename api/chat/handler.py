@@ -17,7 +17,7 @@ from api.dialects.base.interface import Choice, Dialect, MessagesMissing, Respon
 from api.dialects.openai.stored import sent_messages
 from api.http.bodies import LARGE_BODIES, LARGE_BODIES_OF_TENANT, BodyParser, check_body_size, media_body
 from api.http.connection_extension import connection_extension
-from api.http.exchange import HttpExchange, current_exchange, key_owner, sees_fleet
+from api.http.exchange import HttpExchange, current_exchange, is_admin, key_owner
 from api.http.routes import ANTHROPIC_ERRORS, ERRORS, STREAMED, json_response, route
 from api.models.directory import Directory
 from shared.protocol.events import Event, Started
@@ -96,7 +96,7 @@ class Responder:
         else:
             response = json_response(await self.whole(chat, encoder))
             response.timeout = None
-        if request.headers.get(WORKER_HEADER, "").lower() == "true" and sees_fleet():
+        if request.headers.get(WORKER_HEADER, "").lower() == "true" and is_admin():
             response.headers[WORKER_HEADER] = quote(", ".join(chat.stream.workers), safe=" ,:/@+")
         return response
 

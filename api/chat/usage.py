@@ -119,7 +119,8 @@ FAILURES = (
 class RequestMetrics:
     """Counts requests when they end."""
 
-    def __init__(self, registry: CollectorRegistry, first_token_times: RecentTimes) -> None:
+    def __init__(self, registry: CollectorRegistry, first_token_times: RecentTimes, *, by_key: bool = False) -> None:
+        """``by_key`` adds counters for each API key."""
         self._first_token_times = first_token_times
         self._requests = catalogue.REQUESTS.counter(registry)
         self._refused = catalogue.REFUSED.counter(registry)
@@ -132,6 +133,8 @@ class RequestMetrics:
         self._cached_tokens = catalogue.CACHED_TOKENS.counter(registry)
         self._completion_tokens = catalogue.COMPLETION_TOKENS.counter(registry)
         self._migrations = catalogue.MIGRATIONS.counter(registry)
+        of_key = (catalogue.KEY_REQUESTS, catalogue.KEY_PROMPT_TOKENS, catalogue.KEY_COMPLETION_TOKENS)
+        self._of_key = [description.counter(registry) for description in of_key] if by_key else []
         self._models: set[str] = set()
         # Counters begin at 0, because Prometheus sees no increase in a series that begins at 1.
         for kind in ProblemKind:
@@ -155,6 +158,9 @@ class RequestMetrics:
         self._prompt_tokens.labels(model).inc(usage.prompt_tokens)
         self._cached_tokens.labels(model).inc(usage.cached_tokens)
         self._completion_tokens.labels(model).inc(usage.completion_tokens)
+        counts = (1, usage.prompt_tokens, usage.completion_tokens)
+        for counter, count in zip(self._of_key, counts, strict=False):
+            counter.labels(model, stream.tenant).inc(count)
         for cause in stream.move_causes:
             self._migrations.labels(model, cause if cause in _CAUSES else "unknown").inc()
         if not timed:

@@ -107,15 +107,15 @@ def current_exchange() -> HttpExchange:
     return cast(ExchangeRequest, request).exchange
 
 
-def sees_fleet() -> bool:
-    """Return whether the current request's key has the scope ``admin``, if requests need a key."""
+def is_admin() -> bool:
+    """Return whether the current request's key has the scope ``admin``, or requests need no key."""
     key = current_exchange().key
     return key is None or "admin" in key.scopes
 
 
 def require_admin() -> None:
     """Check that the current request may see and change the state of the service. Raises :class:`RequestRefused`."""
-    if not sees_fleet():
+    if not is_admin():
         raise refuse(
             ProblemKind.FORBIDDEN,
             "You have insufficient permissions for this operation. Missing scopes: admin. The operator of this service "

@@ -240,6 +240,9 @@ class ApiSettings(Settings):
         description="Add the five metrics that endpoint pickers of Kubernetes' Gateway API read to /metrics, under "
         "vLLM's names.",
     )
+    metrics_by_key: bool = Field(
+        False, description="Add counters of requests and tokens for each API key to /metrics, which shows their ids."
+    )
 
     @property
     def max_request_body(self) -> int:

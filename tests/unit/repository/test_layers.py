@@ -27,7 +27,7 @@ LAYERS = {
         ("fleet",),
         ("batches", "responses"),
         ("chat",),
-        ("files", "models", "page"),
+        ("files", "models", "organization", "page"),
         ("http",),
         ("dialects",),
         ("limits",),

@@ -1,0 +1,1 @@
+"""OpenAI's administration API, ``/v1/organization``: usage."""

@@ -28,7 +28,7 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 @pytest.fixture
 async def replica(redis: ArqRedis) -> Parts:
     await announce_worker(redis, msgspec.structs.replace(WORKER, cache_tokens=640, cache_usage=0.5), lease=60)
-    replica = build(redis, ApiSettings(vllm_metric_names=True), "r")
+    replica = build(redis, ApiSettings(vllm_metric_names=True, metrics_by_key=True), "r")
     await replica.directory.refresh()
     return replica
 

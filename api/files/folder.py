@@ -8,7 +8,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -103,6 +103,22 @@ async def in_storage(work: Callable[[], _Value]) -> _Value:
         raise
     except OSError as error:
         raise _unusable(error) from error
+
+
+async def opened(work: Callable[[], BinaryIO]) -> BinaryIO:
+    """Open a file of a storage in a thread, which can't be interrupted: if this is cancelled, the file is closed as
+    soon as it is open. Raises as :func:`in_storage` does."""
+    opening = asyncio.create_task(in_storage(work))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(_close)
+        raise
+
+
+def _close(opening: "asyncio.Task[BinaryIO]") -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 def _unusable(why: object) -> RequestRefused:

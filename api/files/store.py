@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 
 from api.base.paging import read_page
 from api.base.store_errors import store_errors
-from api.files.folder import FilesFolder, in_storage
+from api.files.folder import FilesFolder, in_storage, opened
 from api.files.record import FileRecord, is_file_id
 from api.files.storage import Storage
 from shared.protocol.errors import ProblemKind, refuse
@@ -141,12 +141,12 @@ class FileStore:
     async def open(self, record: FileRecord) -> BinaryIO:
         """Open the content of a file, to read it from its start. Raises :class:`FileNotFoundError`."""
         storage = await self.storage()
-        return await in_storage(lambda: storage.open(record.id))
+        return await opened(lambda: storage.open(record.id))
 
     async def open_local(self, record: FileRecord) -> BinaryIO:
         """Open the content of a file, to read it in any order. Raises :class:`FileNotFoundError`."""
         storage = await self.storage()
-        return await in_storage(lambda: storage.open_local(record.id))
+        return await opened(lambda: storage.open_local(record.id))
 
     async def delete(self, owner: str, file_id: str) -> bool:
         """Delete a file of ``owner``; return whether it existed."""

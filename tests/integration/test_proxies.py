@@ -154,3 +154,5 @@ def test_no_request_fails_when_replicas_restart(proxied: Proxied) -> None:
             one.result()
     assert len(statuses) >= REQUESTS
     assert Counter(statuses) == {200: len(statuses)}
+    upgrade = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
+    assert fleet.request("GET", "/v1/responses", headers=upgrade)[0] == 426, "an upgrade reaches the API"

@@ -112,12 +112,12 @@ preempts some of them and recomputes them later."""
 _MIN_BATCH, _MAX_BATCH, _MAX_GPU_BATCH = 4, 32, 64
 """Beyond 32 sequences, a CPU gains little throughput for a higher latency per token (docs/deployment.md). A GPU has
 more compute units to fill."""
-_CONTAINER = Path("/sys/fs/cgroup")
+_GROUPS = Path("/sys/fs/cgroup")
 _LIMIT_AND_USE = (
-    ("memory.max", "memory.current"),
-    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    (".", "memory.max", "memory.current"),
+    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
 )
-"""Files of cgroup v2, and of v1, whose limit is never "max" but greater than any memory."""
+"""Folders and files of cgroup v2, and of v1, whose limit is never "max" but greater than any memory."""
 
 
 def default_cache_size(device: str) -> int:
@@ -140,12 +140,18 @@ def fitting_sequences(device: str, cache_tokens: int) -> int:
     return max(_MIN_BATCH, min(cache_tokens // _SEQUENCE, max_sequences(device)))
 
 
-def free_memory(meminfo: Path = Path("/proc/meminfo"), container: Path = _CONTAINER) -> int:
-    """Return the available memory in bytes, on the host and in this container; 0 if unknown."""
-    return min(_free(meminfo, container), default=0)
+def free_memory(
+    meminfo: Path = Path("/proc/meminfo"), groups: Path = _GROUPS, own: Path = Path("/proc/self/cgroup")
+) -> int:
+    """Return the available memory in bytes, on the host and in the control groups that this process is in, such as
+    those of a container or a service; 0 if unknown.
+
+    ``groups`` is the folder of all groups, ``own`` the file that names this process's.
+    """
+    return min(_free(meminfo, groups, own), default=0)
 
 
-def _free(meminfo: Path, container: Path) -> Iterable[int]:
+def _free(meminfo: Path, groups: Path, own: Path) -> Iterable[int]:
     try:
         for line in meminfo.read_text().splitlines():
             name, _, value = line.partition(":")
@@ -153,10 +159,22 @@ def _free(meminfo: Path, container: Path) -> Iterable[int]:
                 yield int(value.split()[0]) * 1024
     except OSError:
         pass  # not Linux
-    for names in _LIMIT_AND_USE:
-        try:
-            limit, used = ((container / name).read_text().strip() for name in names)
-        except OSError:
-            continue  # no container, or one of the other version
-        if limit != "max":
-            yield max(0, int(limit) - int(used))
+    for place in _places(own):
+        for folder, *names in _LIMIT_AND_USE:
+            try:
+                limit, used = ((groups / folder / place / name).read_text().strip() for name in names)
+            except OSError:
+                continue  # no limit here, or a group of the other version
+            if limit != "max":
+                yield max(0, int(limit) - int(used))
+
+
+def _places(own: Path) -> set[Path]:
+    """Return the paths of the control groups that may limit this process's memory. A container sees its own as the
+    root."""
+    try:
+        lines = [line.split(":", 2) for line in own.read_text().splitlines()]
+    except OSError:
+        lines = []
+    paths = [Path(path.lstrip("/")) for _, controllers, path in lines if controllers in ("", "memory")]
+    return {Path(), *paths, *(outer for path in paths for outer in path.parents)}

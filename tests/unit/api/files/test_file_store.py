@@ -1,8 +1,10 @@
 """Records and contents of files: who sees what, for how long, and what is left on the disk."""
 
+import asyncio
 import io
 import os
 import resource
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -18,10 +20,12 @@ from api.build import build
 from api.files.cleanup import FileCleanup
 from api.files.folder import FilesFolder, in_storage, storage_root
 from api.files.record import FilePurpose, FileRecord, new_file_id
+from api.files.storage import DirectoryStorage
 from api.files.store import MAX_UPLOADS, FileStore
 from shared.protocol.errors import RequestRefused
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
+from tests.support.eventually import PATIENCE, eventually
 from tests.support.redis_types import awaitable
 
 
@@ -66,6 +70,29 @@ async def test_a_file_belongs_to_its_owner(store: FileStore) -> None:
     assert not await store.delete("me", record.id)
     with pytest.raises(FileNotFoundError):
         await store.open(record)
+
+
+@pytest.mark.parametrize("method", ["open", "open_local"])
+async def test_a_file_that_is_opened_for_a_cancelled_task_is_closed(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    record = await put(store, b"hello")
+    started, released, opened = threading.Event(), threading.Event(), list[BinaryIO]()
+    original = getattr(DirectoryStorage, method)
+
+    def slow(storage: DirectoryStorage, name: str) -> BinaryIO:
+        started.set()
+        released.wait(PATIENCE)
+        opened.append(original(storage, name))
+        return opened[0]
+
+    monkeypatch.setattr(DirectoryStorage, method, slow)
+    opening = asyncio.create_task(getattr(store, method)(record))
+    await eventually(started.is_set, "the thread")
+    opening.cancel()
+    await asyncio.wait([opening])
+    released.set()
+    await eventually(lambda: opened and opened[0].closed, "the file to be closed")
 
 
 async def test_pages(store: FileStore) -> None:

@@ -33,6 +33,19 @@ def test_a_containers_limit_counts_too(tmp_path: Path) -> None:
     assert free_memory(*machine(tmp_path, free=2 * GB, limit=str(GB), used=2 * GB)) == 0
 
 
+def test_the_limit_of_a_service_counts_and_those_of_the_groups_around_it(tmp_path: Path) -> None:
+    """systemd's ``MemoryMax`` is the limit of a control group below the root's."""
+    meminfo, root = machine(tmp_path, free=10 * GB)
+    own = tmp_path / "cgroup"
+    own.write_text("0::/system.slice/worker.service\n")
+    for name, limit in (("system.slice", 6 * GB), ("system.slice/worker.service", 4 * GB)):
+        (root / name).mkdir()
+        machine(root / name, free=0, limit=str(limit), used=GB)
+    assert free_memory(meminfo, root, own) == 3 * GB
+    (root / "system.slice" / "memory.max").write_text(f"{2 * GB}\n")
+    assert free_memory(meminfo, root, own) == GB
+
+
 @pytest.mark.parametrize(("limit", "free"), [(4 * GB, 3), (2**63 - 4096, 10)])
 def test_a_containers_limit_counts_in_the_kernels_first_form_too(tmp_path: Path, limit: int, free: int) -> None:
     meminfo, folder = machine(tmp_path, free=10 * GB)
@@ -42,6 +55,9 @@ def test_a_containers_limit_counts_in_the_kernels_first_form_too(tmp_path: Path,
     (folder / "memory" / "memory.limit_in_bytes").write_text(f"{limit}\n")
     (folder / "memory" / "memory.usage_in_bytes").write_text(f"{GB}\n")
     assert free_memory(meminfo, folder) == free * GB
+    own = tmp_path / "cgroup"
+    own.write_text("3:cpu:/other\n2:memory:/docker/id\n")  # its folder is seen as the root
+    assert free_memory(meminfo, folder, own) == free * GB
 
 
 def test_a_system_without_information_has_none(tmp_path: Path) -> None:

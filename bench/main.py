@@ -12,6 +12,7 @@ from bench import (
     dispatch,
     grammars,
     images,
+    models,
     overhead,
     plumbing,
     prefill,
@@ -43,12 +44,13 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "fidelity": fidelity.run,
     "images": images.run,
     "shares": shares.run,
+    "models": models.run,
     "regressions": regressions.run,
     "reach": reach.run,
     "peers": peers.run,
 }
 
-BY_NAME = ("peers", "reach")
+BY_NAME = ("models", "peers", "reach")
 """Parts that run only when named: they take long, or need what is not installed."""
 
 

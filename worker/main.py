@@ -6,6 +6,7 @@ import os
 import signal
 import uuid
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from arq.connections import ArqRedis
@@ -64,6 +65,9 @@ def run(settings: WorkerSettings) -> int:
         return run_loop(_serve(settings))
     except (ModelError, LoadError, LeaseMismatch, ServiceUnavailable, TracingUnavailable) as error:
         logger.error("%s", error)
+        if settings.termination_log:
+            with suppress(OSError):
+                Path(settings.termination_log).write_text(str(error), encoding="utf-8")
         return 1
 
 

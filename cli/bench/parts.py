@@ -23,6 +23,7 @@ PARTS = {
     "fidelity": "accuracy of structured output compared with plain text and OpenVINO GenAI's own JSON schemas",
     "images": "requests with images compared with OpenVINO GenAI's own pipeline, and gaps of other streams",
     "shares": "a small schema and a small image of one key beside a flood of another key",
+    "models": "four models in memory for two: a node, least recently used, and all of them pinned; only when named",
     "regressions": "machine-independent counts compared with their budgets",
     "reach": "which share of the JSON schemas in a folder is accepted, and whether answers are valid; only when named",
     "peers": "the same load on other servers, which are built first; only when named",

@@ -379,6 +379,11 @@ class WorkerSettings(EngineSettings):
         30.0,
         description="Time for running requests to finish after SIGTERM, in seconds; the rest migrate to other workers.",
     )
+    termination_log: str = Field(
+        "",
+        description="File to write the reason to when the worker cannot serve its model, such as /dev/termination-log "
+        "in Kubernetes; a node's workers have one each.",
+    )
     step_timeout: PositiveFloat = Field(
         15.0,
         description="Maximum duration of an engine step in seconds, after which the engine counts as hung and is "

@@ -105,7 +105,7 @@ def test_a_model_that_fails_is_named_and_blocks_no_other(service: Fleet) -> None
         service.until(lambda: states(service).get("broken") == "failed", "the failure to be listed")
         for status, answer in (ask(service, "broken"), waiting.result()):
             assert (status, answer["error"]["code"]) == (503, "no_worker")
-            assert "can't be loaded at the moment. here: its worker" in answer["error"]["message"]
+            assert "can't be loaded at the moment. here: the simulated" in answer["error"]["message"]
 
 
 def test_a_model_larger_than_the_node_is_named(service: Fleet) -> None:
@@ -114,6 +114,15 @@ def test_a_model_larger_than_the_node_is_named(service: Fleet) -> None:
     status, answer = ask(service, "a")
     assert status == 503
     assert "--memory" in answer["error"]["message"]
+
+
+def test_a_model_that_is_killed_while_it_loads_is_not_loaded_into_the_same_memory_again(service: Fleet) -> None:
+    node(service, catalogue(service, entry("a", "[[crash load]]")), memory="80MB")
+    assert ask(service, "a")[0] == 503
+    status, answer = ask(service, "a")
+    assert (status, answer["error"]["code"]) == (503, "no_worker")
+    assert "killed by SIGKILL while it loaded; it needs 0.08 GB" in answer["error"]["message"]
+    assert [model["loads"] for found in nodes(service) for model in found["models"]] == [1]
 
 
 def test_another_node_continues_the_streams_of_one_that_is_killed(service: Fleet) -> None:

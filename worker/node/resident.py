@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 
@@ -9,6 +10,7 @@ from shared.protocol.registry import DeclaredModel, WorkerInfo
 from shared.protocol.wishes import Wish
 from shared.runtime.children import Child
 from shared.runtime.processes import exit_description, module_command
+from shared.runtime.settings import variable
 from worker.node.catalogue import CatalogueEntry
 from worker.node.memory import Measurement, resident_bytes
 from worker.node.policy import Residence
@@ -18,6 +20,9 @@ logger = logging.getLogger(__name__)
 _FIRST_PAUSE = 5.0
 _LONGEST_PAUSE = 600.0
 """Seconds before a model that has failed is loaded again; doubled after each failure."""
+
+_MORE_MEMORY = 1.5
+"""Factor of the memory of a model whose worker, or engine, was killed while it loaded."""
 
 _HEALTHY = 60.0
 """Seconds after which the exit of a worker says nothing about the next load."""
@@ -64,6 +69,8 @@ class Resident:
         self._last_used = 0.0
         self._failing_since: float | None = None
         self._child: Child | None = None
+        self._last_words = tempfile.NamedTemporaryFile("w+", encoding="utf-8", prefix="vinoqueue-")  # noqa: SIM115
+        """Where its worker says why it cannot serve the model."""
         self._ended: asyncio.Task[None] | None = None
 
     async def load(self, worker: str, environment: Mapping[str, str], reason: str) -> None:
@@ -73,6 +80,7 @@ class Resident:
         self.loads += 1
         self._since = self._last_used = time.monotonic()
         self._failing_since = None
+        environment = {**environment, variable("termination_log"): self._last_words.name}
         self._child = Child(f"worker of {self.entry.name}", module_command("cli.main", "worker"), environment)
         try:
             await self._child.start()
@@ -145,7 +153,8 @@ class Resident:
             await asyncio.shield(self._ended)
 
     async def _watch(self, child: Child) -> None:
-        how = exit_description(await child.wait())
+        how = f"its worker {exit_description(await child.wait())}"
+        how = self._reason_given() or how
         self._wake()
         if self.here == "unloading" and not self._problem:
             self.here, self.worker = "absent", ""
@@ -153,8 +162,16 @@ class Resident:
         killed = self.here == "loading" and "SIGKILL" in how
         if killed:
             # Most likely by the kernel, for lack of memory: it needs more than was expected.
-            self.memory = int(1.5 * self.memory)
-        self._fail(self._problem or f"its worker {how}")
+            self.memory = int(_MORE_MEMORY * self.memory)
+        self._fail(self._problem or how)
+
+    def _reason_given(self) -> str:
+        """Return why the worker could not serve the model, as it says itself, and forget it."""
+        self._last_words.seek(0)
+        reason = self._last_words.read()
+        self._last_words.seek(0)
+        self._last_words.truncate()
+        return reason
 
     def _fail(self, reason: str) -> None:
         healthy = self.here == "loaded" and self.residence > _HEALTHY
@@ -164,8 +181,9 @@ class Resident:
         self._problem = ""
         self.wished_since = None
         self.here, self.worker = "absent", ""
-        self.reason = f"{reason}; it is loaded again in {pause:.0f} s at the earliest"
-        logger.warning("model %s failed: %s", self.entry.name, self.reason)
+        too_large = self.memory > self._capacity
+        self.reason = reason if too_large else f"{reason}; it is loaded again in {pause:.0f} s at the earliest"
+        logger.warning("model %s failed: %s", self.entry.name, self._too_large() if too_large else self.reason)
 
     @property
     def blocked(self) -> bool:
@@ -208,4 +226,5 @@ class Resident:
 
     def _too_large(self) -> str:
         needed, capacity = self.memory / 2**30, self._capacity / 2**30
-        return f"it needs {needed:.1f} GB, and the models of this host may take {capacity:.1f} GB together (--memory)"
+        reason = f"it needs {needed:.2f} GB, and the models of this host may take {capacity:.2f} GB together (--memory)"
+        return f"{self.reason}; {reason}" if self._failures else reason

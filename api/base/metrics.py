@@ -55,6 +55,7 @@ class Description:
 
 _MODEL = ("model",)
 _WORKER = ("worker", "model")
+_PLACED = ("node", "model")
 _SOURCE = ("source",)
 _VLLM = "vllm_metric_names"
 _KEY = ("model", "key")
@@ -272,6 +273,50 @@ PREEMPTIONS = Description(
 )
 RESTARTS = Description(
     "vinoqueue_worker_engine_restarts", "counter", "Engine processes replaced.", _WORKER, "it rises at all"
+)
+MODEL_STATE = Description(
+    "vinoqueue_model_state",
+    "gauge",
+    "1 for the `state` of a model of the nodes' catalogues: `loaded`, `loading`, `unloading`, `unloaded` or "
+    "`failed`; 0 for the others.",
+    ("model", "state"),
+    "a model cannot be loaded",
+)
+MODEL_WAIT = Description(
+    "vinoqueue_model_wait_seconds",
+    "gauge",
+    "Time for which requests have been waiting for a model that no worker serves, 0 without. The load has begun or "
+    "memory is missing.",
+    _MODEL,
+    "first requests are slow; autoscaling of nodes",
+)
+NODE_MEMORY = Description(
+    "vinoqueue_node_memory_bytes", "gauge", "Memory that the models of a node may take (`--memory`).", ("node",)
+)
+MODEL_MEMORY = Description(
+    "vinoqueue_model_memory_bytes", "gauge", "Memory that a loaded model takes on a node.", _PLACED, "memory is full"
+)
+LOAD_SECONDS = Description(
+    "vinoqueue_model_load_seconds", "gauge", "Time that the last load of a model took on a node.", _PLACED
+)
+LOADS = Description("vinoqueue_model_loads", "counter", "Loads of a model that a node has begun.", _PLACED)
+LOAD_FAILURES = Description(
+    "vinoqueue_model_failures",
+    "counter",
+    "Workers that ended by themselves, on loading a model or later.",
+    _PLACED,
+    "it rises at all",
+)
+UNLOADS = Description(
+    "vinoqueue_model_unloads",
+    "counter",
+    "Unloads of a model, by `cause`: `idle`, `swap` (makes room for another model), `changed` (its entry), `operator`, "
+    "`failed` or `stop` (of the node).",
+    (*_PLACED, "cause"),
+    "models displace each other",
+)
+RESIDENCE = Description(
+    "vinoqueue_model_resident_seconds", "counter", "Time for which a node has had a model loaded.", _PLACED
 )
 
 VLLM_WAITING = Description("vllm:num_requests_waiting", "gauge", "Waiting jobs.", ("model_name",), optional=_VLLM)

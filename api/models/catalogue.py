@@ -14,11 +14,13 @@ class CatalogueModel(msgspec.Struct, frozen=True):
     """A declared model in the whole fleet.
 
     ``state`` is the best of all nodes. ``problem`` says why it cannot be loaded, and is empty while a node can.
+    ``waited`` is for how many seconds requests wait while no worker serves it.
     """
 
     info: ModelInfo
     state: str
     problem: str = ""
+    waited: float = 0.0
 
 
 def catalogue(
@@ -54,4 +56,4 @@ def _combined(
     )
     info = msgspec.structs.replace(info, aliases=newest.aliases, state=state)
     problem = "; ".join(f"{node.host}: {model.detail}" for node, model in entries) if states == {"failed"} else ""
-    return CatalogueModel(info, state, problem)
+    return CatalogueModel(info, state, problem, 0.0 if served else max(model.waited for _, model in entries))

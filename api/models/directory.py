@@ -17,7 +17,7 @@ from api.keys import ApiKey
 from api.models.catalogue import CatalogueModel, catalogue
 from api.models.service_rate import ServiceRate
 from shared.protocol.errors import ProblemKind, RequestRefused, logits_refused, modality_refused, refuse
-from shared.protocol.registry import IMAGE, ModelInfo, ReplicaInfo, WorkerInfo, WorkerStatus, read_registry
+from shared.protocol.registry import IMAGE, ModelInfo, NodeInfo, ReplicaInfo, WorkerInfo, WorkerStatus, read_registry
 from shared.protocol.request import ChatRequest, Sampling
 from shared.protocol.version import PROTOCOL
 from shared.redis import keys, outage
@@ -59,6 +59,7 @@ class Fleet:
     depths: dict[str, Depth] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     """Own names and aliases, mapped to the model's own name."""
+    nodes: tuple[NodeInfo, ...] = ()
 
     def serving(self) -> dict[str, ModelInfo]:
         """Return the models that a live worker serves or is expected to serve, or that live nodes declare, by name."""
@@ -152,7 +153,7 @@ class Directory:
             models |= {name: entry.info for name, entry in declared.items()}
             depths = await self._depths(models)
             names = _names(workers, models.values())
-            self.fleet = Fleet(tuple(workers), tuple(replicas), models, declared, depths, names)
+            self.fleet = Fleet(tuple(workers), tuple(replicas), models, declared, depths, names, tuple(nodes))
             self._report_unreadable()
             now = time.monotonic()
             outage.store.succeeded("registry")

@@ -20,6 +20,7 @@ from api.chat.usage import RequestMetrics
 from api.media.loader import MediaLoader, Source
 from api.models.directory import Directory
 from shared.protocol.queue.protocol import Route
+from shared.protocol.registry import PlacementStatus, UnloadCause
 from shared.runtime.version import VERSION
 
 _WORKER_GAUGES = {
@@ -40,6 +41,15 @@ _WORKER_COUNTERS = {
     "preemptions": catalogue.PREEMPTIONS,
     "engine_restarts": catalogue.RESTARTS,
 }
+
+_MODEL_COUNTERS = {
+    "loads": catalogue.LOADS,
+    "failures": catalogue.LOAD_FAILURES,
+    "resident_seconds": catalogue.RESIDENCE,
+}
+"""Fields of the models in nodes' registry records, and their metrics."""
+
+_IN_MEMORY = ("loading", "loaded", "unloading")
 
 _STATUSES = ("loading", "serving", "draining", "failing")
 
@@ -78,6 +88,35 @@ class FleetCollector(Collector):
                 metric.add_metric([worker.id, worker.model], getattr(worker, field))
         yield from gauges.values()
         yield from counters.values()
+
+
+class NodeCollector(Collector):
+    """Collects what nodes say about the models of their catalogues."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+
+    def collect(self) -> Iterator[Metric]:
+        fleet = self._directory.fleet
+        states, waits = catalogue.MODEL_STATE.gauges(), catalogue.MODEL_WAIT.gauges()
+        for name, declared in sorted(fleet.catalogue.items()):
+            for state in get_args(PlacementStatus):
+                states.add_metric([name, state], declared.state == state)
+            waits.add_metric([name], declared.waited)
+        capacity, memory = catalogue.NODE_MEMORY.gauges(), catalogue.MODEL_MEMORY.gauges()
+        seconds, unloads = catalogue.LOAD_SECONDS.gauges(), catalogue.UNLOADS.counters()
+        counters = {field: description.counters() for field, description in _MODEL_COUNTERS.items()}
+        for node in fleet.nodes:
+            capacity.add_metric([node.id], node.memory)
+            for model in node.models:
+                labels = [node.id, model.name]
+                memory.add_metric(labels, model.memory if model.status in _IN_MEMORY else 0)
+                seconds.add_metric(labels, model.load_seconds)
+                for field, metric in counters.items():
+                    metric.add_metric(labels, getattr(model, field))
+                for cause in get_args(UnloadCause):
+                    unloads.add_metric([*labels, cause], model.unloads.get(cause, 0))
+        yield from (states, waits, capacity, memory, seconds, unloads, *counters.values())
 
 
 class VllmCollector(Collector):
@@ -169,6 +208,7 @@ class Metrics:
         self._requests = requests
         self._registry = registry
         registry.register(FleetCollector(directory))
+        registry.register(NodeCollector(directory))
         if vllm_names:
             registry.register(VllmCollector(directory))
         registry.register(ReplicaCollector(directory, relay, streams, queues, loader))

@@ -125,6 +125,9 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 PlacementStatus = Literal["unloaded", "loading", "loaded", "unloading", "failed"]
+UnloadCause = Literal["idle", "swap", "changed", "operator", "failed", "stop"]
+"""Why a node unloads a model: for being idle, to make room for another, for a new entry in the catalogue, by an
+operator, for a failure, or because the node stops."""
 
 
 class DeclaredModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -146,6 +149,14 @@ class DeclaredModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Bytes that the model takes or would take on this node."""
     load_seconds: _Amount = 0.0
     loads: _Count = 0
+    """How often the node has started to load it. This and the following counts begin with the node."""
+    failures: _Count = 0
+    unloads: dict[str, _Count] = {}
+    """How often it was unloaded, by :data:`UnloadCause`."""
+    resident_seconds: _Amount = 0.0
+    """How long it has been loaded altogether."""
+    waited: _Amount = 0.0
+    """Seconds for which requests wait while no worker in the fleet serves it."""
     wish: str = ""
     """Id of the last wish for the model that the node has read (see :mod:`shared.protocol.wishes`)."""
     context_length: _Count = 0

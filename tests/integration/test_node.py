@@ -78,6 +78,8 @@ def test_models_are_loaded_when_requests_wait_for_them(service: Fleet) -> None:
         assert (status, answer.get("model")) == (200, model)
     assert len(service.workers()) == 1
     service.until(lambda: states(service) == {"a": "unloaded", "b": "unloaded"}, "the idle model to be unloaded")
+    unloads = {model["name"]: model["unloads"] for found in nodes(service) for model in found["models"]}
+    assert unloads == {"a": {"swap": 1, "idle": 1}, "b": {"swap": 1}}
     status, answer = ask(service, "c")
     assert status == 404
     assert "Models: a, b." in answer["error"]["message"]

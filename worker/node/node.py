@@ -136,7 +136,7 @@ class Node:
         """Unload all models; requests have ``drain`` seconds to finish. Then withdraw from the registry."""
         residents = list(self._residents.values())
         for resident in residents:
-            resident.unload("the node stops")
+            resident.unload("stop", "the node stops")
         try:
             async with asyncio.timeout(drain + _STOP_MARGIN):
                 await asyncio.gather(*(resident.ended() for resident in residents))
@@ -156,11 +156,14 @@ class Node:
         entry = resident.entry
         occupancy, leases = await asyncio.gather(self._occupancies.read(entry.name), self._placements.count(entry.name))
         waiting, batch = _waiting(occupancy)
-        if any(worker.model == entry.name and worker.status == "serving" for worker in workers):
+        served = any(worker.model == entry.name and worker.status == "serving" for worker in workers)
+        if served:
             resident.wished_since = None
         wished = resident.wished_since is not None
         waiting += wished
         resident.waiting_since = (resident.waiting_since or time.monotonic()) if waiting + batch else None
+        waited = time.monotonic() - resident.waiting_since if resident.waiting_since else 0.0
+        resident.waited = 0.0 if served else waited
         alone = sum(worker.model == entry.name and "/" not in worker.id for worker in workers)
         own = resident.here != "absent" and not resident.has_lease
         return ModelState(
@@ -174,7 +177,7 @@ class Node:
             waiting=waiting,
             waiting_batch=batch,
             wished=wished,
-            waited=time.monotonic() - resident.waiting_since if resident.waiting_since else 0.0,
+            waited=waited,
             workers=leases + alone + own - (resident.has_lease and resident.here == "absent"),
             here=resident.here,
             resident=resident.residence,
@@ -199,9 +202,9 @@ class Node:
             if await self._placements.take(name, entry.most):
                 self._residents[name].has_lease = True
                 granted.add(name)
-        for name, reason in todo.unload.items():
+        for name, why in todo.unload.items():
             if (reserved := todo.reserved_for.get(name)) is None or reserved in granted:
-                self._residents[name].unload(reason)
+                self._residents[name].unload(*why)
 
     async def _keep_leases(self, todo: Plan) -> None:
         for name, resident in self._residents.items():

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
+
+from shared.protocol.registry import UnloadCause
 
 Residence = Literal["absent", "loading", "loaded", "unloading"]
 
@@ -67,12 +69,19 @@ class ModelState:
         return self.waiting > 0, self.priority * jobs * (1 + self.waited) / (1 + self.load_seconds)
 
 
+class Unload(NamedTuple):
+    """Why a model is unloaded; ``reason`` is human-readable."""
+
+    cause: UnloadCause
+    reason: str
+
+
 @dataclass(slots=True)
 class Plan:
     """What to do now. ``load`` and ``unload`` map names of models to the reason."""
 
     load: dict[str, str] = field(default_factory=dict)
-    unload: dict[str, str] = field(default_factory=dict)
+    unload: dict[str, Unload] = field(default_factory=dict)
     """Models to unload, idle or to make room."""
     awaited: dict[str, str] = field(default_factory=dict)
     """Models for which room is being made, mapped to the reason."""
@@ -84,10 +93,10 @@ def plan(models: Sequence[ModelState], capacity: int, rules: Rules) -> Plan:
     """Return what a node with ``capacity`` bytes for its ``models`` does."""
     result = Plan()
     for model in models:
-        if model.here == "loaded" and not model.busy and (model.unwanted or model.idle > model.keep):
-            result.unload[model.name] = "no request for a while" if not model.unwanted else "its entry has changed"
-        elif model.here == "loaded" and model.unwanted:
-            result.unload[model.name] = "its entry has changed"
+        if model.here == "loaded" and model.unwanted:
+            result.unload[model.name] = Unload("changed", "its entry has changed")
+        elif model.here == "loaded" and not model.busy and model.idle > model.keep:
+            result.unload[model.name] = Unload("idle", "no request for a while")
     free = capacity - sum(model.memory for model in models if model.here != "absent")
     leaving = sum(model.memory for model in models if model.here == "unloading" or model.name in result.unload)
     wanted = [model for model in models if _is_wanted(model, rules)]
@@ -101,7 +110,7 @@ def plan(models: Sequence[ModelState], capacity: int, rules: Rules) -> Plan:
             if victims is None:
                 continue
             for victim in victims:
-                result.unload[victim.name] = f"makes room for {model.name}"
+                result.unload[victim.name] = Unload("swap", f"makes room for {model.name}")
                 result.reserved_for[victim.name] = model.name
             result.awaited[model.name] = reason
             # The room is reserved: what others get must not delay this model.

@@ -4,9 +4,10 @@ import asyncio
 import logging
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 
-from shared.protocol.registry import DeclaredModel, WorkerInfo
+from shared.protocol.registry import DeclaredModel, UnloadCause, WorkerInfo
 from shared.protocol.wishes import Wish
 from shared.runtime.children import Child
 from shared.runtime.processes import exit_description, module_command
@@ -58,11 +59,18 @@ class Resident:
         self.reason = ""
         self.loads = 0
         self.waiting_since: float | None = None
+        self.waited = 0.0
+        """Seconds for which requests wait while no worker in the fleet serves it."""
         self.wished_since: float | None = None
         """Since when an operator wishes it loaded; ``None`` when a worker serves it, or it has failed."""
         self.has_lease = False
         self._wish = ""
         self._failures = 0
+        """Failures in a row."""
+        self._failed = 0
+        self._unloads: Counter[str] = Counter()
+        self._resident_before = 0.0
+        """Seconds for which earlier workers had it loaded."""
         self._blocked_until = 0.0
         self._problem = ""
         self._since = 0.0
@@ -101,7 +109,7 @@ class Resident:
             if now - self._failing_since > _STUCK:
                 logger.warning("model %s does not get to work: %s", self.entry.name, info.detail)
                 self._problem = info.detail
-                self.unload("it fails")
+                self.unload("failed", "it fails")
             return None
         self._failing_since = None
         if info.status != "serving" or self.here == "loaded":
@@ -129,15 +137,17 @@ class Resident:
             self._wish = wish.id
             if wish.action == "unload":
                 self.wished_since = None
-                self.unload("an operator has unloaded it")
+                self.unload("operator", "an operator has unloaded it")
             else:
                 self.wished_since = time.monotonic()
                 self._failures, self._blocked_until = 0, 0.0
 
-    def unload(self, reason: str) -> None:
+    def unload(self, cause: UnloadCause, reason: str) -> None:
         """Have the worker drain and exit; requests that take too long go on when the model is back, or elsewhere."""
         if self.here in ("loading", "loaded"):
             logger.info("unloads model %s: %s", self.entry.name, reason)
+            self._unloads[cause] += 1
+            self._resident_before = self._resident_seconds
             self.here, self.reason = "unloading", reason
             assert self._child is not None
             self._child.terminate()
@@ -175,6 +185,8 @@ class Resident:
 
     def _fail(self, reason: str) -> None:
         healthy = self.here == "loaded" and self.residence > _HEALTHY
+        self._resident_before = self._resident_seconds
+        self._failed += 1
         pause = 0.0 if healthy else min(_FIRST_PAUSE * 2**self._failures, _LONGEST_PAUSE)
         self._failures = 0 if healthy else self._failures + 1
         self._blocked_until = time.monotonic() + pause
@@ -200,6 +212,10 @@ class Resident:
         """Seconds since it is loaded."""
         return time.monotonic() - self._since
 
+    @property
+    def _resident_seconds(self) -> float:
+        return self._resident_before + (self.residence if self.here == "loaded" else 0.0)
+
     def declared(self) -> DeclaredModel:
         """Return its part of the node's registry record."""
         status = {"absent": "failed" if self.blocked else "unloaded"}.get(self.here, self.here)
@@ -216,6 +232,10 @@ class Resident:
             memory=self.memory,
             load_seconds=known.load_seconds if known else 0.0,
             loads=self.loads,
+            failures=self._failed,
+            unloads={**self._unloads},
+            resident_seconds=round(self._resident_seconds, 1),
+            waited=round(self.waited, 1),
             wish=self._wish,
             context_length=known.context_length if known else 0,
             fingerprint=known.fingerprint if known else "",

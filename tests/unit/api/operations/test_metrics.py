@@ -15,7 +15,7 @@ from api.chat.stream import ResponseStream
 from api.chat.usage import UsageRecorder
 from shared.protocol.errors import ProblemKind
 from shared.protocol.events import Delta, Started, encode_event, encode_frame, entry_head
-from shared.protocol.registry import ModelInfo, announce_worker
+from shared.protocol.registry import DeclaredModel, ModelInfo, NodeInfo, announce_node, announce_worker
 from shared.runtime.settings import ApiSettings
 from shared.runtime.version import VERSION
 from tests.support.jobs import WORKER
@@ -212,3 +212,18 @@ async def test_vllms_names_describe_the_serving_workers(replica: Parts) -> None:
 async def test_vllms_names_are_absent_by_default(redis: ArqRedis) -> None:
     replica = build(redis, ApiSettings(), "r")
     assert b"vllm:" not in replica.metrics.page()[0]
+
+
+async def test_nodes_are_counted_by_model_and_cause(redis: ArqRedis, replica: Parts) -> None:
+    model = DeclaredModel(name="large", source="x", digest="d", status="loaded", memory=5, loads=2, waited=3.5)
+    model = msgspec.structs.replace(model, unloads={"swap": 1})
+    await announce_node(redis, NodeInfo(id="n", host="h", pid=1, started=1, memory=9, models=(model,)), lease=60)
+    await replica.directory.refresh()
+    where = {"node": "n", "model": "large"}
+    assert value(replica, "vinoqueue_node_memory_bytes", node="n") == 9
+    assert value(replica, "vinoqueue_model_memory_bytes", **where) == 5
+    assert value(replica, "vinoqueue_model_loads_total", **where) == 2
+    assert value(replica, "vinoqueue_model_unloads_total", **where, cause="swap") == 1
+    assert value(replica, "vinoqueue_model_unloads_total", **where, cause="idle") == 0
+    assert value(replica, "vinoqueue_model_state", model="large", state="loaded") == 1
+    assert value(replica, "vinoqueue_model_wait_seconds", model="large") == 3.5

@@ -37,6 +37,13 @@ class WebPage:
         """Choose a model that is served."""
         self.tab.get_by_label("Model").select_option(model)
 
+    def set(self, **settings: str) -> None:
+        """Fill fields of the settings, by their labels with underscores."""
+        self.tab.get_by_role("button", name="Settings", exact=True).click()
+        for name, value in settings.items():
+            self.tab.get_by_label(name.replace("_", " "), exact=True).fill(value)
+        self.tab.keyboard.press("Escape")
+
     def ask(self, text: str) -> Locator:
         """Send a message; return the place of the answer."""
         before = self.tab.get_by_role("article", name="Model").count()
@@ -64,7 +71,7 @@ def web_page(
     page = WebPage(browser, fleet, width=width, height=height, dark=dark)
     try:
         yield page
-        assert page.errors == []
+        assert not page.errors, page.errors
         assert page.foreign_requests() == []
     finally:
         page.context.close()

@@ -27,10 +27,7 @@ def take_chat(browser: Browser, running: Fleet, name: str, *, width: int, height
     with web_page(browser, running, width=width, height=height, dark=dark) as page:
         page.open()
         page.choose(MODEL)
-        page.tab.get_by_text("Settings").click()
-        page.tab.get_by_label("Temperature").fill("0")
-        page.tab.get_by_label("Max tokens").fill("120")
-        page.tab.get_by_text("Settings").click()
+        page.set(Temperature="0", Max_tokens="120")
         answer = page.ask(QUESTION)
         expect(answer.get_by_text("tokens/s")).to_be_visible()
         page.tab.screenshot(path=FOLDER / f"{name}.png")

@@ -1,82 +1,37 @@
-// The page: navigation, API key and theme, and the two views.
+// The page: the side bar, and one of the two views.
 
-import { html, render, useEffect, useState } from "./vendor/htm-preact-3.1.1.js";
-import { apiKey } from "./api.js";
-import { Chat } from "./chat.js";
-import { loadChats } from "./chats.js";
-import { watchFleet } from "./fleet.js";
-import { Live } from "./live.js";
-import { recall, remember, useObservable } from "./state.js";
-
-const THEMES = ["auto", "light", "dark"];
-const dark = matchMedia("(prefers-color-scheme: dark)");
-
-function useTheme() {
-  const [theme, setTheme] = useState(recall("theme", "auto"));
-  const [system, setSystem] = useState(dark.matches);
-  useEffect(() => {
-    const changed = () => setSystem(dark.matches);
-    dark.addEventListener("change", changed);
-    return () => dark.removeEventListener("change", changed);
-  }, []);
-  const choose = (next) => {
-    document.documentElement.dataset.theme = next;
-    remember("theme", next);
-    setTheme(next);
-  };
-  return [theme, choose, `${theme} ${system}`];
-}
-
-function useView() {
-  const [hash, setHash] = useState(location.hash);
-  useEffect(() => {
-    const changed = () => setHash(location.hash);
-    addEventListener("hashchange", changed);
-    return () => removeEventListener("hashchange", changed);
-  }, []);
-  return hash === "#live" ? "live" : "chat";
-}
-
-function KeyField() {
-  const key = useObservable(apiKey);
-  const [typed, setTyped] = useState(key);
-  const save = (event) => {
-    event.preventDefault();
-    if (typed.trim() !== apiKey.get()) apiKey.set(typed.trim());
-  };
-  return html`<form class="key" onSubmit=${save}>
-    <label class="hidden" for="key">API key</label>
-    <input
-      id="key"
-      type="password"
-      autocomplete="off"
-      placeholder="API key"
-      value=${typed}
-      onInput=${(event) => setTyped(event.target.value)}
-      onBlur=${save}
-    />
-  </form>`;
-}
+import { html, render } from "./vendor/htm-preact-3.1.1.js";
+import { Chat } from "./chat/chat.js";
+import { loadChats } from "./chat/chats.js";
+import { watchFleet } from "./fleet/feed.js";
+import { Live } from "./fleet/live.js";
+import { IconButton } from "./icons.js";
+import { layout, toggleSidebar, useView } from "./layout.js";
+import { Shortcuts, listenForKeys } from "./shortcuts.js";
+import { Sidebar } from "./sidebar.js";
+import { useObservable } from "./state.js";
+import { useTheme } from "./theme.js";
 
 function Page() {
   const view = useView();
-  const [theme, choose, colours] = useTheme();
-  const link = (name, label) => html`<a href=${`#${name}`} aria-current=${view === name ? "page" : undefined}>${label}</a>`;
-  return html`<header>
-      <b class="name">Vinoqueue</b>
-      <nav aria-label="Views">${link("chat", "Chat")}${link("live", "Live")}</nav>
-      <${KeyField} />
-      <label class="theme">
-        <span class="hidden">Colours</span>
-        <select value=${theme} onChange=${(event) => choose(event.target.value)}>
-          ${THEMES.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}
-        </select>
-      </label>
-    </header>
-    ${view === "live" ? html`<${Live} theme=${colours} />` : html`<${Chat} />`}`;
+  const { sidebar, dialog } = useObservable(layout);
+  const theme = useTheme();
+  const opener = html`<${IconButton}
+    icon="menu"
+    label=${sidebar ? "Close the side bar" : "Open the side bar"}
+    aria-expanded=${sidebar}
+    aria-controls="sidebar"
+    onClick=${() => toggleSidebar()}
+  />`;
+  return html`<div class="shell" data-sidebar=${sidebar ? "open" : "closed"}>
+    <${Sidebar} view=${view} open=${sidebar} theme=${theme} />
+    <div class="backdrop" onClick=${() => toggleSidebar(false)}></div>
+    ${view === "live" ? html`<${Live} theme=${theme[2]} opener=${opener} />` : html`<${Chat} opener=${opener} />`}
+    ${dialog === "shortcuts" && html`<${Shortcuts} />`}
+  </div>`;
 }
 
-document.documentElement.dataset.theme = recall("theme", "auto");
+listenForKeys();
 watchFleet();
 loadChats();
 render(html`<${Page} />`, document.getElementById("page"));

@@ -1,24 +1,23 @@
 // One message of a conversation: its text, reasoning, tool calls and figures, and what can be done with it.
 
-import { html, useState } from "./vendor/htm-preact-3.1.1.js";
+import { html, useState } from "../vendor/htm-preact-3.1.1.js";
+import { size, seconds } from "../format.js";
+import { Icon, IconButton } from "../icons.js";
+import { Markdown } from "../markdown/markdown.js";
+import { Menu } from "../menu.js";
 import { branch, current, edit, isRunning, retry } from "./chats.js";
 import { siblings } from "./conversation.js";
-import { Markdown } from "./markdown.js";
+import { CopyButton, Snippet } from "./snippet.js";
 import { asCurl, asPython } from "./snippets.js";
-import { Snippet, copy } from "./snippet.js";
-
-export const seconds = (value) => (value < 10 ? `${value.toFixed(2)} s` : `${Math.round(value)} s`);
 
 function Branches({ id }) {
   const all = siblings(current(), id);
   if (all.length < 2) return null;
   const at = all.indexOf(id);
   return html`<span class="branches">
-    <button class="quiet" aria-label="Previous branch" disabled=${at === 0} onClick=${() => branch(all[at - 1])}>‹</button>
+    <${IconButton} icon="previous" label="Previous branch" disabled=${at === 0} onClick=${() => branch(all[at - 1])} />
     <span aria-label=${`Branch ${at + 1} of ${all.length}`} role="img">${at + 1}/${all.length}</span>
-    <button class="quiet" aria-label="Next branch" disabled=${at === all.length - 1} onClick=${() => branch(all[at + 1])}>
-      ›
-    </button>
+    <${IconButton} icon="next" label="Next branch" disabled=${at === all.length - 1} onClick=${() => branch(all[at + 1])} />
   </span>`;
 }
 
@@ -65,12 +64,15 @@ function UserMessage({ message }) {
   if (editing) return html`<${Editor} message=${message} close=${() => setEditing(false)} />`;
   return html`<div class="said">
       ${message.images?.map((url, at) => html`<img key=${at} src=${url} alt=${`Image ${at + 1}`} />`)}
+      ${message.files?.map(
+        ({ name, text }, at) => html`<details key=${at} class="file"><summary><${Icon} name="file" /> ${name} <small>${size(text.length)}</small></summary><pre tabindex="0">${text}</pre></details>`,
+      )}
       ${message.text && html`<div class="plain">${message.text}</div>`}
     </div>
     <div class="actions">
       <${Branches} id=${message.id} />
-      <button class="quiet" onClick=${() => setEditing(true)}>Edit</button>
-      <button class="quiet" onClick=${() => copy(message.text)}>Copy</button>
+      <${IconButton} icon="edit" label="Edit" onClick=${() => setEditing(true)} />
+      <${CopyButton} text=${message.text} />
     </div>`;
 }
 
@@ -89,10 +91,15 @@ function Answer({ message }) {
     ${!live &&
     html`<div class="actions">
       <${Branches} id=${message.id} />
-      <button class="quiet" onClick=${() => retry(message.id)}>Retry</button>
-      <button class="quiet" onClick=${() => copy(message.text)}>Copy</button>
-      <button class="quiet" onClick=${() => setSnippet(asCurl(message.body))}>Copy as curl</button>
-      <button class="quiet" onClick=${() => setSnippet(asPython(message.body))}>Copy as Python</button>
+      <${CopyButton} text=${message.text} />
+      <${IconButton} icon="retry" label="Regenerate" onClick=${() => retry(message.id)} />
+      <${Menu}
+        label="More"
+        items=${[
+          { icon: "copy", label: "Copy as curl", act: () => setSnippet(asCurl(message.body)) },
+          { icon: "copy", label: "Copy as Python", act: () => setSnippet(asPython(message.body)) },
+        ]}
+      />
     </div>`}
     ${snippet && html`<${Snippet} text=${snippet} close=${() => setSnippet(null)} />`}
   `;

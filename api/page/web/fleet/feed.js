@@ -1,7 +1,7 @@
 // The fleet view's one stream of events: the latest document, and a history of 15 minutes for the charts.
 
-import { ApiError, apiKey, request, serverSentEvents } from "./api.js";
-import { observable } from "./state.js";
+import { ApiError, apiKey, request, serverSentEvents } from "../api.js";
+import { observable } from "../state.js";
 
 const HISTORY_SECONDS = 900;
 const RETRY_MS = 2000;

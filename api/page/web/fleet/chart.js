@@ -1,6 +1,6 @@
 // Line charts over the history of the fleet, with uPlot.
 
-import { html, useEffect, useRef } from "./vendor/htm-preact-3.1.1.js";
+import { html, useEffect, useRef } from "../vendor/htm-preact-3.1.1.js";
 
 const HEIGHT = 190;
 const COLOURS = 6;

@@ -1,6 +1,6 @@
 // One streamed chat completion: from the request body to text, reasoning, tool calls and figures.
 
-import { ApiError, request, serverSentEvents } from "./api.js";
+import { ApiError, request, serverSentEvents } from "../api.js";
 
 // Calls `show` with changed fields of the answer. Resolves when the stream is complete. Raises ApiError, and AbortError
 // when `signal` stops it, which frees the slot of the worker.

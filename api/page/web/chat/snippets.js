@@ -1,6 +1,6 @@
 // The request of an answer as a shell command and as a Python program. The key stays out of both.
 
-import { apiKey, base } from "./api.js";
+import { apiKey, base } from "../api.js";
 
 const VARIABLE = "VINOQUEUE_API_KEY";
 

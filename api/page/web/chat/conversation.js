@@ -6,6 +6,9 @@ export const DEFAULTS = {
   model: "",
   system: "",
   temperature: "",
+  topP: "",
+  topK: "",
+  minP: "",
   maxTokens: "1024",
   seed: "",
   schema: "",
@@ -21,10 +24,15 @@ function keptSettings(kept) {
   );
 }
 
+// Browsers have random UUIDs with HTTPS or a loopback address only.
+export const newId = () => crypto.randomUUID?.() ?? `${Date.now()}-${Math.random().toString(36).slice(2)}`;
+
+export const isEmpty = ({ messages }) => !Object.keys(messages).length;
+
 export function newConversation(settings) {
   const now = Date.now();
   return {
-    id: crypto.randomUUID ? crypto.randomUUID() : `${now}-${Math.random().toString(36).slice(2)}`,
+    id: newId(),
     title: "New conversation",
     created: now,
     updated: now,
@@ -41,6 +49,7 @@ export function restored(kept) {
   if (typeof title !== "string" || !messages || !shown) return null;
   for (const [id, message] of Object.entries(messages)) {
     if (message?.id !== id || typeof message.text !== "string") return null;
+    if (["images", "files", "calls"].some((name) => !Array.isArray(message[name] ?? []))) return null;
     // A parent is older than its messages, so that every path ends.
     if (message.parent !== ROOT && !(message.parent in messages && Number(message.parent) < Number(id))) return null;
   }
@@ -49,11 +58,12 @@ export function restored(kept) {
   return { ...kept, settings: keptSettings(kept.settings), next };
 }
 
+const titleOf = ({ text, files = [] }) => text.trim().slice(0, 60) || files[0]?.name || "Image";
+
 // Returns the conversation with another message below the message `parent`, shown from now on.
 export function added(conversation, parent, message) {
   const id = String(conversation.next);
-  const titled = message.role === "user" && !Object.keys(conversation.messages).length;
-  const title = titled ? message.text.trim().slice(0, 60) || "Image" : conversation.title;
+  const title = isEmpty(conversation) ? titleOf(message) : conversation.title;
   const changed = {
     ...conversation,
     title,
@@ -97,52 +107,4 @@ export function upTo(conversation, id) {
   const found = [];
   for (let at = id; at; at = conversation.messages[at].parent) found.unshift(conversation.messages[at]);
   return found;
-}
-
-export class SettingsError extends Error {}
-
-function number(text, name) {
-  if (text === "") return undefined;
-  const value = Number(text);
-  if (Number.isNaN(value)) throw new SettingsError(`${name} is not a number.`);
-  return value;
-}
-
-function json(text, name) {
-  if (!text.trim()) return undefined;
-  try {
-    return JSON.parse(text);
-  } catch (error) {
-    throw new SettingsError(`${name}: ${error.message}`);
-  }
-}
-
-function content({ text, images = [] }) {
-  if (!images.length) return text;
-  const parts = images.map((url) => ({ type: "image_url", image_url: { url } }));
-  return text ? [...parts, { type: "text", text }] : parts;
-}
-
-// Returns the request body for the answer to the message `id`. Raises SettingsError.
-export function requestBody(conversation, id) {
-  const { settings } = conversation;
-  const messages = upTo(conversation, id)
-    .filter((message) => message.role === "user" || message.text)
-    .map((message) => ({ role: message.role, content: content(message) }));
-  if (settings.system.trim()) messages.unshift({ role: "system", content: settings.system });
-  const schema = json(settings.schema, "The JSON schema");
-  const body = {
-    model: settings.model,
-    messages,
-    temperature: number(settings.temperature, "The temperature"),
-    max_completion_tokens: number(settings.maxTokens, "The maximum number of tokens"),
-    seed: number(settings.seed, "The seed"),
-    tools: json(settings.tools, "The tools"),
-    service_tier: settings.tier || undefined,
-    reasoning_effort: settings.effort || undefined,
-    response_format: schema && { type: "json_schema", json_schema: { name: "answer", schema } },
-    stream: true,
-    stream_options: { include_usage: true },
-  };
-  return JSON.parse(JSON.stringify(body));
 }

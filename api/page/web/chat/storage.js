@@ -20,9 +20,12 @@ async function run(mode, work) {
   try {
     const database = await open();
     return await new Promise((resolve, reject) => {
-      const asked = work(database.transaction(NAME, mode).objectStore(NAME));
+      const transaction = database.transaction(NAME, mode);
+      const asked = work(transaction.objectStore(NAME));
       asked.onsuccess = () => resolve(asked.result);
       asked.onerror = () => reject(asked.error);
+      // At once, because the page may be about to close.
+      transaction.commit();
     });
   } catch (error) {
     console.warn("conversations are not kept:", error);

@@ -1,16 +1,15 @@
 // The live view: models and their queues, charts, workers, and where requests move when a worker dies.
 
-import { html, useEffect, useRef, useState } from "./vendor/htm-preact-3.1.1.js";
+import { html, useEffect, useRef, useState } from "../vendor/htm-preact-3.1.1.js";
 import { Chart } from "./chart.js";
-import { fleet, history } from "./fleet.js";
-import { seconds } from "./message.js";
-import { useObservable } from "./state.js";
+import { fleet, history } from "./feed.js";
+import { percent, seconds } from "../format.js";
+import { useObservable } from "../state.js";
 
 const SHORT = 8;
 const TROUBLED = new Set(["silent", "gone", "failing"]);
 
 const wait = (value) => (value === null ? "–" : seconds(value));
-const percent = (value) => `${Math.round(value * 100)} %`;
 const short = (id) => id.slice(0, SHORT);
 
 // Replicas of an earlier version do not have the field.
@@ -149,21 +148,17 @@ function useCharts() {
   return { names, times, row };
 }
 
-export function Live({ theme }) {
+function Fleet({ theme }) {
   const { state, error, document } = useObservable(fleet);
   const { names, times, row } = useCharts();
   if (document === null) {
-    if (state === "connecting") return html`<main class="live"><h1>Live view</h1><p role="status">Connecting …</p></main>`;
-    return html`<main class="live">
-      <h1>Live view</h1>
-      <p class="error" role="alert">${error.message}</p>
-      ${state === "refused" && html`<p>Enter a key with the scope <code>admin</code> above. <code>vinoqueue key create --scope admin</code> makes one.</p>`}
-    </main>`;
+    if (state === "connecting") return html`<p role="status">Connecting …</p>`;
+    return html`<p class="error" role="alert">${error.message}</p>
+      ${state === "refused" && html`<p>Enter a key with the scope <code>admin</code> in the side bar. <code>vinoqueue key create --scope admin</code> makes one.</p>`}`;
   }
   const now = document.time;
   const stale = state !== "open" || document.store !== "up";
-  return html`<main class="live">
-    <h1>Live view</h1>
+  return html`
     ${stale && html`<p class="error" role="alert">${document.store === "up" ? "The connection is lost." : "The store does not respond."} This is the last known state.</p>`}
     <${Announcer} workers=${document.workers} />
     <div class="cards">${document.models.map((model) => html`<${Model} key=${model.id} model=${model} />`)}</div>
@@ -193,5 +188,12 @@ export function Live({ theme }) {
         )}
       </ul>
     </section>
+  `;
+}
+
+export function Live({ theme, opener }) {
+  return html`<main class="view">
+    <div class="bar">${opener}<h1>Fleet</h1></div>
+    <div class="live"><${Fleet} theme=${theme} /></div>
   </main>`;
 }

@@ -1,8 +1,8 @@
 // Markdown of models, as elements. Everything a model writes is untrusted: raw HTML is shown as text, the rest passes
 // DOMPurify with a short list of elements and attributes, and nothing in it loads from anywhere.
 
-import { html, useEffect, useRef } from "./vendor/htm-preact-3.1.1.js";
-import { Marked } from "./vendor/marked-18.2.1.js";
+import { html, useEffect, useRef } from "../vendor/htm-preact-3.1.1.js";
+import { Marked } from "../vendor/marked-18.2.1.js";
 
 const PURIFIED = {
   ALLOWED_TAGS: [

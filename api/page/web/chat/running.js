@@ -1,7 +1,7 @@
 // An answer from its request to its end: complete, stopped or failed.
 
 import { complete } from "./completion.js";
-import { untilFreed } from "./fleet.js";
+import { untilFreed } from "../fleet/feed.js";
 
 // Calls `show` with changed fields of the answer, which `read` returns. Never rejects.
 export async function completion(body, signal, show, read) {

@@ -1,8 +1,9 @@
 // The conversations of this browser and what a user does with them: send, stop, retry, edit, branch.
 
-import { completion } from "./running.js";
+import { observable, recall, remember } from "../state.js";
 import * as tree from "./conversation.js";
-import { observable, recall, remember } from "./state.js";
+import { SettingsError, requestBody } from "./request.js";
+import { completion } from "./running.js";
 import { deleteConversation, loadConversations, saveConversation } from "./storage.js";
 
 const SAVE_MS = 1000;
@@ -31,7 +32,7 @@ function save(id) {
   clearTimeout(unsaved.get(id));
   unsaved.delete(id);
   const newest = find(id);
-  if (newest && Object.keys(newest.messages).length) saveConversation(newest);
+  if (newest && !tree.isEmpty(newest)) saveConversation(newest);
 }
 
 addEventListener("pagehide", () => [...unsaved.keys()].forEach(save));
@@ -45,7 +46,7 @@ export async function loadChats() {
 
 export function startChat() {
   const started = tree.newConversation(recall("settings", {}));
-  const list = chats.get().list.filter((one) => Object.keys(one.messages).length);
+  const list = chats.get().list.filter((one) => !tree.isEmpty(one));
   chats.set({ list: [started, ...list], current: started.id, notice: "" });
 }
 
@@ -59,6 +60,25 @@ export function removeChat(id) {
   const list = chats.get().list.filter((one) => one.id !== id);
   chats.set({ ...chats.get(), list, current: chats.get().current === id ? (list[0]?.id ?? "") : chats.get().current });
   if (!list.length) startChat();
+}
+
+function change(id, fields) {
+  keep({ ...find(id), ...fields });
+  save(id);
+}
+
+export const rename = (id, title) => change(id, { title });
+
+export const pin = (id, pinned) => change(id, { pinned });
+
+// Adds the conversations of the file `name`; null where that has none.
+export async function add(conversations, name) {
+  if (!conversations?.length) {
+    notify(`${name} has no conversations of this page.`);
+    return;
+  }
+  await Promise.all(conversations.map(saveConversation));
+  chats.set({ list: [...conversations, ...chats.get().list], current: conversations[0].id, notice: "" });
 }
 
 export function configure(fields) {
@@ -85,9 +105,9 @@ function answer(conversation, question) {
   const chat = conversation.id;
   let body;
   try {
-    body = tree.requestBody(conversation, question);
+    body = requestBody(conversation, question);
   } catch (error) {
-    if (!(error instanceof tree.SettingsError)) throw error;
+    if (!(error instanceof SettingsError)) throw error;
     notify(error.message);
     return false;
   }
@@ -98,6 +118,7 @@ function answer(conversation, question) {
   notify("");
   const [grown, id] = tree.added(conversation, question, { role: "assistant", text: "", model: body.model, body });
   keep(grown);
+  save(chat);
   const show = (fields) => {
     const conversation = find(chat);
     if (conversation) keep(tree.changed(conversation, id, fields));
@@ -111,18 +132,20 @@ function answer(conversation, question) {
   return true;
 }
 
-export const send = (text, images) =>
-  answer(...tree.added(current(), tree.lastId(current()), { role: "user", text, images }));
+export const send = (text, images, files) =>
+  answer(...tree.added(current(), tree.lastId(current()), { role: "user", text, images, files }));
 
 export function stop(message, conversation = chats.get().current) {
   running.get(place(message, conversation))?.abort();
 }
 
+export const stopCurrent = () => current() && stop(tree.lastId(current()));
+
 export const retry = (message) => answer(current(), current().messages[message].parent);
 
 export function edit(message, text) {
-  const { parent, images } = current().messages[message];
-  answer(...tree.added(current(), parent, { role: "user", text, images }));
+  const { parent, images, files } = current().messages[message];
+  answer(...tree.added(current(), parent, { role: "user", text, images, files }));
 }
 
 export const branch = (message) => keep(tree.choose(current(), message));

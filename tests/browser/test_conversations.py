@@ -1,0 +1,144 @@
+"""The side bar of the web page, what is attached to messages, presets and shortcuts."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, FilePayload, expect
+
+from tests.browser.conftest import simulated
+from tests.browser.page import WebPage, web_page
+from tests.support.fleet import Fleet, fleet
+
+
+@pytest.fixture(scope="module")
+def one_worker(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with fleet(tmp_path_factory.mktemp("one_worker")) as running:
+        running.worker(*simulated("sim", 4))
+        running.api()
+        yield running
+
+
+@pytest.fixture
+def page(browser: Browser, one_worker: Fleet) -> Iterator[WebPage]:
+    with web_page(browser, one_worker) as opened:
+        opened.open()
+        opened.choose("sim")
+        yield opened
+
+
+def act(page: WebPage, title: str, action: str) -> None:
+    """Choose an action of a conversation's menu."""
+    page.tab.get_by_role("button", name=f"Actions for {title}", exact=True).click()
+    page.tab.get_by_role("menuitem", name=action, exact=True).click()
+
+
+def converse(page: WebPage, *texts: str) -> None:
+    """Have a conversation with each of these answers, the last one shown."""
+    for text in texts:
+        page.tab.get_by_role("button", name="New conversation").click()
+        expect(page.ask(f"[[say {text}]]").get_by_text(text, exact=True)).to_be_visible()
+        act(page, f"[[say {text}]]", "Rename")
+        title = page.tab.get_by_label("Title of the conversation")
+        title.fill(f"About {text}")
+        title.press("Enter")
+
+
+def test_conversations_are_found_renamed_pinned_and_deleted(page: WebPage) -> None:
+    tab = page.tab
+    converse(page, "apples", "pears", "plums")
+    titles = tab.get_by_role("navigation", name="Conversations").locator("button.title")
+    expect(titles).to_have_text(["About plums", "About pears", "About apples"])
+    act(page, "About apples", "Pin")
+    expect(titles).to_have_text(["About apples", "About plums", "About pears"])
+    tab.keyboard.press("Control+k")
+    tab.keyboard.type("[[SAY PEARS")
+    expect(titles).to_have_text(["About pears"])
+    tab.get_by_label("Search conversations").fill("")
+    act(page, "About plums", "Delete")
+    expect(titles).to_have_text(["About apples", "About pears"])
+    tab.reload()
+    expect(titles).to_have_text(["About apples", "About pears"])
+
+
+def test_an_exported_conversation_can_be_imported(page: WebPage, tmp_path: Path) -> None:
+    tab = page.tab
+    converse(page, "apples")
+    with tab.expect_download() as markdown:
+        act(page, "About apples", "Export as Markdown")
+    assert Path(markdown.value.path()).read_text() == "# About apples\n\n## You\n\n[[say apples]]\n\n## sim\n\napples\n"
+    with tab.expect_download() as exported:
+        act(page, "About apples", "Export as JSON")
+    kept = Path(exported.value.path())
+    act(page, "About apples", "Delete")
+    expect(tab.get_by_text("Conversations stay in this browser.")).to_be_visible()
+    damaged = tmp_path / "damaged.json"
+    damaged.write_text(json.dumps({"form": "vinoqueue.conversations", "conversations": [{"title": 1}]}))
+    importing = tab.get_by_label("Conversations to import")
+    importing.set_input_files(damaged)
+    expect(tab.get_by_role("alert")).to_have_text("damaged.json has no conversations of this page.")
+    importing.set_input_files(kept)
+    expect(tab.get_by_role("button", name="About apples", exact=True)).to_be_visible()
+    expect(tab.get_by_role("article", name="Model").get_by_text("apples", exact=True)).to_be_visible()
+
+
+def test_text_files_become_part_of_the_message(page: WebPage) -> None:
+    tab = page.tab
+    files = tab.get_by_label("Files to attach")
+    refused: list[FilePayload] = [
+        {"name": "large.txt", "mimeType": "text/plain", "buffer": b"a" * 300_000},
+        {"name": "binary.bin", "mimeType": "", "buffer": b"\xff\x00"},
+        {"name": "picture.png", "mimeType": "image/png", "buffer": b"x"},
+    ]
+    files.set_input_files(refused)
+    expect(tab.get_by_role("alert")).to_contain_text("large.txt is larger than 256 KiB. binary.bin is neither")
+    expect(tab.get_by_role("alert")).to_contain_text("sim takes no images")
+    files.set_input_files({"name": "notes.md", "mimeType": "", "buffer": b"```\ncode\n```"})
+    expect(tab.get_by_role("button", name="Remove notes.md")).to_be_visible()
+    page.ask("[[say read]]")
+    expect(tab.get_by_role("article", name="You").get_by_text("notes.md")).to_be_visible()
+    sent = next(one.post_data_json for one in page.requests if one.method == "POST")
+    assert "notes.md\\n````\\n```\\ncode\\n```\\n````\\n\\n[[say read]]" in json.dumps(sent)
+
+
+def test_settings_can_be_kept_as_a_preset(page: WebPage) -> None:
+    tab = page.tab
+    page.set(System_prompt="Translate.", Temperature="0.3")
+    settings = tab.get_by_role("button", name="Settings", exact=True)
+    settings.click()
+    tab.get_by_label("Name", exact=True).fill("translator")
+    tab.get_by_role("button", name="Save preset").click()
+    tab.get_by_role("button", name="Reset all").click()
+    expect(tab.get_by_label("System prompt")).to_have_value("")
+    tab.keyboard.press("Escape")
+    tab.reload()
+    settings.click()
+    tab.get_by_label("Preset", exact=True).select_option("translator")
+    expect(tab.get_by_label("System prompt")).to_have_value("Translate.")
+    expect(tab.get_by_label("Temperature")).to_have_value("0.3")
+
+
+def test_the_keyboard_does_what_its_list_says(page: WebPage) -> None:
+    tab = page.tab
+    message = tab.get_by_label("Message", exact=True)
+    expect(message).to_be_focused()
+    message.fill("a draft?")
+    tab.get_by_role("log").focus()
+    tab.keyboard.press("?")
+    expect(tab.get_by_role("dialog", name="Keyboard shortcuts")).to_contain_text("Stop the answer")
+    tab.keyboard.press("Escape")
+    tab.get_by_role("log").focus()
+    tab.keyboard.press("/")
+    expect(message).to_be_focused()
+    expect(message).to_have_value("a draft?")
+    tab.reload()
+    expect(message).to_have_value("a draft?")
+    tab.keyboard.press("Control+b")
+    expect(tab.get_by_role("complementary")).to_be_hidden()
+    tab.reload()
+    expect(tab.get_by_role("complementary")).to_be_hidden()
+    tab.keyboard.press("Control+b")
+    page.ask("[[tokens 4000]]")
+    tab.keyboard.press("Escape")
+    expect(tab.get_by_role("article", name="Model")).to_contain_text("stopped")

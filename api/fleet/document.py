@@ -70,6 +70,8 @@ class WorkerState(msgspec.Struct, frozen=True, kw_only=True):
     """As in the registry; or ``silent`` after a missed heartbeat, and ``gone`` for a minute after its lease."""
     detail: str
     engine: str
+    engine_reason: str
+    """Why the worker runs this engine."""
     device: str
     slots: int
     used: int

@@ -143,6 +143,7 @@ def tables(snapshot: Snapshot, *, now: float) -> list[Table]:
             str(worker.pid),
             worker.model,
             worker.device,
+            _engine(worker),
             _status(worker, snapshot.replicas),
             f"{worker.used}/{worker.slots}",
             f"{worker.tokens_per_second:.0f}",
@@ -179,7 +180,7 @@ def tables(snapshot: Snapshot, *, now: float) -> list[Table]:
         )
         for batch in snapshot.batches or ()
     ]
-    worker_head = ("WORKER", "HOST", "PID", "MODEL", "DEVICE", "STATUS", "SLOTS", "TOKENS/S", "CACHE", "UP")
+    worker_head = ("WORKER", "HOST", "PID", "MODEL", "DEVICE", "ENGINE", "STATUS", "SLOTS", "TOKENS/S", "CACHE", "UP")
     shown = [
         Table(worker_head, workers, "No workers. Start one: vinoqueue worker"),
         *([Table(("CATALOGUE", "HOST", "STATUS", "MEMORY", "LOADS IN", "KEEP"), placements, "")] if placements else []),
@@ -189,6 +190,11 @@ def tables(snapshot: Snapshot, *, now: float) -> list[Table]:
     if snapshot.batches is not None:
         shown.append(Table(("BATCH", "STATUS", "DONE", "FAILED", "MODEL", "AGE"), batches, "No unfinished batches."))
     return [table._replace(rows=[[escaped(cell) for cell in row] for row in table.rows]) for table in shown]
+
+
+def _engine(worker: WorkerInfo) -> str:
+    """Return the engine of a worker, with the reason why it has only one slot."""
+    return f"stateful: {worker.engine_reason}" if worker.engine == "stateful" else worker.engine
 
 
 def _status(worker: WorkerInfo, replicas: Sequence[ReplicaInfo]) -> str:

@@ -50,6 +50,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: str
     """A :data:`WorkerStatus`, or an unknown one of a newer version, which counts as alive but not serving."""
     engine: str
+    """``batched``, ``stateful`` or ``simulated``; the value of ``--engine`` until a model is loaded."""
     device: str
     fingerprint: str
     started: _Amount
@@ -88,6 +89,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Digest of the model's vocabulary and chat template. Only workers with the same one can continue a stream."""
     logits: bool = False
     """Whether the worker serves fields that need the model's logits."""
+    engine_reason: str = ""
+    """Why the engine was chosen, human-readable."""
     temperature: _Amount | None = None
     """The model's own default; None if it has none. The same applies to ``top_p``."""
     top_p: _Amount | None = None

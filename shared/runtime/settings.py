@@ -258,10 +258,13 @@ class EngineSettings(Settings):
         description="[NAME=]SOURCE of the model: a GGUF file, an OpenVINO IR folder, a Hugging Face id, or 'default' "
         "for the bundled SmolLM2-135M-Instruct.",
     )
-    engine: Literal["openvino", "simulated"] = Field(
-        "openvino", description="Inference engine: OpenVINO GenAI, or a simulation for tests and load tests."
+    engine: Literal["auto", "batched", "stateful", "openvino", "simulated"] = Field(
+        "auto",
+        description="Inference engine: 'batched' computes many requests in a step, 'stateful' one at a time, and "
+        "'auto' (formerly 'openvino') is stateful on NPUs and where batched can't load the model, and 'simulated' is a "
+        "simulation for tests and load tests.",
     )
-    device: str = Field("CPU", description="OpenVINO device: CPU, GPU, AUTO, or a form such as GPU.1 (NPU: not yet).")
+    device: str = Field("CPU", description="OpenVINO device: CPU, GPU, NPU, AUTO, or a form such as GPU.1.")
     max_batch: Literal["auto"] | PositiveInt = Field(
         "auto",
         description="Maximum number of sequences generated at the same time; 'auto' is one per 512 tokens of KV cache, "

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from openvino_genai import PipelineMetrics
 
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.request import Sampling
@@ -283,6 +284,7 @@ def test_the_time_between_steps_is_counted_apart_from_the_models(bench: Bench) -
 
 def test_the_facts_agree_with_the_pipelines_own_numbers(bench: Bench) -> None:
     engine_info, metrics = bench.engine.engine_info, bench.engine._pipeline.get_metrics()
+    assert isinstance(metrics, PipelineMetrics)
     layers, key_value_heads, head_size, bytes_per_number = 30, 3, 64, 4
     bytes_per_token = 2 * layers * key_value_heads * head_size * bytes_per_number
     assert engine_info.cache_tokens == metrics.cache_size_in_bytes // bytes_per_token

@@ -32,14 +32,20 @@ class Backend:
     """The device that it reports. Empty: the one that ``--device`` names."""
 
 
+_OPENVINO = Backend(
+    engine="worker.engine.engine:OpenVINOEngine",
+    prompt_maker="worker.prompt.openvino:load_prompt_maker",
+    has_model=True,
+    enforces_grammars=True,
+    caches_prefixes=True,
+)
+
 BACKENDS: Mapping[str, Backend] = {
-    "openvino": Backend(
-        engine="worker.engine.engine:OpenVINOEngine",
-        prompt_maker="worker.prompt.openvino:load_prompt_maker",
-        has_model=True,
-        enforces_grammars=True,
-        caches_prefixes=True,
-    ),
+    # Which of the two OpenVINO engines runs is decided when the model is loaded (worker.engine.load).
+    "auto": _OPENVINO,
+    "batched": _OPENVINO,
+    "stateful": _OPENVINO,
+    "openvino": _OPENVINO,
     "simulated": Backend(
         engine="worker.engine.simulated:SimulatedEngine",
         prompt_maker="worker.prompt.simulated:load_prompt_maker",

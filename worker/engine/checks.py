@@ -110,6 +110,17 @@ def check_speculation(sampling: Sampling, speculation: Speculation) -> None:
         raise _invalid("best_of", f"Beam search is not supported here: {_REASONS[speculation]}.")
 
 
+def check_stateful(sampling: Sampling, *, hooked: bool) -> None:
+    """Raise :class:`RequestRefused` for what the stateful engine does not do; some of it only if not ``hooked``."""
+    if sampling.beams > 1:
+        raise _invalid("best_of", "Beam search is not supported here: this worker runs the stateful engine.")
+    if sampling.prompt_scoring is not None:
+        param = sampling.prompt_scoring.param
+        raise _invalid(param, f"'{param}' is not supported here: this worker runs the stateful engine.")
+    if sampling.logprobs and not hooked:
+        raise logits_refused("logprobs")
+
+
 def _check_beams(sequence: Sequence) -> None:
     """Raise :class:`RequestRefused` for fields that the pipeline rejects or ignores in a beam search."""
     sampling = sequence.sampling

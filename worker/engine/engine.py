@@ -1,4 +1,4 @@
-"""The OpenVINO engine: drives OpenVINO GenAI's ``ContinuousBatchingPipeline`` step by step."""
+"""The OpenVINO engines: drive a pipeline of OpenVINO GenAI step by step, the batched or the stateful one."""
 
 import itertools
 import logging
@@ -12,7 +12,7 @@ import openvino_genai
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import TopToken
 from worker.engine.arrivals import GrammarArrivals, ImageArrivals
-from worker.engine.checks import check_logits, check_sampling, check_speculation, max_output_tokens
+from worker.engine.checks import check_logits, check_sampling, check_speculation, check_stateful, max_output_tokens
 from worker.engine.generation import Generation
 from worker.engine.grammar_compiler import GrammarError
 from worker.engine.huge_pages import use_huge_pages
@@ -33,6 +33,7 @@ from worker.engine.protocol import (
 )
 from worker.engine.recovery import Recovery, native_message
 from worker.engine.sampling import apply_speculation, configure, rank
+from worker.engine.stateful import paced
 from worker.engine.table import NO_REASON, RunningSequence, SequenceTable, Waiting
 from worker.model.devices import device_kind
 
@@ -70,12 +71,12 @@ class OpenVINOEngine:
         served = served_path(options, progress)
         loaded = load_model(options, served, progress)
         self._pipeline, self._vocabulary, self._logits_width = loaded.pipeline, loaded.vocabulary, loaded.logits_width
-        self._sees_images = loaded.sees_images
+        self._sees_images, self._batched = loaded.sees_images, loaded.choice.kind == "batched"
         self._grammar_arrivals = GrammarArrivals(self._table, loaded.grammars)
         self._image_arrivals, self._prompt_counts = ImageArrivals(self._table), PromptCounts()
-        LogitsHook.listener = RowAssigner(self._table.running)
+        LogitsHook.listener = paced(self._pipeline, RowAssigner(self._table.running))
         self._recovery = Recovery(self._pipeline, self._table, self._restart, self._refuse)
-        self._caches_prefixes = options.prefix_caching
+        self._caches_prefixes = options.prefix_caching and self._batched
         end = self._pipeline.get_tokenizer().get_eos_token_id()
         self._end_tokens = frozenset({end, *self._pipeline.get_config().stop_token_ids})
         self._context_length = options.context_length
@@ -96,6 +97,8 @@ class OpenVINOEngine:
             sees_images=self._sees_images,
         )
         check_speculation(sequence.sampling, self._speculation)
+        if not self._batched:
+            check_stateful(sequence.sampling, hooked=self._logits_width > 0)
         generation = self._generation(sequence)
         if generation.stop_reason is not None and generation.prompt_scoring is None:
             self._table.wait(generation, Waiting.COMPLETE)
@@ -227,6 +230,7 @@ class OpenVINOEngine:
             number=number,
             width=self._logits_width,
             vocabulary=self._vocabulary,
+            logprobs=not self._batched,
         )
         try:
             handle = add_prompt(
@@ -284,13 +288,12 @@ class OpenVINOEngine:
                 continue
             tokens, logprobs, finish = running.read()
             reason: StopReason | None = None
-            if tokens:
-                running.proven = True
-                if finish != NO_REASON:
-                    reason = "length" if finish == _LENGTH else "stop"
-            elif handle.get_status() == _RUNNING:
+            running.proven = running.proven or bool(tokens)
+            if finish != NO_REASON:  # the stateful pipeline reports it after the last token
+                reason = "length" if finish == _LENGTH else "stop"
+            elif not tokens and handle.get_status() == _RUNNING:
                 continue
-            else:
+            elif not tokens:
                 reason = "exhausted"
             if running.repeated:
                 if not running.skip_repeated(tokens, logprobs):
@@ -301,7 +304,8 @@ class OpenVINOEngine:
             top: Series[tuple[TopToken, ...]] = ()
             if running.reader is not None and running.reader.reads and tokens:
                 try:
-                    logprobs, top = read_rows(running.reader, tokens, logprobs, self._vocabulary.piece)
+                    reported = logprobs if self._batched else None
+                    logprobs, top = read_rows(running.reader, tokens, reported, self._vocabulary.piece)
                     self._read_prompt(number, running)
                 except RowLost as error:
                     self._end_without_rows(running, error)

@@ -241,8 +241,10 @@ class EngineSupervisor:
             self._current.set(LoadedEngine(engine, engine_info))
             self._on_change()
             logger.info(
-                "engine ready in %.1f s: %s, context %d tokens, KV cache %d tokens, batches of %d",
+                "engine ready in %.1f s: %s (%s) on %s, context %d tokens, KV cache %d tokens, batches of %d",
                 engine_info.load_seconds,
+                engine_info.engine,
+                engine_info.reason,
                 engine_info.device,
                 engine_info.context_length,
                 engine_info.cache_tokens,

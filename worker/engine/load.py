@@ -15,9 +15,10 @@ from worker.engine.grammar_compiler import GrammarCompiler
 from worker.engine.logits.graph import hooked_model
 from worker.engine.logits.operation import HookFailed, extension
 from worker.engine.options import EngineOptions
-from worker.engine.protocol import EngineInfo, EngineLoadError
+from worker.engine.protocol import EngineInfo, EngineKind, EngineLoadError
 from worker.engine.recovery import native_message
 from worker.engine.sampling import speculation_properties
+from worker.engine.stateful import Pipeline, StatefulPipeline
 from worker.engine.text import Vocabulary
 from worker.engine.vocabulary import open_tokenizer
 from worker.engine.warm_up import warm_up
@@ -37,10 +38,6 @@ def check_available(options: EngineOptions) -> None:
     """Raise :class:`EngineLoadError` unless the model and the device of ``options`` exist."""
     if not Path(options.path).exists():
         raise EngineLoadError(f"there is no model at {options.path}: give a GGUF file or an OpenVINO IR folder")
-    if device_kind(options.device) == "NPU":
-        raise EngineLoadError(
-            "NPU: not yet. OpenVINO GenAI has no pipeline with a paged KV cache for NPUs: use --device CPU or GPU"
-        )
     available = openvino.Core().available_devices
     if is_missing(options.device, available):
         raise EngineLoadError(
@@ -57,12 +54,34 @@ def served_path(options: EngineOptions, progress: Callable[[str], None]) -> Path
         raise EngineLoadError(f"int8 weights of {options.path} can't be made: {error}") from error
 
 
+class Choice(NamedTuple):
+    """The engine to load a model with, and why, human-readable."""
+
+    kind: EngineKind
+    reason: str
+
+
+def choose(options: EngineOptions) -> Choice:
+    """Return the engine for the device, unless the settings name one. Raises :class:`EngineLoadError`."""
+    on_npu = device_kind(options.device) == "NPU"
+    if options.engine == "stateful":
+        return Choice("stateful", "the setting --engine")
+    if options.engine == "batched":
+        if on_npu:
+            raise EngineLoadError("OpenVINO GenAI has no pipeline with a paged KV cache for NPUs: use --engine auto")
+        return Choice("batched", "the setting --engine")
+    if on_npu:
+        return Choice("stateful", "OpenVINO GenAI has no pipeline with a paged KV cache for NPUs")
+    return Choice("batched", "the default")
+
+
 class LoadedPipeline(NamedTuple):
     """A pipeline that is ready. ``cache_tokens`` is the KV cache's capacity, ``logits_width`` the number of logits
     per token; 0 if they can't be read. ``sees_images`` is set for a vision-language model. Without ``grammars``, the
     pipeline compiles them in its steps."""
 
-    pipeline: openvino_genai.ContinuousBatchingPipeline
+    choice: Choice
+    pipeline: Pipeline
     vocabulary: Vocabulary
     cache_tokens: int
     logits_width: int
@@ -73,24 +92,55 @@ class LoadedPipeline(NamedTuple):
 def load_model(options: EngineOptions, served: Path, progress: Callable[[str], None]) -> LoadedPipeline:
     """Load the model at ``served`` and run one request. Raises :class:`EngineLoadError`.
 
-    If the logits hook does not pass its test, the model is loaded without one, unless ``options.logits`` is on.
+    If OpenVINO can't load an IR folder in the batched engine that was chosen by default, for instance because its
+    attention is not fused, it is loaded in the stateful one.
     """
+    choice = choose(options)
     if sees_images(served) and options.speculation != "none":
         raise EngineLoadError("speculative decoding can't be combined with a vision-language model")
     progress(f"loading {served.name} ({model_bytes(served) / 1e6:.0f} MB) on {options.device}")
-    hooked = hooked_model(options, served)
-    if hooked is None:
-        return _load(options, served, None, progress)
     try:
-        return _load(options, served, hooked, progress)
+        return _load_with_logits(options, served, choice, progress)
+    except PipelineRefused as error:
+        suits = served.is_dir() and not sees_images(served) and options.speculation == "none"
+        if options.engine in ("batched", "stateful") or choice.kind == "stateful" or not suits:
+            raise
+        choice = Choice("stateful", f"the batched engine can't load the model: {error.reason}")
+    # Not inside the block above: its exception may refer to the first pipeline, which must be freed.
+    return _load_with_logits(options, served, choice, progress)
+
+
+def _load_with_logits(
+    options: EngineOptions, served: Path, choice: Choice, progress: Callable[[str], None]
+) -> LoadedPipeline:
+    """Load the model with a logits hook if possible.
+
+    If the hook does not pass its test, the model is loaded without one, unless ``options.logits`` is on.
+    """
+    _check_suits(options, served, choice.kind)
+    hooked = hooked_model(options, served, paged=choice.kind == "batched")
+    if hooked is None:
+        return _load(options, served, None, choice, progress)
+    try:
+        return _load(options, served, hooked, choice, progress)
     except HookFailed as error:
         if options.logits == "on":
             raise EngineLoadError(f"the model can't be loaded with access to its logits: {error}") from error
         failure = str(error)
     # Not inside the block above: its exception refers to the first pipeline, which must be freed.
-    loaded = _load(options, served, None, progress)
+    loaded = _load(options, served, None, choice, progress)
     logger.warning("fields that need logits are not served: %s", failure)
     return loaded
+
+
+def _check_suits(options: EngineOptions, served: Path, kind: EngineKind) -> None:
+    """Raise :class:`EngineLoadError` for what the stateful engine does not do."""
+    if kind == "batched":
+        return
+    if sees_images(served):
+        raise EngineLoadError("the stateful engine takes no images: serve a vision-language model on a CPU or GPU")
+    if options.speculation != "none":
+        raise EngineLoadError("the stateful engine does not speculate: omit --draft-model and --prompt-lookup")
 
 
 def describe(options: EngineOptions, served: Path, loaded: LoadedPipeline, started: float) -> EngineInfo:
@@ -99,35 +149,42 @@ def describe(options: EngineOptions, served: Path, loaded: LoadedPipeline, start
     ``started`` is when loading started (``time.monotonic``).
     """
     path = Path(options.path)
-    fingerprint = fingerprint_of(path, options, converted=served != path)
+    fingerprint = fingerprint_of(path, options, converted=served != path, kind=loaded.choice.kind)
     tokenizer = loaded.pipeline.get_tokenizer()
     template = options.chat_template or tokenizer.get_original_chat_template() or tokenizer.chat_template
     return EngineInfo(
         context_length=options.context_length,
         cache_tokens=loaded.cache_tokens,
-        slots=options.slots(loaded.cache_tokens),
+        slots=options.slots(loaded.cache_tokens) if loaded.choice.kind == "batched" else 1,
         fingerprint=fingerprint,
         device=options.device,
         load_seconds=time.monotonic() - started,
         logits=loaded.logits_width > 0,
         vocabulary=loaded.vocabulary.digest(template),
+        engine=loaded.choice.kind,
+        reason=loaded.choice.reason,
     )
 
 
-def _load(options: EngineOptions, served: Path, hooked: Path | None, progress: Callable[[str], None]) -> LoadedPipeline:
-    pipeline, vocabulary = load_pipeline(options, served, hooked)
+def _load(
+    options: EngineOptions, served: Path, hooked: Path | None, choice: Choice, progress: Callable[[str], None]
+) -> LoadedPipeline:
+    pipeline, vocabulary = load_pipeline(options, served, hooked, choice.kind)
     progress("warming up")
     speculation = options.speculation
     with_images = sees_images(served)
     cache_tokens, width = warm_up(
         pipeline, WARM_UP_ID, vocabulary, speculation, hooked=hooked is not None, sees_images=with_images
     )
-    if not options.cache_size:
+    if choice.kind == "stateful":
+        cache_tokens = options.context_length
+    elif not options.cache_size:
         cache_tokens = options.context_length * options.max_batch  # the cache grows as the batch requires
     # Without a hook, only an IR declares the number of logits.
     logits = width or _declared_width(served)
-    grammars = GrammarCompiler(pipeline.get_tokenizer(), logits) if logits else None
-    return LoadedPipeline(pipeline, vocabulary, cache_tokens, width, with_images, grammars)
+    compiles = logits and choice.kind == "batched"  # the stateful one stops nobody while it compiles
+    grammars = GrammarCompiler(pipeline.get_tokenizer(), logits) if compiles else None
+    return LoadedPipeline(choice, pipeline, vocabulary, cache_tokens, width, with_images, grammars)
 
 
 def _declared_width(served: Path) -> int:
@@ -148,36 +205,56 @@ EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0
 differences between kernels: 1 of 24 texts differed in a batch from the same text alone; with f32, none."""
 
 
+class PipelineRefused(EngineLoadError):
+    """OpenVINO can't make a pipeline of the model's files. ``reason`` is its own message."""
+
+    def __init__(self, path: Path, options: EngineOptions, error: Exception) -> None:
+        super().__init__(_failure(path, options, error))
+        self.reason = native_message(error)
+
+
 def load_pipeline(
-    options: EngineOptions, path: Path, hooked: Path | None = None
-) -> tuple[openvino_genai.ContinuousBatchingPipeline, Vocabulary]:
-    """Return the pipeline and the vocabulary of the model at ``path``. Raises :class:`EngineLoadError`.
+    options: EngineOptions, path: Path, hooked: Path | None = None, kind: EngineKind = "batched"
+) -> tuple[Pipeline, Vocabulary]:
+    """Return the pipeline and the vocabulary of the model at ``path``.
+
+    Raises :class:`EngineLoadError`; :class:`PipelineRefused` if OpenVINO can load the tokenizer only.
 
     ``hooked`` is the folder of the same model with a logits hook, to be loaded in its place. If OpenVINO can't load it,
     raises :class:`HookFailed`.
     """
-    scheduler = scheduler_config(options)
     try:
         properties = (
             device_properties(path, options)
             | speculation_properties(options)
             | (EXACT if options.precision == "exact" else {})
             | ({"extensions": [extension()]} if hooked else {})
+            | (stateful_properties(options) if kind == "stateful" else {})
         )
         tokenizer, vocabulary = open_tokenizer(path)
     except EngineLoadError:
         raise
     except Exception as error:
         raise EngineLoadError(_failure(path, options, error)) from error
+    model = str(hooked or path)
     try:
-        pipeline = openvino_genai.ContinuousBatchingPipeline(
-            str(hooked or path), tokenizer, scheduler, options.device, **properties
+        if kind == "stateful":
+            llm = openvino_genai.LLMPipeline(model, tokenizer, options.device, **properties)
+            return StatefulPipeline(llm, options.context_length), vocabulary
+        scheduler = scheduler_config(options)
+        return (
+            openvino_genai.ContinuousBatchingPipeline(model, tokenizer, scheduler, options.device, **properties),
+            vocabulary,
         )
-        return pipeline, vocabulary
     except Exception as error:
         if hooked:
             raise HookFailed(_failure(hooked, options, error)) from error
-        raise EngineLoadError(_failure(path, options, error)) from error
+        raise PipelineRefused(path, options, error) from error
+
+
+def stateful_properties(options: EngineOptions) -> dict[str, PluginValue]:
+    """Return the properties that make OpenVINO GenAI load a stateful pipeline."""
+    return {"ATTENTION_BACKEND": "SDPA"}
 
 
 def _failure(path: Path, options: EngineOptions, error: Exception) -> str:
@@ -236,7 +313,7 @@ def _suits(path: Path, options: EngineOptions) -> bool:
     return on_cpu and options.precision == "fast" and path.is_file() and model_bytes(path) <= SMALL_MODEL
 
 
-def fingerprint_of(path: Path, options: EngineOptions, *, converted: bool) -> str:
+def fingerprint_of(path: Path, options: EngineOptions, *, converted: bool, kind: EngineKind = "batched") -> str:
     """Return the fingerprint of the model at ``path``; ``converted``: it is served with int8 weights made from it."""
     parts = (
         openvino.__version__,
@@ -247,5 +324,6 @@ def fingerprint_of(path: Path, options: EngineOptions, *, converted: bool) -> st
         str(sorted(device_properties(path, options).items())),
         "int8" if converted else "original",
         options.chat_template,
+        kind,
     )
     return "fp_" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]

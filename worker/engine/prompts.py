@@ -14,10 +14,10 @@ import numpy
 import openvino
 import openvino_genai
 from openvino import opset13 as opset
-from openvino_genai.py_openvino_genai import GenerationHandle
 
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from worker.engine.protocol import Ending, EngineLoadError, PlacedImage, StepOutput
+from worker.engine.stateful import Handle, Pipeline
 
 _TAG = "<ov_genai_image_{}>"
 """OpenVINO GenAI's generic tag for an image, which it replaces with the model's."""
@@ -27,14 +27,14 @@ _TOO_LONG = "'max_length' must be greater"
 
 
 def add_prompt(
-    pipeline: openvino_genai.ContinuousBatchingPipeline,
+    pipeline: Pipeline,
     request_id: int,
     tokens: Sequence[int],
     config: openvino_genai.GenerationConfig,
     images: Sequence[PlacedImage] = (),
     *,
     spelled: bool,
-) -> GenerationHandle:
+) -> Handle:
     """Add a request to ``pipeline``. ``spelled`` is set for a vision-language model.
 
     Encoding images takes as long as a step or longer and holds the GIL. Raises :class:`RuntimeError` if the pipeline
@@ -148,14 +148,14 @@ class PromptCounts:
     """
 
     def __init__(self) -> None:
-        self._uncounted: list[tuple[GenerationHandle, int, StepOutput]] = []
+        self._uncounted: list[tuple[Handle, int, StepOutput]] = []
 
     @property
     def waiting(self) -> bool:
         """Whether there are outputs that :meth:`counted` has not returned yet."""
         return bool(self._uncounted)
 
-    def add(self, handle: GenerationHandle, generated: int, output: StepOutput) -> None:
+    def add(self, handle: Handle, generated: int, output: StepOutput) -> None:
         """Queue the last output of a sequence whose request has ended or is cancelled.
 
         ``generated`` is the number of tokens of an earlier attempt that the pipeline got as part of the prompt.
@@ -169,7 +169,7 @@ class PromptCounts:
         return outputs
 
 
-def _counted(handle: GenerationHandle, generated: int, output: StepOutput) -> StepOutput:
+def _counted(handle: Handle, generated: int, output: StepOutput) -> StepOutput:
     try:
         tokens = handle.get_perf_metrics().get_num_input_tokens() - generated
     except RuntimeError:

@@ -20,6 +20,10 @@ StopReason = Literal["stop", "length", "exhausted"]
 """``exhausted``: the KV cache was too small for the sequence."""
 
 
+EngineKind = Literal["batched", "stateful"]
+"""``batched``: a paged KV cache, many sequences in a step. ``stateful``: one sequence at a time."""
+
+
 class PlacedImage(msgspec.Struct, frozen=True, array_like=True):
     """A decoded image in a prompt: ``at`` is the number of tokens before it, ``pixels`` are rows of RGB bytes."""
 
@@ -101,7 +105,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Properties of a loaded engine. ``context_length`` and ``cache_tokens`` are in tokens, ``slots`` in sequences.
 
     ``logits`` is whether the engine has access to the model's logits. ``vocabulary`` is the
-    digest of its vocabulary and chat template.
+    digest of its vocabulary and chat template. ``engine`` is an :data:`EngineKind` or ``simulated``, and ``reason``
+    says why it was chosen.
     """
 
     context_length: int
@@ -112,6 +117,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     load_seconds: float
     logits: bool = False
     vocabulary: str = ""
+    engine: str = ""
+    reason: str = ""
 
 
 class Gauges(msgspec.Struct, frozen=True, array_like=True):

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 
-import openvino_genai
-
 from shared.protocol.errors import Problem, ProblemKind
 from worker.engine.generation import Generation
 from worker.engine.protocol import EngineBroken
+from worker.engine.stateful import Pipeline
 from worker.engine.table import RunningSequence, SequenceTable, Waiting
 
 _MAX_CLEARING_STEPS = 100
@@ -21,7 +20,7 @@ class Recovery:
 
     def __init__(
         self,
-        pipeline: openvino_genai.ContinuousBatchingPipeline,
+        pipeline: Pipeline,
         table: SequenceTable,
         restart: Callable[[Generation], RunningSequence | None],
         refuse: Callable[[Generation, Problem], None],

@@ -181,6 +181,8 @@ class SimulatedEngine:
             device="SIMULATED",
             load_seconds=time.monotonic() - started,
             vocabulary=self._vocabulary.digest(options.chat_template),
+            engine="simulated",
+            reason="the setting --engine",
         )
 
     def add(self, sequence: Sequence) -> None:

@@ -5,10 +5,10 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 import openvino_genai
-from openvino_genai.py_openvino_genai import GenerationHandle
 
 from worker.engine.generation import Generation
 from worker.engine.logits.rows import FollowedSequence, Readers
+from worker.engine.stateful import Handle
 
 NO_REASON = openvino_genai.GenerationFinishReason.NONE
 
@@ -34,7 +34,7 @@ class RunningSequence(FollowedSequence):
     def __init__(
         self,
         generation: Generation,
-        handle: GenerationHandle,
+        handle: Handle,
         readers: Readers,
         repeated: int = 0,
     ) -> None:

@@ -6,12 +6,13 @@ import openvino_genai
 from shared.protocol.request import Sampling
 from worker.engine.checks import Speculation
 from worker.engine.logits.operation import HookFailed, Logits, LogitsHook, StepInput
-from worker.engine.logits.readers import RowLost, RowReader
+from worker.engine.logits.readers import RowLost, RowReader, read_rows
 from worker.engine.logits.rows import FollowedSequence, RowAssigner
 from worker.engine.prompts import add_prompt
 from worker.engine.protocol import EngineLoadError, PlacedImage
 from worker.engine.recovery import native_message
 from worker.engine.sampling import apply_speculation
+from worker.engine.stateful import Pipeline, StatefulPipeline, paced
 from worker.engine.text import Vocabulary
 
 _SIDE = 224
@@ -27,9 +28,9 @@ _BIAS = 5.0
 class _WarmUpSequence(FollowedSequence):
     """The sequence of the warm-up, as the row assigner sees it."""
 
-    def __init__(self, prompt: list[int]) -> None:
+    def __init__(self, prompt: list[int], bias: float) -> None:
         self.tokens = prompt
-        self.rows = RowReader(Sampling(top_logprobs=1, logit_bias=((prompt[0], _BIAS),)))
+        self.rows = RowReader(Sampling(top_logprobs=1, logit_bias=((prompt[0], bias),)))
         super().__init__(self.rows, None, searching=False, has_images=False)
 
     @property
@@ -59,7 +60,7 @@ class _WarmUpRows:
 
 
 def warm_up(
-    pipeline: openvino_genai.ContinuousBatchingPipeline,
+    pipeline: Pipeline,
     request_id: int,
     vocabulary: Vocabulary,
     speculation: Speculation,
@@ -85,18 +86,21 @@ def warm_up(
     # The last generated token is never cached; the prompt and the first one fill whole blocks.
     ordinary = [token for token in range(len(vocabulary)) if token not in vocabulary.special]
     prompt = [ordinary[index % len(ordinary)] for index in range(_TOKENS - 1)]
-    sequence = _WarmUpSequence(prompt)
+    batched = not isinstance(pipeline, StatefulPipeline)
+    # The stateful pipeline reports no log probabilities. There, the bias determines the tokens.
+    sequence = _WarmUpSequence(prompt, _BIAS if batched else 1e4)
     assigner = RowAssigner({request_id: sequence})
-    LogitsHook.listener = rows = _WarmUpRows(assigner)
+    rows = _WarmUpRows(assigner)
+    LogitsHook.listener = paced(pipeline, rows)
     handle = add_prompt(pipeline, request_id, prompt, config, spelled=sees_images)
     try:
         while pipeline.has_non_finished_requests():
             pipeline.step()
             while hooked and handle.can_read():
                 for chunk in handle.read().values():
-                    for token, logprob in zip(chunk.generated_ids, chunk.generated_log_probs, strict=True):
-                        sequence.rows.take(token, logprob)
-                        sequence.tokens.append(token)
+                    reported = chunk.generated_log_probs if batched else None
+                    read_rows(sequence.rows, chunk.generated_ids, reported, vocabulary.piece)
+                    sequence.tokens += chunk.generated_ids
     except RowLost as error:
         raise HookFailed(str(error)) from error
     except RuntimeError as error:
@@ -108,6 +112,8 @@ def warm_up(
         ) from error
     finally:
         LogitsHook.listener = None
+    if hooked and not batched and sequence.tokens[_TOKENS - 1 :] != [prompt[0]] * 2:
+        raise HookFailed("the bias of a token does not reach the pipeline")
     share: float = pipeline.get_metrics().max_cache_usage / 100
     if handle.get_status() != openvino_genai.GenerationStatus.FINISHED or not share:
         raise EngineLoadError(f"the KV cache can't hold {_TOKENS} tokens: give the worker a larger --cache-size")
@@ -116,7 +122,7 @@ def warm_up(
     return round(_TOKENS / share), assigner.width
 
 
-def _run_image(pipeline: openvino_genai.ContinuousBatchingPipeline, request_id: int, prompt: list[int]) -> None:
+def _run_image(pipeline: Pipeline, request_id: int, prompt: list[int]) -> None:
     """Run a request with an image. Raises :class:`EngineLoadError` when the model can't encode it."""
     config = pipeline.get_config()
     config.max_new_tokens = 1

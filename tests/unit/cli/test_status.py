@@ -3,6 +3,7 @@
 import json
 import sys
 
+import msgspec
 import pytest
 from arq.connections import ArqRedis
 from click.testing import CliRunner
@@ -24,7 +25,7 @@ SNAPSHOT = Snapshot(
             pid=42,
             model="tiny",
             status="serving",
-            engine="openvino",
+            engine="batched",
             device="GPU",
             fingerprint="fp",
             started=1000.0,
@@ -55,10 +56,17 @@ SNAPSHOT = Snapshot(
 
 def test_the_table_tells_what_there_is() -> None:
     lines = [line.split() for line in as_table(SNAPSHOT, now=1200.0).splitlines()]
-    assert ["node-1", "node", "42", "tiny", "GPU", "serving", "3/16", "123", "25%", "3m"] in lines
+    assert ["node-1", "node", "42", "tiny", "GPU", "batched", "serving", "3/16", "123", "25%", "3m"] in lines
     assert ["tiny", "5", "3", "1"] in lines
     assert ["replica-1", "edge", "43", "http://127.0.0.1:8000", "3", "3m"] in lines
     assert ["batch_1", "in_progress", "42/100", "2", "-", "3m"] in lines
+
+
+def test_the_table_tells_why_an_engine_has_one_slot() -> None:
+    worker = msgspec.structs.replace(SNAPSHOT.workers[0], engine="stateful", engine_reason="an NPU")
+    assert "GPU     stateful: an NPU  serving" in as_table(
+        msgspec.structs.replace(SNAPSHOT, workers=[worker]), now=1200.0
+    )
 
 
 def test_an_empty_service_says_what_to_do() -> None:

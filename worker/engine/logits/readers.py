@@ -1,6 +1,6 @@
 """What sequences read from their rows of logits, log probabilities, and the biases that they add to them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy
@@ -147,17 +147,26 @@ class RowReader:
         """Discard the rows: a step begins."""
         self._rows = []
 
-    def take(self, token: int, reported: float) -> TokenLogprobs:
+    def take(self, token: int, reported: float | None) -> TokenLogprobs:
         """Return the log probabilities at the position of ``token`` before any bias, and discard its row.
 
-        ``reported`` is the pipeline's own log probability of the token. Raises :class:`RowLost` if there is no row, or
-        if the row gives another value, and thus belongs to another sequence.
+        ``reported`` is the pipeline's own log probability of the token; None if it reports none. Raises
+        :class:`RowLost` if there is no row, or if the row gives another value, and thus belongs to another sequence.
         """
         if not self._rows:
             raise RowLost("no row of logits was found")
         row = self._rows.pop(0)
         normalizer = log_normalizer(row)
         logprob = float(row[token]) - normalizer
+        if reported is not None:
+            self._check(row, token, logprob, reported)
+        if not self._top:
+            return TokenLogprobs(logprob, ())
+        ids = top(row, self._top)
+        logprobs = row[ids].astype(numpy.float64) - normalizer
+        return TokenLogprobs(logprob, tuple(zip(ids.tolist(), logprobs.tolist(), strict=True)))
+
+    def _check(self, row: Row, token: int, logprob: float, reported: float) -> None:
         expected = logprob
         if self.bias:
             biased = row.copy()
@@ -165,21 +174,18 @@ class RowReader:
             expected = float(biased[token]) - log_normalizer(biased)
         if not abs(expected - reported) <= _TOLERANCE:
             raise RowLost(f"the row gives a log probability of {expected:.4f}, and the pipeline {reported:.4f}")
-        if not self._top:
-            return TokenLogprobs(logprob, ())
-        ids = top(row, self._top)
-        logprobs = row[ids].astype(numpy.float64) - normalizer
-        return TokenLogprobs(logprob, tuple(zip(ids.tolist(), logprobs.tolist(), strict=True)))
 
 
 def read_rows(
-    reader: RowReader, tokens: Iterable[int], reported: Iterable[float], piece: Callable[[int], bytes]
+    reader: RowReader, tokens: Sequence[int], reported: Sequence[float] | None, piece: Callable[[int], bytes]
 ) -> tuple[list[float], list[tuple[TopToken, ...]]]:
     """Return the log probabilities of a step's tokens, and the most likely tokens at their positions.
 
-    ``reported`` are the pipeline's log probabilities; ``piece`` returns a token's bytes. Raises :class:`RowLost`.
+    ``reported`` are the pipeline's log probabilities, if it reports them; ``piece`` returns a token's bytes. Raises
+    :class:`RowLost`.
     """
-    read = [reader.take(*token) for token in zip(tokens, reported, strict=True)]
+    own = [None] * len(tokens) if reported is None else reported
+    read = [reader.take(*token) for token in zip(tokens, own, strict=True)]
     return [item.logprob for item in read], [
         tuple(TopToken(piece(token), logprob) for token, logprob in item.top) for item in read
     ]

@@ -66,7 +66,7 @@ function Worker({ worker, now }) {
     ${cell("Status", html`<span class=${`status ${worker.status}`}>${worker.status}</span> ${worker.detail} ${unread(worker)}`)}
     ${cell("Host", worker.host)}
     ${cell("Model", worker.model)}
-    ${cell("Device", worker.device)}
+    ${cell("Device", html`<span title=${worker.engine_reason}>${worker.device}, ${worker.engine}</span>`)}
     ${cell("Slots", html`<${Meter} label="Slots in use" value=${worker.used} of=${worker.slots} text=${`${worker.used}/${worker.slots}`} />`)}
     ${cell("Batch", worker.batch)}
     ${cell("KV cache", html`<${Meter} label="KV cache in use" value=${worker.cache_usage} of=${1} text=${percent(worker.cache_usage)} />`)}

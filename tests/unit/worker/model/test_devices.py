@@ -70,14 +70,6 @@ def test_a_worker_without_its_device_names_those_that_exist(tmp_path: Path) -> N
         OpenVINOEngine(options, lambda stage: None)
 
 
-def test_a_worker_on_an_npu_says_not_yet(tmp_path: Path) -> None:
-    model = tmp_path / "model.gguf"
-    model.touch()
-    options = EngineOptions.from_settings(EngineSettings(device="NPU"), path=str(model), context_length=64)
-    with pytest.raises(EngineLoadError, match="NPU: not yet"):
-        OpenVINOEngine(options, lambda stage: None)
-
-
 def test_a_device_may_be_written_in_lower_case() -> None:
     assert EngineSettings(device="gpu.1").device == "GPU.1"
     assert computes_on_cpus(EngineSettings(device="cpu"))

@@ -31,7 +31,9 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     done: list[str] = []
     hooked_pipeline: list[weakref.ref[Pipeline]] = []
 
-    def load_one(options: EngineOptions, served: Path, hooked: Path | None, progress: object) -> object:
+    def load_one(
+        options: EngineOptions, served: Path, hooked: Path | None, choice: load.Choice, progress: object
+    ) -> object:
         if hooked is None:
             freed = hooked_pipeline[0]() is None
             done.append("plain, the only one" if freed else "plain, beside the other")
@@ -42,7 +44,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         raise HookFailed("no rows")
 
     monkeypatch.setattr(load, "_load", load_one)
-    monkeypatch.setattr(load, "hooked_model", lambda *_: Path("hooked"))
+    monkeypatch.setattr(load, "hooked_model", lambda *_, paged: Path("hooked"))
     return done
 
 

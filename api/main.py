@@ -15,7 +15,7 @@ import uvicorn
 from redis.exceptions import RedisError
 
 from api.app import create_app
-from api.base.garbage_collection import tune_gc
+from api.base.garbage_collection import collect_rarely
 from api.batches.feeder import BatchFeeder
 from api.build import Parts, build
 from api.files.cleanup import FileCleanup
@@ -193,7 +193,7 @@ async def _serve(settings: ApiSettings, listener: socket.socket, limits: Connect
         backlog=BACKLOG,
     )
     server = _Server(config, limits)
-    tune_gc()
+    collect_rarely()
     host, port = listener.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     stopping = asyncio.Event()

@@ -10,7 +10,7 @@ _OLD = 20
 """Collections of a generation per collection of the next one."""
 
 
-def tune_gc() -> None:
+def collect_rarely() -> None:
     """Collect old objects rarely, and exclude the existing ones.
 
     A full collection with 5,000 streams pauses the replica for 200 ms, and Python's default thresholds trigger one

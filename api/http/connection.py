@@ -344,7 +344,7 @@ def connection_type(settings: ApiSettings, limits: ConnectionLimits) -> type[Htt
 def _ended_by_close(cycle: RequestResponseCycle, app: ASGI3Application) -> ASGI3Application:
     """Wrap ``app`` for an HTTP/1.0 client, which does not support chunks: closing the connection ends the body."""
 
-    async def unchunked(scope: Any, receive: Any, send: Any) -> None:
+    async def without_chunks(scope: Any, receive: Any, send: Any) -> None:
         open_ended = False
 
         async def send_plain(message: Any) -> None:
@@ -359,4 +359,4 @@ def _ended_by_close(cycle: RequestResponseCycle, app: ASGI3Application) -> ASGI3
 
         await app(scope, receive, send_plain)
 
-    return unchunked
+    return without_chunks

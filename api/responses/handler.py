@@ -20,7 +20,7 @@ from api.http.bodies import BodyParser, read_json_body
 from api.http.exchange import current_exchange, key_owner
 from api.http.routes import ERRORS, STORE_ERRORS, STREAMED, json_response, route
 from api.responses import background, documents
-from api.responses.history import history_of
+from api.responses.conversation import stored_conversation
 from api.responses.replay import follow
 from api.stored.record import StoredResponse, is_response_id
 from api.stored.store import ResponseStore
@@ -75,9 +75,9 @@ class ResponsesHandler:
         """Return the number of tokens of an input. A worker of the model counts them."""
         body = await read_json_body(http_request, self._settings)
         valid = await self._parser.run(key_owner(), len(body), partial(validated_input_tokens, body))
-        history = await self._history(valid)
-        translate = partial(valid.request, history, store=False)
-        asked = await self._parser.run(key_owner(), len(body) + history.size, translate)
+        conversation = await self._conversation(valid)
+        translate = partial(valid.request, conversation, store=False)
+        asked = await self._parser.run(key_owner(), len(body) + conversation.size, translate)
         found = await tokenized(self._services, counting(asked))
         return json_response(render_input_tokens(len(found.tokens)))
 
@@ -135,20 +135,20 @@ class ResponsesHandler:
         """Read and parse the body, and the stored items that it needs."""
         exchange = current_exchange()
         valid, size = await self._bodies.read(parser.validate)
-        history = await self._history(valid)
+        conversation = await self._conversation(valid)
         # Responses are stored by default, unless their request is large.
         store = size <= self._settings.max_body if valid.store is None else valid.store
-        translate = partial(_translated, valid, history, store=store)
-        request, items = await self._parser.run(key_owner(), size + history.size, translate)
+        translate = partial(_translated, valid, conversation, store=store)
+        request, items = await self._parser.run(key_owner(), size + conversation.size, translate)
         self._bodies.check(request, size)
         span = exchange.span
         if request.background:
             span = chat_span.start_background(self._services.tracing, span, exchange.started_at)
         return ChatExchange.of(self._services, exchange, request, http_request.headers, messages=items, span=span)
 
-    async def _history(self, valid: ValidatedRequest[ResponsesRequest]) -> StoredConversation:
+    async def _conversation(self, valid: ValidatedRequest[ResponsesRequest]) -> StoredConversation:
         maximum = self._settings.max_request_body
-        return await history_of(self._stored, self._parser, key_owner(), valid, max_bytes=maximum)
+        return await stored_conversation(self._stored, self._parser, key_owner(), valid, max_bytes=maximum)
 
     def _stream(self, record: StoredResponse, *, after: int) -> Response:
         return stream_response(follow(self._stored, key_owner(), record, after=after))
@@ -162,8 +162,8 @@ class ResponsesHandler:
 
 
 def _translated(
-    valid: ValidatedRequest[ResponsesRequest], history: StoredConversation, *, store: bool
+    valid: ValidatedRequest[ResponsesRequest], conversation: StoredConversation, *, store: bool
 ) -> tuple[ChatRequest, bytes]:
     """Return the request of ``valid`` and, if its response is to be stored, its input items."""
-    request = valid.request(history, store=store)
-    return request, msgspec.json.encode(valid.input_items(history)) if store else b""
+    request = valid.request(conversation, store=store)
+    return request, msgspec.json.encode(valid.input_items(conversation)) if store else b""

@@ -70,7 +70,7 @@ class ApiClient:
         try:
             message = msgspec.json.decode(text)["error"]["message"]
         except (msgspec.DecodeError, KeyError, TypeError):
-            message = f"the API answered {path} with {response.status}"
+            message = f"the API responded to {path} with {response.status}"
         raise click.ClickException(escaped(str(message)))
 
     def unreachable(self, error: Exception) -> click.ClickException:

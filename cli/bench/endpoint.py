@@ -1,4 +1,4 @@
-"""A client of one OpenAI-compatible endpoint that times the chunks of streamed answers.
+"""A client of one OpenAI-compatible endpoint that times the chunks of streamed responses.
 
 It relies only on what such servers have in common: ``data:`` lines with ``choices``. Usage, ``[DONE]`` and everything
 else is optional.
@@ -25,7 +25,7 @@ _MAX_ERROR_BODY = 64 * 1024
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """One request and its answer. Times are of :func:`time.perf_counter`, in seconds."""
+    """One request and its response. Times are of :func:`time.perf_counter`, in seconds."""
 
     started: float
     arrivals: list[float] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Outcome:
     output_tokens: int | None = None
     """From the usage that the server reports; ``None`` if it reports none."""
     error: str = ""
-    """The kind of error; empty for a complete answer."""
+    """The kind of error; empty for a complete response."""
     message: str = ""
     """What the server or the network said about the error."""
 
@@ -79,7 +79,7 @@ _chunk = msgspec.json.Decoder(_Chunk)
 
 
 class _Failure(Exception):
-    """An answer that is not complete: the kind of error, and what the server said."""
+    """A response that is not complete: the kind of error, and what the server said."""
 
 
 class Endpoint:
@@ -120,7 +120,7 @@ class Endpoint:
             async with asyncio.timeout(self._timeout):
                 response = await self._pool.request("GET", f"{self.url}/models", headers=self._headers)
             if response.status != 200:
-                raise OSError(f"{self.url}/models answered with {response.status}: {_error_message(response.content)}")
+                raise OSError(f"{self.url}/models responded with {response.status}: {_error_message(response.content)}")
             return str(msgspec.json.decode(response.content)["data"][0]["id"])
         except (msgspec.DecodeError, KeyError, IndexError, TypeError):
             raise OSError(f"{self.url}/models lists no model") from None
@@ -128,7 +128,7 @@ class Endpoint:
             raise OSError(f"{self.url} can't be reached: {_reason(error)}") from None
 
     async def ask(self, prompt: str) -> Outcome:
-        """Send one request and read its answer to the end. Errors are in the result."""
+        """Send one request and read its response to the end. Errors are in the result."""
         outcome = Outcome(started=time.perf_counter())
         try:
             async with asyncio.timeout(self._timeout):
@@ -136,7 +136,7 @@ class Endpoint:
         except _Failure as failure:
             outcome.error, outcome.message = failure.args
         except (TimeoutError, httpcore2.TimeoutException):
-            outcome.error, outcome.message = "timeout", f"no complete answer within {self._timeout:g} s"
+            outcome.error, outcome.message = "timeout", f"no complete response within {self._timeout:g} s"
         except httpcore2.ConnectError as error:
             outcome.error, outcome.message = "connection failed", _reason(error)
         except (httpcore2.NetworkError, httpcore2.ProtocolError) as error:
@@ -232,7 +232,7 @@ def gaps(outcome: Outcome) -> list[float]:
 
 
 def time_per_token(outcome: Outcome) -> float:
-    """Return the seconds per output token after the first one; NaN for an answer of one token."""
+    """Return the seconds per output token after the first one; NaN for a response of one token."""
     if outcome.tokens < 2:
         return math.nan
     return (outcome.ended - outcome.arrivals[0]) / (outcome.tokens - 1)

@@ -65,9 +65,9 @@ class _Object(click.ParamType[Any]):
     help="Approximate length of prompts, which are random words.",
 )
 @click.option(
-    "--output-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="Maximum length of answers."
+    "--output-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="Maximum length of responses."
 )
-@click.option("--ignore-eos", is_flag=True, help="Send ignore_eos, so that all answers have the maximum length.")
+@click.option("--ignore-eos", is_flag=True, help="Send ignore_eos, so that all responses have the maximum length.")
 @click.option(
     "--extra-body",
     type=_Object(),
@@ -110,7 +110,7 @@ def load(
     """Measure an OpenAI-compatible server under load.
 
     Reports throughput, time to first token (TTFT), time per output token (TPOT), inter-token latency (ITL),
-    end-to-end latency (E2E) and errors by kind. Answers are streamed. Ctrl-C ends the load and reports the
+    end-to-end latency (E2E) and errors by kind. Responses are streamed. Ctrl-C ends the load and reports the
     requests that have ended.
 
     Exits with code 1 if no request succeeded.

@@ -25,7 +25,7 @@ PARTS = {
     "shares": "a small schema and a small image of one key beside a flood of another key",
     "models": "four models in memory for two: a node, least recently used, and all of them pinned; only when named",
     "regressions": "machine-independent counts compared with their budgets",
-    "reach": "which share of the JSON schemas in a folder is accepted, and whether answers are valid; only when named",
+    "reach": "share of a folder's JSON schemas that is accepted, and of responses that are valid; only when named",
     "peers": "the same load on other servers, which are built first; only when named",
 }
 """The parts of :mod:`bench.main` and what each measures. Repeated here because importing :mod:`bench.main` requires

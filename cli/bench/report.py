@@ -16,7 +16,7 @@ _FIGURES = ("mean", "p50", "p95", "p99")
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Return the figures as a JSON object. Throughput and latencies are those of complete answers."""
+    """Return the figures as a JSON object. Throughput and latencies are those of complete responses."""
     good = [outcome for outcome in outcomes if not outcome.error]
     seconds = (
         max(outcome.ended for outcome in outcomes) - min(outcome.started for outcome in outcomes) if outcomes else 0.0

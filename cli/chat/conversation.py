@@ -1,4 +1,4 @@
-"""A conversation with a model, whose answers are streamed."""
+"""A conversation with a model, whose responses are streamed."""
 
 import base64
 import mimetypes
@@ -15,7 +15,7 @@ from shared.runtime.logs import escaped
 
 
 class Piece(NamedTuple):
-    """A piece of an answer."""
+    """A piece of a response."""
 
     kind: Literal["text", "reasoning"]
     text: str
@@ -27,14 +27,14 @@ class Conversation:
     def __init__(
         self, api: ApiClient, model: str, fields: Mapping[str, object], *, max_tokens: int, system: str = ""
     ) -> None:
-        """``max_tokens`` limits each answer. ``fields`` are further ones of a chat completion."""
+        """``max_tokens`` limits each response. ``fields`` are further ones of a chat completion."""
         self._api = api
         self._model = model
         self._fields = fields
         self.system = system
         self.max_tokens = max_tokens
         self.cut_off = False
-        """Whether the last answer ended because it had ``max_tokens``."""
+        """Whether the last response ended because it had ``max_tokens``."""
         self._messages: list[dict[str, object]] = []
 
     def clear(self) -> None:
@@ -42,22 +42,22 @@ class Conversation:
         self._messages.clear()
 
     def ask(self, text: str, images: Sequence[Path] = ()) -> Generator[Piece]:
-        """Send a message and yield its answer as it comes. Raises :class:`click.ClickException`.
+        """Send a message and yield its response as it comes. Raises :class:`click.ClickException`.
 
-        If the iteration is left early, the request is cancelled, and the answer so far remains in the conversation. A
-        message without any answer does not remain.
+        If the iteration is left early, the request is cancelled, and the response so far remains in the conversation. A
+        message without any response does not remain.
         """
         content: object = [*map(_image, images), {"type": "text", "text": text}] if images else text
         self._messages.append({"role": "user", "content": content})
-        answer = ""
+        response = ""
         try:
             for piece in self._stream():
                 if piece.kind == "text":
-                    answer += piece.text
+                    response += piece.text
                 yield piece
         finally:
-            if answer:
-                self._messages.append({"role": "assistant", "content": answer})
+            if response:
+                self._messages.append({"role": "assistant", "content": response})
             else:
                 self._messages.pop()
 

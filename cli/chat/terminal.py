@@ -1,4 +1,4 @@
-"""The command: reads messages from the terminal and writes answers to it."""
+"""The command: reads messages from the terminal and writes responses to it."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -15,11 +15,11 @@ _QUOTES = '"""'
 _HELP = '''\
   /image FILE    send an image with the next message
   /system TEXT   change the system message
-  /max-tokens N  change the maximum number of tokens of an answer
+  /max-tokens N  change the maximum number of tokens of a response
   /clear         start a new conversation
   /exit          leave (or Ctrl-D)
   """            begin and end a message of several lines
-Ctrl-C stops an answer.'''
+Ctrl-C stops a response.'''
 
 
 @click.command()
@@ -39,7 +39,7 @@ Ctrl-C stops an answer.'''
     type=click.IntRange(min=1),
     default=1024,
     show_default=True,
-    help="Maximum number of tokens of an answer.",
+    help="Maximum number of tokens of a response.",
 )
 @click.option("--seed", type=int, help="Seed of the sampling.")
 @api_options
@@ -56,7 +56,7 @@ def chat(
 ) -> None:
     """Chat with a model in the terminal.
 
-    With MESSAGE, or if the input is not a terminal, print one answer and exit.
+    With MESSAGE, or if the input is not a terminal, print one response and exit.
 
     \b
     vinoqueue chat
@@ -90,7 +90,7 @@ def _served_models(api: ApiClient) -> list[str]:
 
 
 def _converse(conversation: Conversation, images: Sequence[Path]) -> None:
-    """Answer messages until the input ends."""
+    """Respond to messages until the input ends."""
     with suppress(ImportError):
         import readline  # noqa: F401 - gives input() line editing and a history
     click.echo("/help lists the commands.", err=True)
@@ -123,7 +123,7 @@ def _converse(conversation: Conversation, images: Sequence[Path]) -> None:
                 click.echo(f"There is no command '{word}' like this. /help lists the commands.", err=True)
             case _:
                 sent, waiting = waiting, []
-                _answer(conversation, message, sent)
+                _respond(conversation, message, sent)
 
 
 def _read() -> str:
@@ -137,8 +137,8 @@ def _read() -> str:
     return message.removesuffix(_QUOTES)
 
 
-def _answer(conversation: Conversation, message: str, images: Sequence[Path]) -> None:
-    """Write an answer until it ends or is interrupted; write an error if it fails."""
+def _respond(conversation: Conversation, message: str, images: Sequence[Path]) -> None:
+    """Write a response until it ends or is interrupted; write an error if it fails."""
     try:
         _write(conversation, message, images)
     except KeyboardInterrupt:

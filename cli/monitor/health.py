@@ -29,11 +29,11 @@ def health() -> None:
 def api(host: str, port: int) -> None:
     """Check that the API responds on its port."""
     try:
-        answer = get(host, port, "/live", timeout=TIMEOUT)
+        status = get(host, port, "/live", timeout=TIMEOUT)
     except (OSError, HTTPException) as error:
-        raise click.ClickException(f"the API on port {port} does not answer: {error}") from None
-    if answer != 200:
-        raise click.ClickException(f"the API on port {port} answers /live with {answer}.")
+        raise click.ClickException(f"the API on port {port} does not respond: {error}") from None
+    if status != 200:
+        raise click.ClickException(f"the API on port {port} responds to /live with {status}.")
 
 
 @health.command("worker", params=[store_option(), option(WorkerSettings, "node")])

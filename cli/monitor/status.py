@@ -16,7 +16,7 @@ from cli.base.store_reader import read_store
 from cli.monitor.tables import Table, aligned
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import NodeInfo, ReplicaInfo, WorkerInfo, read_registry, unread_protocols
-from shared.redis.access_rules import replay_fault
+from shared.redis.access_rules import replay_error
 from shared.runtime.logs import escaped
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ def status(redis_url: str, as_json: bool, watch: bool) -> None:
     vinoqueue status
     vinoqueue status --json | python3 -m json.tool
     """
-    if (fault := read_store(redis_url, replay_fault)) is not None:
-        click.echo(f"Warning: {fault}", err=True)
+    if (error := read_store(redis_url, replay_error)) is not None:
+        click.echo(f"Warning: {error}", err=True)
     if watch:
         _watch(redis_url, as_json=as_json)
     else:

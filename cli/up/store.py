@@ -58,17 +58,17 @@ class EmbeddedValkey:
         with self._log.open("wb") as log:
             await self.child.start(log)
         ended = asyncio.create_task(self.child.wait())
-        answers = asyncio.create_task(wait_for_answer(self.url, START_PATIENCE))
+        responds = asyncio.create_task(wait_for_store(self.url, START_PATIENCE))
         try:
-            await asyncio.wait([ended, answers], return_when=asyncio.FIRST_COMPLETED)
-            if not answers.done():
+            await asyncio.wait([ended, responds], return_when=asyncio.FIRST_COMPLETED)
+            if not responds.done():
                 raise click.ClickException(
                     f"Valkey did not start: it {exit_description(ended.result())}.\n{self.last_log_lines()}"
                 )
-            await answers
+            await responds
         finally:
             ended.cancel()
-            answers.cancel()
+            responds.cancel()
 
     def last_log_lines(self) -> str:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
@@ -78,7 +78,7 @@ class EmbeddedValkey:
         remove_folder(self._folder)
 
 
-async def wait_for_answer(url: str, patience: float) -> None:
+async def wait_for_store(url: str, patience: float) -> None:
     """Ping the store at ``url`` until it replies. Raises :class:`click.ClickException` after ``patience`` seconds."""
     try:
         redis = connect(url, max_connections=1)

@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 
 from cli.monitor.health import reachable
 from cli.up.progress import Progress
-from cli.up.store import EmbeddedValkey, wait_for_answer
+from cli.up.store import EmbeddedValkey, wait_for_store
 from shared.protocol.registry import RegistrySnapshot, WorkerInfo, read_registry
 from shared.redis.client import connect
 from shared.runtime.backoff import Backoff
@@ -100,7 +100,7 @@ class _Supervisor:
             self._progress.starting("Valkey")
             await self._store.start()
         else:
-            await wait_for_answer(self._settings.redis_url, patience=0)
+            await wait_for_store(self._settings.redis_url, patience=0)
         self._progress.starting("the worker and the API")
         parts = [self._keep(self._worker), self._keep(self._api), self._watch()]
         if self._store:

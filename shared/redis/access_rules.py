@@ -23,7 +23,7 @@ _REMEDY = (
 )
 
 
-async def replay_fault(redis: ArqRedis) -> str | None:
+async def replay_error(redis: ArqRedis) -> str | None:
     """Return what is wrong with the store's rules for its default user, or that they cannot be seen; None if nothing.
 
     Raises redis-py's ``ConnectionError`` and ``TimeoutError``, or :class:`OSError`, when the store is unreachable.
@@ -48,6 +48,6 @@ async def replay_fault(redis: ArqRedis) -> str | None:
 
 
 async def warn_of_rules(redis: ArqRedis) -> None:
-    """Log :func:`replay_fault` once, as soon as the store responds."""
-    if (fault := await when_reachable(lambda: replay_fault(redis), _RETRY)) is not None:
-        logger.warning("%s", fault)
+    """Log :func:`replay_error` once, as soon as the store responds."""
+    if (error := await when_reachable(lambda: replay_error(redis), _RETRY)) is not None:
+        logger.warning("%s", error)

@@ -79,8 +79,8 @@ def _checked(request: CountTokensRequest) -> dict[str, Tool]:
             raise AssertionError("Anthropic's own tools are not served")
         if tool.name in tools:
             raise refuse(ProblemKind.INVALID, "Tool names must be unique.", param=f"tools[{index}].name")
-        if fault := root_error(tool.input_schema):
-            raise refuse(ProblemKind.INVALID, fault, param=f"tools[{index}].input_schema")
+        if error := root_error(tool.input_schema):
+            raise refuse(ProblemKind.INVALID, error, param=f"tools[{index}].input_schema")
         tools[tool.name] = tool
     return tools
 

@@ -99,20 +99,20 @@ class ValidatedRequest(Generic[_Body]):
         """The types of the tools that the model does not get."""
         return skipped_types(self.body.tools or (), _placed(self.body.input))
 
-    def input_items(self, history: StoredConversation) -> list[Mapping[str, Any]]:
+    def input_items(self, conversation: StoredConversation) -> list[Mapping[str, Any]]:
         """Return the request's own input as items, with references replaced."""
         sent = self._sent["input"]
         if isinstance(sent, str):
             return [{"role": "user", "content": [{"type": "input_text", "text": sent}]}]
         return [
-            _referenced(index, item.id, history) if isinstance(item, ItemReference) else raw
+            _referenced(index, item.id, conversation) if isinstance(item, ItemReference) else raw
             for index, (item, raw) in enumerate(zip(self.body.input, sent, strict=True))
         ]
 
-    def request(self, history: StoredConversation, *, store: bool) -> ChatRequest:
+    def request(self, conversation: StoredConversation, *, store: bool) -> ChatRequest:
         """Return the internal form. Raises :class:`RequestRefused` for a broken rule, and for an unknown reference."""
         request = self.body
-        own = _placed(_items(self.input_items(history)))
+        own = _placed(_items(self.input_items(conversation)))
         tools = tuple(functions(request.tools or (), own))
         _check_names(tools)
         mode, named, allowed = _choice(request, tools)
@@ -121,7 +121,7 @@ class ValidatedRequest(Generic[_Body]):
             model=request.model,
             messages=translate_items(
                 request.instructions,
-                [*(("previous_response_id", item) for item in _items(history.earlier)), *own],
+                [*(("previous_response_id", item) for item in _items(conversation.earlier)), *own],
             ),
             sampling=sampling(request),
             defaults=DEFAULTS,
@@ -206,8 +206,8 @@ def _placed(items: str | Sequence[Item]) -> list[Placed]:
     return [] if isinstance(items, str) else [(f"input[{index}]", item) for index, item in enumerate(items)]
 
 
-def _referenced(index: int, item_id: str, history: StoredConversation) -> Mapping[str, Any]:
-    found = history.referenced.get(item_id)
+def _referenced(index: int, item_id: str, conversation: StoredConversation) -> Mapping[str, Any]:
+    found = conversation.referenced.get(item_id)
     if found is None:
         message = (
             f"Item with id '{item_id[:80]}' not found. Items are not persisted when `store` is set to false. Try again "

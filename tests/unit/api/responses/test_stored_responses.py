@@ -13,7 +13,7 @@ from api.dialects.responses import Responses, ValidatedRequest
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.schema import ResponsesRequest
 from api.http.bodies import BodyParser
-from api.responses.history import history_of
+from api.responses.conversation import stored_conversation
 from api.responses.replay import follow
 from api.stored.store import ResponseStore
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
@@ -204,17 +204,17 @@ async def test_a_conversation_is_read_from_its_responses(redis: ArqRedis, store:
     index = keys.stored_index("k")
     await redis.zadd(index, {first.id: 2.0, second.id: 1.0})
     valid = Responses().validate(json.dumps({"model": "m", "input": "c", "previous_response_id": second.id}).encode())
-    messages = valid.request(await history_of(store, PARSER, "k", valid, max_bytes=1000), store=True).messages
+    messages = valid.request(await stored_conversation(store, PARSER, "k", valid, max_bytes=1000), store=True).messages
     assert [message.content for message in messages] == ["a", "one", "b", "two", "c"]
     assert await redis.pttl(keys.stored("k", first.id)) > TTL * 500
     assert await redis.zrange(index, 0, -1) == [first.id.encode(), second.id.encode()], "they count as new ones"
     with pytest.raises(RequestRefused, match="not found"):
-        await history_of(store, PARSER, "another", valid, max_bytes=1000)
+        await stored_conversation(store, PARSER, "another", valid, max_bytes=1000)
     running = Responses().validate(
         json.dumps({"model": "m", "input": "c", "previous_response_id": RUNNING.id}).encode()
     )
     with pytest.raises(RequestRefused, match="still in progress"):
-        await history_of(store, PARSER, "k", running, max_bytes=1000)
+        await stored_conversation(store, PARSER, "k", running, max_bytes=1000)
 
 
 @pytest.mark.parametrize("continued", [True, False])
@@ -234,10 +234,10 @@ async def test_a_small_request_cannot_have_a_large_history(store: ResponseStore,
         more = {"input": "b", "previous_response_id": turns[number].id} if continued else referred
         return Responses().validate(json.dumps({"model": "m", **more}).encode())
 
-    await history_of(store, PARSER, "k", valid(0), max_bytes=sizes[0])
+    await stored_conversation(store, PARSER, "k", valid(0), max_bytes=sizes[0])
     for number, limit, what in ((0, sizes[0] - 1, "bytes"), (1, sum(sizes), "values")):
         with pytest.raises(RequestRefused, match=what) as refused:
-            await history_of(store, PARSER, "k", valid(number), max_bytes=limit)
+            await stored_conversation(store, PARSER, "k", valid(number), max_bytes=limit)
         assert refused.value.problem.param == ("previous_response_id" if continued else "input")
 
 
@@ -246,7 +246,7 @@ async def test_an_item_is_referred_to_once(store: ResponseStore) -> None:
     reference = {"type": "item_reference", "id": f"msg_{1:032x}8000"}
     valid = Responses().validate(json.dumps({"model": "m", "input": [reference, {"id": reference["id"]}]}).encode())
     with pytest.raises(RequestRefused, match="Duplicate item found with id msg_") as refused:
-        await history_of(store, PARSER, "k", valid, max_bytes=1000)
+        await stored_conversation(store, PARSER, "k", valid, max_bytes=1000)
     assert refused.value.problem.param == "input"
 
 

@@ -17,7 +17,7 @@ MAX_TURNS = 1024
 """Maximum number of responses in one conversation."""
 
 
-async def history_of(
+async def stored_conversation(
     store: ResponseStore, parser: BodyParser, owner: str, valid: ValidatedRequest[ResponsesRequest], *, max_bytes: int
 ) -> StoredConversation:
     """Return the stored items that ``valid`` needs.
@@ -31,10 +31,12 @@ async def history_of(
     if turns:
         await store.keep(owner, [turn.id for turn in turns])
     referenced = await _referenced(store, owner, valid.references, size)
-    return await parser.run(owner, size.bytes, lambda: _history(turns, referenced, size.bytes))
+    return await parser.run(owner, size.bytes, lambda: _conversation(turns, referenced, size.bytes))
 
 
-def _history(turns: Sequence[StoredResponse], referenced: Sequence[StoredResponse], size: int) -> StoredConversation:
+def _conversation(
+    turns: Sequence[StoredResponse], referenced: Sequence[StoredResponse], size: int
+) -> StoredConversation:
     return StoredConversation(
         earlier=tuple(item for turn in turns for item in _items(turn)),
         referenced={item["id"]: item for record in referenced for item in _items(record)},
@@ -48,7 +50,7 @@ def _items(record: StoredResponse) -> Iterator[Mapping[str, Any]]:
 
 
 class _Size:
-    """The size of the responses of a history, which a small request can make large."""
+    """The size of the responses of a conversation, which a small request can make large."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -56,7 +58,7 @@ class _Size:
         self._values = 0
 
     def add(self, record: StoredResponse, param: str) -> None:
-        """Add a response. Raises :class:`RequestRefused`, naming ``param``, if the history is too large."""
+        """Add a response. Raises :class:`RequestRefused`, naming ``param``, if the conversation is too large."""
         self.bytes += len(record.input) + len(record.document)
         if self.bytes > self._max_bytes:
             raise _too_large(f"{self._max_bytes} bytes", param)

@@ -31,12 +31,10 @@ async def stored_conversation(
     if turns:
         await store.keep(owner, [turn.id for turn in turns])
     referenced = await _referenced(store, owner, valid.references, size)
-    return await parser.run(owner, size.bytes, lambda: _conversation(turns, referenced, size.bytes))
+    return await parser.run(owner, size.bytes, lambda: _joined(turns, referenced, size.bytes))
 
 
-def _conversation(
-    turns: Sequence[StoredResponse], referenced: Sequence[StoredResponse], size: int
-) -> StoredConversation:
+def _joined(turns: Sequence[StoredResponse], referenced: Sequence[StoredResponse], size: int) -> StoredConversation:
     return StoredConversation(
         earlier=tuple(item for turn in turns for item in _items(turn)),
         referenced={item["id"]: item for record in referenced for item in _items(record)},

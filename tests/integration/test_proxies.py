@@ -154,5 +154,6 @@ def test_no_request_fails_when_replicas_restart(proxied: Proxied) -> None:
             one.result()
     assert len(statuses) >= REQUESTS
     assert Counter(statuses) == {200: len(statuses)}
-    upgrade = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
+    key = "dGhlIHNhbXBsZSBub25jZQ=="
+    upgrade = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13", "sec-websocket-key": key}
     assert fleet.request("GET", "/v1/responses", headers=upgrade)[0] == 426, "an upgrade reaches the API"

@@ -12,11 +12,10 @@ from api.dialects.base.encoded_reasoning import decode_reasoning
 from api.dialects.base.validation import missing, wrong_value
 from api.dialects.responses.items import (
     PARTS_BY_ROLE,
+    CallOutput,
     ContentPart,
     CustomCall,
-    CustomCallOutput,
     FunctionCall,
-    FunctionCallOutput,
     InputImage,
     InputText,
     Item,
@@ -55,7 +54,7 @@ def translate_items(instructions: str | None, items: Iterable[Placed]) -> tuple[
             case CustomCall():
                 name = qualified_name(item.namespace, item.name)
                 conversation.assistant(path=path, calls=[custom_call(item.call_id, name, item.input)])
-            case FunctionCallOutput() | CustomCallOutput():
+            case CallOutput():
                 _check_called(path, item, conversation)
                 conversation.result(item.call_id, _output(path, item))
     for call_id, path in conversation.unanswered.items():
@@ -67,13 +66,13 @@ def translate_items(instructions: str | None, items: Iterable[Placed]) -> tuple[
     return messages
 
 
-def _check_called(path: str, item: FunctionCallOutput | CustomCallOutput, conversation: Conversation) -> None:
+def _check_called(path: str, item: CallOutput, conversation: Conversation) -> None:
     if item.call_id not in conversation.tools:
         message = f"No tool call found for function call output with call_id {item.call_id[:64]}."
         raise refuse(ProblemKind.INVALID, message, param=f"{path}.call_id")
 
 
-def _output(path: str, item: FunctionCallOutput | CustomCallOutput) -> Iterator[Part]:
+def _output(path: str, item: CallOutput) -> Iterator[Part]:
     for place, part in enumerate([item.output] if isinstance(item.output, str) else item.output):
         yield part if isinstance(part, str) else _part(part, f"{path}.output[{place}]")
 

@@ -104,64 +104,59 @@ class Message(Strict):
     status: Status = None
 
 
-class FunctionCall(Strict):
+class Call(Strict):
+    """What the calls of function tools and of custom tools have in common."""
+
+    call_id: NonEmptyText
+    name: NonEmptyText
+    id: str | None = None
+    async_: Async = None
+    caller: Extra = None
+    namespace: str | None = None
+    status: Status = None
+
+
+class FunctionCall(Call):
     """A call of a function tool. ``arguments`` is JSON text as the model generated it, possibly invalid."""
 
     type: Literal["function_call"]
-    call_id: NonEmptyText
-    name: NonEmptyText
     arguments: str
-    id: str | None = None
-    async_: Async = None
-    caller: Extra = None
     created_by: str | None = None
-    namespace: str | None = None
-    status: Status = None
 
 
-class CustomCall(Strict):
+class CustomCall(Call):
     """A call of a custom tool, with free text as its input."""
 
     type: Literal["custom_tool_call"]
-    call_id: NonEmptyText
-    name: NonEmptyText
     input: str
-    id: str | None = None
-    async_: Async = None
-    caller: Extra = None
-    namespace: str | None = None
-    status: Status = None
 
 
 OutputPart = Annotated[InputText | InputImage | InputFile, by("type")]
-ToolOutput = StringOrItems[OutputPart]
 
 
-class FunctionCallOutput(Strict):
+class CallOutput(Strict):
+    """What the results of both kinds of calls have in common."""
+
+    call_id: NonEmptyText
+    output: StringOrItems[OutputPart]
+    id: str | None = None
+    caller: Extra = None
+    created_by: str | None = None
+    name: str | None = None
+    status: Status = None
+
+
+class FunctionCallOutput(CallOutput):
     """The result of a function call."""
 
     type: Literal["function_call_output"]
-    call_id: NonEmptyText
-    output: ToolOutput
-    id: str | None = None
-    caller: Extra = None
-    created_by: str | None = None
-    name: str | None = None
     namespace: str | None = None
-    status: Status = None
 
 
-class CustomCallOutput(Strict):
+class CustomCallOutput(CallOutput):
     """The result of a call of a custom tool."""
 
     type: Literal["custom_tool_call_output"]
-    call_id: NonEmptyText
-    output: ToolOutput
-    id: str | None = None
-    caller: Extra = None
-    created_by: str | None = None
-    name: str | None = None
-    status: Status = None
 
 
 class SummaryText(Strict):

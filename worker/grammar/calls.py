@@ -48,7 +48,7 @@ def _value(rules: Rules, schema: Mapping[str, Any], name: str, value: Any) -> st
     if isinstance(value, Mapping):
         options = value.get("enum", [value["const"]] if "const" in value else [])
         if options and all(isinstance(option, str) for option in options):
-            return either([literal(option) for option in options])
+            return rules.one_of(options)
         if value.get("type") == "string":
             return _TEXT
     try:

@@ -26,7 +26,9 @@ def object_of(
     ``others=None`` allows no other members. There are ``minimum`` to ``maximum`` members. Of the others, one counts
     towards the minimum, because the next may have the same name. None if there is no such object.
     """
-    parts = [(sequence([key(member.name), COLON, member.value]), member.required) for member in members]
+    # The rules of values are shared by members, and each state that XGrammar does not know yet takes it time.
+    values = {member.value: rules.define(sequence([COLON, member.value])) for member in members}
+    parts = [(sequence([key(member.name), values[member.value]]), member.required) for member in members]
     return subset_of(rules, "{", parts, others, "}", minimum, maximum)
 
 
@@ -56,7 +58,7 @@ def subset_of(
     return rules.define(enclosed(begin, content, end, empty=empty))
 
 
-_RUN = 32
+_RUN = 128
 """Required parts after which a new rule begins. Each rule on the way costs XGrammar time at every token."""
 
 
@@ -66,6 +68,7 @@ class _Subset:
     ) -> None:
         self._rules = rules
         self._parts = parts
+        self._comma = rules.define(COMMA)
         self._others = None if others is None else rules.define(others)
         self._minimum = minimum
         self._maximum = maximum
@@ -96,7 +99,7 @@ class _Subset:
         full = self._maximum is not None and count >= self._maximum
         with_it = None if full else self._tail(index + 1, count + 1)
         if with_it is not None:
-            options.append(sequence([COMMA, part, with_it] if count else [part, with_it]))
+            options.append(sequence([self._comma, part, with_it] if count else [part, with_it]))
         without_it = None if required else self._tail(index + 1, count)
         if without_it is not None:
             options.append(without_it)
@@ -110,9 +113,10 @@ class _Subset:
             return None
         if self._others is None or most == 0:
             return '""'
+        further = f"{self._comma} {self._others}"
         if count:
-            return repeated(f"{COMMA} {self._others}", max(missing, 0), most)
-        listed = sequence([self._others, repeated(f"{COMMA} {self._others}", 0, None if most is None else most - 1)])
+            return repeated(further, max(missing, 0), most)
+        listed = sequence([self._others, repeated(further, 0, None if most is None else most - 1)])
         return listed if missing > 0 else repeated(listed, 0, 1)
 
 

@@ -172,7 +172,7 @@ class SchemaCompiler:
         values = [value for value in items_of(schema, "enum", path) if self._fits(value, schema, path)]
         if not values:
             raise NoValue(path, "no value is allowed")
-        return self._rules.define(either([literal(msgspec.json.encode(value).decode()) for value in values]))
+        return self._rules.one_of(msgspec.json.encode(value).decode() for value in values)
 
     def _fits(self, value: Any, schema: Schema, path: str) -> bool:
         """Whether a value of ``enum`` surely satisfies the other keywords of the flat ``schema``."""

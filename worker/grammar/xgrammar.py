@@ -6,7 +6,8 @@
   reordered.
 - XGrammar merges the common prefixes and suffixes of alternatives, and merges too much where several overlap
   (https://github.com/mlc-ai/xgrammar/issues/618): ``"bbaa" | "bba" | "a" | "baa"`` also accepts ``baaa``. Alternatives
-  have no common suffix if each ends with a different empty rule.
+  have no common suffix if each ends with a different empty rule. Such rules take time to compile; listed texts become
+  trees, in which no two alternatives begin alike (:meth:`worker.grammar.ebnf.Rules.one_of`).
 - XGrammar mistranslates a range whose ends differ in more than the last bytes: ``[\\u0800-\\ud7ff]`` lacks U+D000 to
   U+D7FF, which are Korean syllables, and ``[ -\\u0800]`` allows overlong sequences. It is exact for a range that is the
   product of one byte range for each position.

@@ -101,6 +101,22 @@ def test_alternatives_with_common_ends_are_not_mixed(words: list[str], other: st
         assert [word for word in [*words, other] if f'"{word}"' in texts] == words
 
 
+@given(st.sets(st.text("abß1èé", min_size=1, max_size=5), min_size=2, max_size=8), st.data())
+def test_an_enum_allows_its_values_and_no_mixture_of_them(words: set[str], data: st.DataObject) -> None:
+    listed = sorted(words)
+    texts = Texts(schema_grammar(json.dumps({"enum": listed})))
+    assert all(f'"{word}"' in texts for word in listed)
+    first, second = (data.draw(st.sampled_from(listed)) for _ in range(2))
+    mixed = {first[:end] + second[start:] for end in range(len(first) + 1) for start in range(len(second) + 1)}
+    assert [word for word in mixed - words if f'"{word}"' in texts] == []
+
+
+def test_an_enum_of_long_common_beginnings_allows_each_value() -> None:
+    lengths = range(1, 400, 7)
+    texts = Texts(schema_grammar(json.dumps({"enum": ["a" * length for length in lengths]})))
+    assert [length for length in range(100) if f'"{"a" * length}"' in texts] == [*range(1, 100, 7)]
+
+
 def test_a_bounded_integer_has_no_more_digits_than_its_bound() -> None:
     texts = Texts(schema_grammar('{"type":"integer","maximum":19}'))
     assert [number for number in range(-200, 200) if str(number) in texts] == list(range(-200, 20))

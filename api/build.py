@@ -144,7 +144,8 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
     )
     parser = BodyParser(settings, thread)
     bodies = RequestBodies(parser, directory, settings)
-    responder = Responder(QueueEvents(queues, directory), thread)
+    queue_events = QueueEvents(queues, directory)
+    responder = Responder(queue_events, thread)
     background = BackgroundTasks()
     files = FileStore(
         redis,
@@ -191,7 +192,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         handlers=(
             ChatHandler(bodies, chat, responder),
             TokenHandler(chat, parser),
-            ResponsesHandler(bodies, parser, chat, responder, stored, background, settings),
+            ResponsesHandler(bodies, parser, chat, responder, stored, background, queue_events, settings),
             StoredCompletionHandler(stored, parser),
             FilesHandler(files, cross_origin, settings),
             BatchesHandler(batches.store, files, parser),

@@ -88,7 +88,7 @@ class Responder:
         # A streamed response outlives this method. The HTTP exchange does not.
         exchange.details = chat
         await exchange.enter(chat)
-        if chat.request.stream and request.headers.get(HEADER, "").lower() == "true":
+        if chat.request.stream and wants_queue_events():
             return stream_response(self._announced(exchange.dialect, chat, _writer()))
         encoder = _encoder(exchange.dialect, chat, await chat.stream.started())
         if chat.request.stream:
@@ -139,6 +139,11 @@ class Responder:
             yield comment
         async for piece in self._streamed(chat, _encoder(dialect, chat, await chat.stream.first()), write):
             yield piece
+
+
+def wants_queue_events() -> bool:
+    """Return whether the client of the current request asks for queue events."""
+    return request.headers.get(HEADER, "").lower() == "true"
 
 
 def stream_response(events: AsyncIterator[bytes]) -> Response:

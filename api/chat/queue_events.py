@@ -1,4 +1,5 @@
-"""Queue events: comments in a stream that tell a waiting client its place in the queue.
+"""Queue events: comments in a stream that tell a waiting client its place in the queue, and, in the stream of a
+background response, that another attempt continues it.
 
 A request opts in with the header ``x-queue-events: true``. Its response then starts at once instead of with the first
 event from a worker, so a later failure is reported inside the stream. Comments are part of the format of server-sent
@@ -15,6 +16,7 @@ from redis.exceptions import RedisError
 from api.chat.queues import JobQueues
 from api.chat.stream import ResponseStream
 from api.models.directory import Directory
+from shared.protocol.events import Started
 from shared.redis import outage
 
 logger = logging.getLogger(__name__)
@@ -36,6 +38,23 @@ class QueueEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds until a worker claims it; ``None`` if the service rate is unknown."""
 
 
+class AttemptEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Another attempt at a request has started, and continues its text."""
+
+    number: int
+    cause: str
+    """Why there is another attempt (:data:`shared.protocol.events.MoveCause`)."""
+
+
+def another_attempt(started: Started) -> bytes:
+    """Return a comment on an attempt after the first."""
+    return _comment("attempt", AttemptEvent(number=started.attempt, cause=started.cause))
+
+
+def _comment(kind: str, event: msgspec.Struct) -> bytes:
+    return b": " + msgspec.json.encode({kind: event}) + b"\n\n"
+
+
 class QueueEvents:
     """Reads the places of this replica's requests."""
 
@@ -44,22 +63,26 @@ class QueueEvents:
         self._directory = directory
 
     async def until_started(self, stream: ResponseStream) -> AsyncIterator[bytes]:
-        """Yield a comment every :data:`INTERVAL` seconds until the first event of ``stream`` has arrived."""
-        job = stream.jobs[0]
+        """Yield comments every :data:`INTERVAL` seconds until the first event of ``stream`` has arrived."""
         while True:
-            try:
-                ahead = await self._queues.of(stream.model).place(job)
-            except (RedisError, OSError) as error:
-                logger.log(outage.store.level, "place of job %s not read: %s", job, error)
-            else:
-                event = QueueEvent(request=job, ahead=ahead, expected_wait=self._wait(stream.model, ahead))
-                yield b": " + msgspec.json.encode({"queue": event}) + b"\n\n"
+            comment = await self.place(stream.model, stream.jobs[0])
+            if comment:
+                yield comment
             try:
                 async with asyncio.timeout(INTERVAL):
                     await stream.first()
             except TimeoutError:
                 continue
             return
+
+    async def place(self, model: str, job: str) -> bytes:
+        """Return a comment with the place of a job; nothing if it can't be read now."""
+        try:
+            ahead = await self._queues.of(model).place(job)
+        except (RedisError, OSError) as error:
+            logger.log(outage.store.level, "place of job %s not read: %s", job, error)
+            return b""
+        return _comment("queue", QueueEvent(request=job, ahead=ahead, expected_wait=self._wait(model, ahead)))
 
     def _wait(self, model: str, ahead: int | None) -> float | None:
         if ahead is None:

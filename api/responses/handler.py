@@ -9,7 +9,8 @@ from quart import request as http_request
 
 from api.chat import span as chat_span
 from api.chat.exchange import ChatExchange, ChatServices
-from api.chat.handler import RequestBodies, Responder, stream_response
+from api.chat.handler import RequestBodies, Responder, stream_response, wants_queue_events
+from api.chat.queue_events import QueueEvents
 from api.chat.tokens import tokenized
 from api.dialects.base.token_count import counting
 from api.dialects.responses import Responses, StoredConversation, ValidatedRequest
@@ -40,6 +41,7 @@ class ResponsesHandler:
         responder: Responder,
         stored: ResponseStore,
         tasks: BackgroundTasks,
+        queue_events: QueueEvents,
         settings: ApiSettings,
     ) -> None:
         """``tasks`` are those of background responses."""
@@ -49,6 +51,7 @@ class ResponsesHandler:
         self._responder = responder
         self._stored = stored
         self._tasks = tasks
+        self._queue_events = queue_events
         self._settings = settings
 
     @route("POST", "/v1/responses", "createResponse", body="ResponsesRequest", returns=STREAMED, errors=ERRORS)
@@ -151,7 +154,8 @@ class ResponsesHandler:
         return await stored_conversation(self._stored, self._parser, key_owner(), valid, max_bytes=maximum)
 
     def _stream(self, record: StoredResponse, *, after: int) -> Response:
-        return stream_response(follow(self._stored, key_owner(), record, after=after))
+        announced = self._queue_events if wants_queue_events() else None
+        return stream_response(follow(self._stored, key_owner(), record, after=after, queue_events=announced))
 
     async def _find(self, response_id: str) -> StoredResponse:
         if is_response_id(response_id):

@@ -5,8 +5,10 @@ the same events, whichever replica sends it, and however often it is cut and res
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
+from api.chat.queue_events import INTERVAL, QueueEvents, another_attempt
 from api.chat.reader import ResponseReader
 from api.chat.stream import LOST
 from api.chat.usage import UsageRecorder
@@ -35,6 +37,10 @@ class Replay:
         self._position: int | None = None
         """Number of tokens so far; None until the first attempt has started."""
 
+    @property
+    def has_started(self) -> bool:
+        return self._position is not None
+
     def feed(self, event: Event) -> bytes:
         """Encode one event. Repeats are skipped, and so is a failure, which the document has."""
         match event:
@@ -49,8 +55,13 @@ class Replay:
         return b"".join(encoded(self._encoder, self._reader.feed(0, event)))
 
 
-async def follow(store: ResponseStore, owner: str, record: StoredResponse, *, after: int) -> AsyncIterator[bytes]:
-    """Yield the events of a background response whose numbers are greater than ``after``, until it has ended."""
+async def follow(
+    store: ResponseStore, owner: str, record: StoredResponse, *, after: int, queue_events: QueueEvents | None = None
+) -> AsyncIterator[bytes]:
+    """Yield the events of a background response whose numbers are greater than ``after``, until it has ended.
+
+    With ``queue_events``, comments tell its place in the queue, and that another attempt has started.
+    """
     if record.request is None:
         raise AssertionError("only background responses are streamed again")
     encoder = encoder_of(record, record.request, after=after)
@@ -60,6 +71,7 @@ async def follow(store: ResponseStore, owner: str, record: StoredResponse, *, af
     try:
         read, pause, running = 0, _PAUSE[0], True
         first = last = None
+        announced = 0.0
         while running:
             running, items, before = await store.journal(owner, record, read)
             if read and before != (first, last) and (running or before[0] is not None):
@@ -68,7 +80,14 @@ async def follow(store: ResponseStore, owner: str, record: StoredResponse, *, af
             if items:
                 first, last = first or items[0], items[-1]
             read += len(items)
-            pieces = b"".join(map(replay.feed, decode_journal(items)))
+            events = decode_journal(items)
+            pieces = b"".join(map(replay.feed, events))
+            if queue_events is not None:
+                moves = (event for event in events if isinstance(event, Started) and event.attempt > 1)
+                pieces = b"".join(map(another_attempt, moves)) + pieces
+                if running and not replay.has_started and time.monotonic() >= announced + INTERVAL:
+                    announced = time.monotonic()
+                    pieces += await queue_events.place(record.model, record.jobs[0])
             if pieces:
                 yield pieces
             if running and not items and pause == _PAUSE[1]:

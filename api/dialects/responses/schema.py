@@ -1,6 +1,7 @@
 """Schema of the body of ``POST /v1/responses``.
 
-Source: the types of OpenAI's Python SDK; ``presence_penalty`` and ``frequency_penalty`` are Open Responses'.
+Source: the types of OpenAI's Python SDK; ``presence_penalty`` and ``frequency_penalty`` are Open Responses',
+``min_p``, ``repetition_penalty``, ``seed`` and ``top_k`` are vLLM's.
 """
 
 from typing import Annotated, Any, Literal
@@ -8,7 +9,19 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from api.dialects.base.fields import Identifier, Items, NonEmptyText, Strict, by
-from api.dialects.base.sampling import Count, Into, Penalty, Temperature, TokenLimit, TopLogprobs, TopP
+from api.dialects.base.sampling import (
+    Count,
+    Into,
+    MinP,
+    Penalty,
+    RepetitionPenalty,
+    Seed,
+    Temperature,
+    TokenLimit,
+    TopK,
+    TopLogprobs,
+    TopP,
+)
 from api.dialects.base.unsupported import CACHED_ALWAYS, CHATS_ONLY, Only, Refused
 from api.dialects.openai.schema import (
     SERVED_TIERS,
@@ -142,16 +155,20 @@ class ResponsesRequest(PromptFields, ProcessingFields):
     max_output_tokens: TokenLimit | None = None
     max_tool_calls: Count | None = None
     metadata: Metadata | None = None
+    min_p: MinP | None = None
     moderation: Annotated[dict[str, Any] | None, Refused("No moderation model is available.")] = None
     presence_penalty: Penalty | None = None
     prompt: Annotated[
         dict[str, Any] | None, Refused("Prompt templates are not stored; send instructions and input.")
     ] = None
+    repetition_penalty: RepetitionPenalty | None = None
     safety_identifier: Annotated[str, Field(max_length=128)] | None = None
+    seed: Seed | None = None
     store: bool | None = None
     stream: bool | None = None
     stream_options: ResponseStreamOptions | None = None
     temperature: Temperature | None = None
+    top_k: TopK | None = None
     top_logprobs: Annotated[TopLogprobs, Into("logprobs", bool)] | None = None
     top_p: TopP | None = None
     user: str | None = None

@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 from arq.connections import ArqRedis
+from msgspec.structs import replace
 
 from api.base.fairness import FairThread
+from api.chat.queue_events import QueueEvents
+from api.chat.queues import JobQueues
 from api.dialects.responses import Responses, ValidatedRequest
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.schema import ResponsesRequest
 from api.http.bodies import BodyParser
+from api.models.directory import Directory
 from api.responses.conversation import stored_conversation
 from api.responses.replay import follow
 from api.stored.store import ResponseStore
@@ -87,6 +91,25 @@ async def test_the_events_of_a_stream_do_not_depend_on_when_they_are_read(
         await asyncio.sleep(0.01)
     await store.end("k", RUNNING, document())
     assert await live == await whole()
+
+
+async def test_queue_events_of_a_background_response(redis: ArqRedis, store: ResponseStore) -> None:
+    class Places(QueueEvents):
+        async def place(self, model: str, job: str) -> bytes:
+            return f": {job}\n\n".encode()
+
+    places = Places(JobQueues(redis, prefix_routing=False, lease=60), Directory(redis))
+    stream = follow(store, "k", RUNNING, after=-1, queue_events=places)
+    opening = [await anext(stream), await anext(stream)]
+    assert opening[1] == b": j1\n\n"
+    moved = replace(STARTED, attempt=2, cause="worker_lost")
+    await journalled(redis, (STARTED, Delta(0, (1,), "Hel"), moved, Delta(1, (1,), "lo"), Finished(2, "stop")))
+    await store.end("k", RUNNING, document())
+    rest = [piece async for piece in stream]
+    comments = [line for line in b"".join(rest).split(b"\n") if line.startswith(b":")]
+    assert comments == [b': {"attempt":{"number":2,"cause":"worker_lost"}}']
+    plain = b"".join([piece async for piece in follow(store, "k", RUNNING, after=-1)])
+    assert b"".join([opening[0], *rest]).replace(comments[0] + b"\n\n", b"") == plain
 
 
 @pytest.mark.parametrize(("others", "pause"), [(0, 0.02), (159, 0.2), (1000, 0.3)])

@@ -1,7 +1,7 @@
 """Finds the model to serve, and downloads it if necessary. Meanwhile, the registry says that it is loading."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 
@@ -20,8 +20,12 @@ from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.heartbeat import Heartbeat
 from worker.jobs.registry_record import RegistryRecord
 from worker.model.files import sees_images
+from worker.model.huggingface import Download
 from worker.model.local import LocalModel, resolve
 from worker.model.source import check_name, parse_source
+
+_PROGRESS = 1.0
+"""Seconds between two looks at a download."""
 
 
 class ServedModel(NamedTuple):
@@ -60,8 +64,10 @@ async def find_model(settings: WorkerSettings, redis: ArqRedis, worker: str, nam
         modalities = _modalities(images=parse_directives(path).see_images)
         # Greedy unless the request has a temperature.
         return ServedModel(path, settings.sim_context, Sampling(temperature=0.0), modalities)
-    async with _announced(settings, redis, worker, names):
-        model: LocalModel = await asyncio.to_thread(resolve, settings.model, max_context=settings.max_context)
+    async with _announced(settings, redis, worker, names) as engine, progress(engine) as on_download:
+        model: LocalModel = await asyncio.to_thread(
+            resolve, settings.model, max_context=settings.max_context, on_download=on_download
+        )
     modalities = _modalities(images=sees_images(model.path))
     return ServedModel(str(model.path), model.context_length, model.sampling, modalities)
 
@@ -71,9 +77,31 @@ def _modalities(*, images: bool) -> tuple[str, ...]:
 
 
 @asynccontextmanager
+async def progress(engine: CurrentEngine) -> AsyncIterator[Callable[[Download], None]]:
+    """Show the progress of a download as the stage of ``engine``, which is in the registry, until the block ends.
+
+    Yields what :func:`~worker.model.local.resolve` calls, in its thread, when the download begins.
+    """
+    begun: list[Download] = []
+
+    async def show() -> None:
+        while True:
+            if begun:
+                done, size = await asyncio.to_thread(lambda: begun[0].done), begun[0].size
+                engine.stage = f"{FINDING_FILES}: {done / 2**30:.2f} of {size / 2**30:.2f} GB downloaded"
+            await asyncio.sleep(_PROGRESS)
+
+    shown = asyncio.create_task(show(), name="progress of the download")
+    try:
+        yield begun.append
+    finally:
+        await cancel_all({shown})
+
+
+@asynccontextmanager
 async def _announced(
     settings: WorkerSettings, redis: ArqRedis, worker: str, names: tuple[str, ...]
-) -> AsyncIterator[None]:
+) -> AsyncIterator[CurrentEngine]:
     """Keep the worker's registry record during the block, and until its lease expires unless the block fails."""
     jobs, engine = ActiveJobs(), CurrentEngine(slots=0)
     engine.stage = FINDING_FILES
@@ -82,7 +110,7 @@ async def _announced(
     heartbeat = Heartbeat(queue, worker, jobs, record, lease=settings.lease)
     heartbeat_task = asyncio.create_task(heartbeat.run(), name="heartbeat")
     try:
-        yield
+        yield engine
     except BaseException:
         await cancel_all({heartbeat_task})
         with suppress(RedisError, OSError):

@@ -54,6 +54,9 @@ def _combined(
         temperature=newest.temperature,
         top_p=newest.top_p,
     )
-    info = msgspec.structs.replace(info, aliases=newest.aliases, state=state)
-    problem = "; ".join(f"{node.host}: {model.detail}" for node, model in entries) if states == {"failed"} else ""
-    return CatalogueModel(info, state, problem, 0.0 if served else max(model.waited for _, model in entries))
+    detail = "; ".join(f"{node.host}: {model.detail}" for node, model in entries if model.status == state)
+    detail = detail if state in ("loading", "failed") else ""
+    info = msgspec.structs.replace(info, aliases=newest.aliases, state=state, detail=detail)
+    return CatalogueModel(
+        info, state, detail if state == "failed" else "", 0.0 if served else max(model.waited for _, model in entries)
+    )

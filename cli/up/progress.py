@@ -39,7 +39,9 @@ class Progress:
 
     def loading(self, worker: WorkerInfo) -> None:
         """Print the loading stage of a worker if it has changed."""
-        stage = (worker.pid, worker.detail or worker.status)
+        # The worker shows the progress of a download itself.
+        detail = FINDING_FILES if worker.detail.startswith(FINDING_FILES) else worker.detail
+        stage = (worker.pid, detail or worker.status)
         if stage == self._stage:
             return
         self._stage = stage

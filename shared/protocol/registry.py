@@ -31,7 +31,8 @@ _MAX_NAME = 512
 
 WorkerStatus = Literal["loading", "serving", "draining", "failing"]
 FINDING_FILES = "looking for the model's files"
-"""Detail of a worker that finds or downloads its model. The worker's output shows the progress of a download."""
+"""Detail of a worker that finds its model, and the beginning of that of one that downloads it. The worker's output
+shows the progress of a download too."""
 TEXT = "text"
 IMAGE = "image"
 
@@ -125,6 +126,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     top_p: _Amount | None = None
     state: str = ""
     """The best :data:`PlacementStatus` of a model that nodes load by demand; otherwise empty, as in the store."""
+    detail: str = ""
+    """What a model that is being loaded waits for, or why it cannot be loaded; otherwise empty, as in the store."""
 
 
 PlacementStatus = Literal["unloaded", "loading", "loaded", "unloading", "failed"]

@@ -20,6 +20,10 @@ class HubServer:
 
     def __init__(self, repositories: Repositories, *, gated: frozenset[str] = frozenset(), token: str = "") -> None:
         self.downloads: dict[str, int] = {}
+        self.digests: dict[str, str] = {}
+        """What the server says is the SHA-256 of a file; the others count as small, and have none."""
+        self.sizes: dict[str, int] = {}
+        """What the server says is the size of a file, if not its own."""
         handler = type("Handler", (_Handler,), {"hub": self})
         self.repositories = repositories
         self.gated = gated
@@ -79,8 +83,16 @@ class _Handler(BaseHTTPRequestHandler):
                 for name, data in files.items()
             ]
         else:
-            body = {"id": repository, "sha": COMMIT, "siblings": [{"rfilename": name} for name in files]}
+            siblings = [self._listed(name, len(data)) for name, data in files.items()]
+            body = {"id": repository, "sha": COMMIT, "siblings": siblings}
         self._send(200, json.dumps(body).encode(), with_body, {"Content-Type": "application/json"})
+
+    def _listed(self, name: str, size: int) -> dict[str, object]:
+        size = self.hub.sizes.get(name, size)
+        listed: dict[str, object] = {"rfilename": name, "size": size}
+        if (digest := self.hub.digests.get(name)) is not None:
+            listed["lfs"] = {"sha256": digest, "size": size, "pointerSize": 0}
+        return listed
 
     def _error(self, status: int, code: str, message: str) -> None:
         self._send(status, b"{}", True, {"X-Error-Code": code, "X-Error-Message": message})

@@ -1,5 +1,6 @@
 """Models from the Hugging Face hub: huggingface_hub's own code against a stand-in server."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -134,6 +135,20 @@ def test_what_can_not_be_had_is_explained(machine: Machine, function: str, sourc
 
 def test_the_token_opens_gated_repositories(machine: Machine) -> None:
     assert machine.call("pull", "org/gated", HF_TOKEN="hf_secret")["result"].endswith("tiny.gguf")
+
+
+def test_a_file_that_arrives_damaged_is_removed_and_downloaded_again(machine: Machine) -> None:
+    machine.server.digests["tiny-Q8_0.gguf"] = "0" * 64
+    assert "arrived damaged" in machine.call("pull", "org/single")["error"]
+    machine.server.digests["tiny-Q8_0.gguf"] = hashlib.sha256(GGUF).hexdigest()
+    assert Path(machine.call("pull", "org/single")["result"]).read_bytes() == GGUF
+
+
+def test_a_model_larger_than_the_disk_is_not_downloaded(machine: Machine) -> None:
+    machine.server.sizes["tiny-Q8_0.gguf"] = 2**60
+    error = machine.call("pull", "org/single")["error"]
+    assert "org/single needs 1073741824.0 GB more" in error
+    assert machine.server.downloads == {}
 
 
 def test_no_network_and_nothing_cached_says_what_to_check(machine: Machine) -> None:

@@ -2,11 +2,16 @@
 
 ``HF_TOKEN``, ``HF_ENDPOINT``, ``HF_HOME`` and ``HF_HUB_OFFLINE`` are honoured. A repository can be served if it holds
 an OpenVINO model at its root, or a GGUF file. ``huggingface_hub`` is imported on demand, because the import takes a
-second.
+second. Its file locks make one process download a file, and the others that share the cache wait.
 """
 
-from collections.abc import Iterable
+import hashlib
+import shutil
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,6 +24,20 @@ _IR_PATTERNS = ["openvino_*.xml", "openvino_*.bin", "*.json", "*.jinja", "*.npy"
 _MAIN = "main"
 _LISTING_TIMEOUT = 30.0
 """Timeout in seconds for listing the files of a repository."""
+
+
+class Download(NamedTuple):
+    """A download that begins. ``size`` is that of the missing files in bytes."""
+
+    folder: Path
+    size: int
+    present: int
+    """Bytes in ``folder`` before the download."""
+
+    @property
+    def done(self) -> int:
+        """The bytes that have arrived."""
+        return min(max(_folder_bytes(self.folder) - self.present, 0), self.size)
 
 
 class CachedSource(msgspec.Struct, frozen=True):
@@ -34,11 +53,18 @@ class CachedSource(msgspec.Struct, frozen=True):
         return self.repository + revision + file
 
 
-def download(repository: str, *, revision: str | None, file: str | None) -> Path:
+def download(
+    repository: str,
+    *,
+    revision: str | None,
+    file: str | None,
+    on_download: Callable[[Download], None] | None = None,
+) -> Path:
     """Return the repository's IR folder or GGUF file, downloading what is not cached.
 
     Without a network, the cached files are used. Raises :class:`ModelError` when the repository, the revision or the
-    file does not exist or is not accessible, or when the file is ambiguous.
+    file does not exist or is not accessible, when the file is ambiguous, when the disk has too little room, and when
+    what has arrived is damaged. ``on_download`` is called before anything is downloaded.
     """
     from huggingface_hub import HfApi, hf_hub_download, snapshot_download
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
@@ -46,11 +72,25 @@ def download(repository: str, *, revision: str | None, file: str | None) -> Path
     label = _label(repository, revision)
     try:
         # Not list_repo_files(), which retries for half a minute without a network.
-        listing = HfApi().model_info(repository, revision=revision, timeout=_LISTING_TIMEOUT).siblings or []
-        chosen = _choose(label, [entry.rfilename for entry in listing], file)
+        found = HfApi().model_info(repository, revision=revision, files_metadata=True, timeout=_LISTING_TIMEOUT)
+        listing = {entry.rfilename: entry for entry in found.siblings or []}
+        chosen = _choose(label, listing, file)
+        folder = _cache_folder(repository)
+        wanted = _matching(listing) if chosen is None else [chosen]
+        missing = [name for name in wanted if not (folder / "snapshots" / str(found.sha) / name).exists()]
+        size = sum(listing[name].size or 0 for name in missing)
+        if missing:
+            _check_room(label, folder, size)
+            if on_download is not None:
+                on_download(Download(folder / "blobs", size, _folder_bytes(folder / "blobs")))
         if chosen is None:
-            return Path(snapshot_download(repository, revision=revision, allow_patterns=_IR_PATTERNS))
-        return Path(hf_hub_download(repository, chosen, revision=revision))
+            location = Path(snapshot_download(repository, revision=revision, allow_patterns=_IR_PATTERNS))
+        else:
+            location = Path(hf_hub_download(repository, chosen, revision=revision))
+        for name in missing:
+            if (large := listing[name].lfs) is not None:
+                _verify(location / name if chosen is None else location, large.sha256)
+        return location
     except ModelError:
         raise
     except GatedRepoError as error:
@@ -72,6 +112,42 @@ def download(repository: str, *, revision: str | None, file: str | None) -> Path
             f"{label} can't be fetched from the hub, and the cache does not hold it: {error} "
             "Check the network, HF_ENDPOINT and HF_HUB_OFFLINE."
         ) from error
+
+
+def _cache_folder(repository: str) -> Path:
+    from huggingface_hub.constants import HF_HUB_CACHE
+    from huggingface_hub.file_download import repo_folder_name
+
+    return Path(HF_HUB_CACHE, repo_folder_name(repo_id=repository, repo_type="model"))
+
+
+def _check_room(label: str, folder: Path, size: int) -> None:
+    """Raise :class:`ModelError` if the disk of ``folder``, in the cache, has no room for ``size`` bytes."""
+    free = shutil.disk_usage(next(parent for parent in folder.parents if parent.exists())).free
+    if size > free:
+        raise ModelError(
+            f"{label} needs {size / 2**30:.1f} GB more in {folder.parent}, where {free / 2**30:.1f} GB are free. Free "
+            "some, or set HF_HOME to a folder on another disk."
+        )
+
+
+def _folder_bytes(folder: Path) -> int:
+    """Return the size of the files in ``folder``, which downloads may add and rename meanwhile."""
+    total = 0
+    for file in folder.glob("*"):
+        with suppress(OSError):
+            total += file.stat().st_size
+    return total
+
+
+def _verify(file: Path, digest: str) -> None:
+    """Compare a file with its SHA-256 digest. Raises :class:`ModelError` and removes it if they differ."""
+    with file.open("rb") as content:
+        found = hashlib.file_digest(content, "sha256").hexdigest()
+    if found != digest:
+        file.resolve().unlink()
+        file.unlink()
+        raise ModelError(f"{file.name} arrived damaged and was removed. It is downloaded again at the next start.")
 
 
 def cached(repository: str, *, revision: str | None, file: str | None) -> Path:
@@ -127,6 +203,11 @@ def _choose(label: str, names: Iterable[str], file: str | None) -> str | None:
             "export."
         )
     return ggufs[0]
+
+
+def _matching(names: Iterable[str]) -> list[str]:
+    """Return those of ``names`` that belong to an IR folder, as the hub's library chooses them."""
+    return [name for name in names if any(fnmatch(name, pattern) for pattern in _IR_PATTERNS)]
 
 
 def _cached_snapshot(repository: str, revision: str | None) -> Path | None:

@@ -4,6 +4,8 @@ import hashlib
 import logging
 import os
 import shutil
+from collections.abc import Callable
+from functools import partial
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +18,7 @@ from worker.model import huggingface
 from worker.model.cache import user_cache
 from worker.model.files import LANGUAGE_MODEL, VISION_FILES, default_sampling, model_bytes
 from worker.model.gguf import GGUFError, read_metadata
+from worker.model.huggingface import Download
 from worker.model.source import ModelError, Source, parse_source
 
 logger = logging.getLogger(__name__)
@@ -63,14 +66,16 @@ class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
     size: int
 
 
-def resolve(text: str, *, max_context: int = 0) -> LocalModel:
+def resolve(text: str, *, max_context: int = 0, on_download: Callable[[Download], None] | None = None) -> LocalModel:
     """Return the model of ``[NAME=]SOURCE``, downloading it from the Hugging Face hub if necessary.
+
+    ``on_download`` is called before a download.
 
     ``max_context`` (tokens; 0: none) limits the context length, and replaces it if the model states none. A
     read-only GGUF file is copied to the user's cache (see :func:`_writable`). Raises :class:`ModelError`.
     """
     source = parse_source(text)
-    location = _fetch(source, download=True)
+    location = _fetch(source, download=True, on_download=on_download)
     kind: ModelKind = "openvino" if location.is_dir() else "gguf"
     if kind == "gguf":
         location = _writable(location)
@@ -133,12 +138,12 @@ def default_model() -> Path:
     )
 
 
-def _fetch(source: Source, *, download: bool) -> Path:
+def _fetch(source: Source, *, download: bool, on_download: Callable[[Download], None] | None = None) -> Path:
     match source.kind:
         case "default":
             return default_model()
         case "hub":
-            fetch = huggingface.download if download else huggingface.cached
+            fetch = partial(huggingface.download, on_download=on_download) if download else huggingface.cached
             location = fetch(source.location, revision=source.revision, file=source.file)
         case _:
             location = Path(source.location)

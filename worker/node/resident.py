@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from shared.protocol.registry import DeclaredModel, UnloadCause, WorkerInfo
+from shared.protocol.registry import FINDING_FILES, DeclaredModel, UnloadCause, WorkerInfo
 from shared.protocol.wishes import Wish
 from shared.runtime.children import Child
 from shared.runtime.processes import exit_description, module_command
@@ -73,6 +73,8 @@ class Resident:
         """Seconds for which earlier workers had it loaded."""
         self._blocked_until = 0.0
         self._problem = ""
+        self._stage = ""
+        """What the worker does while it loads the model."""
         self._since = 0.0
         self._last_used = 0.0
         self._failing_since: float | None = None
@@ -102,6 +104,9 @@ class Resident:
         now = time.monotonic()
         if info is None or self.here in ("absent", "unloading"):
             return None
+        self._stage = info.detail if info.status == "loading" else ""
+        if self._stage.startswith(FINDING_FILES):
+            self._since = now  # a download says nothing about the next load
         if info.used > 0:
             self._last_used = now
         if info.status == "failing":
@@ -228,7 +233,7 @@ class Resident:
             keep=self.entry.keep,
             least=self.entry.least,
             status=status,
-            detail=self._too_large() if self.memory > self._capacity else self.reason,
+            detail=self._detail(),
             memory=self.memory,
             load_seconds=known.load_seconds if known else 0.0,
             loads=self.loads,
@@ -243,6 +248,11 @@ class Resident:
             temperature=known.temperature if known else None,
             top_p=known.top_p if known else None,
         )
+
+    def _detail(self) -> str:
+        if self.memory > self._capacity:
+            return self._too_large()
+        return f"{self.reason}; {self._stage}" if self.here == "loading" and self._stage else self.reason
 
     def _too_large(self) -> str:
         needed, capacity = self.memory / 2**30, self._capacity / 2**30

@@ -42,5 +42,7 @@ def _model_object(model: ModelInfo) -> dict[str, object]:
         "max_model_len": model.context_length,
         "input_modalities": model.modalities,
     }
-    # In the form of llama.cpp's router.
-    return shown | {"status": {"value": model.state}} if model.state else shown
+    if model.state:
+        # In the form of llama.cpp's router, which has no detail.
+        shown["status"] = {"value": model.state} | ({"detail": model.detail} if model.detail else {})
+    return shown

@@ -1,5 +1,6 @@
 """What replicas make of the models that nodes declare."""
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from arq.connections import ArqRedis
 from fakeredis import FakeAsyncRedis
 
+from api.dialects.base.models import render_model
 from api.keys import ApiKey
 from api.models.directory import Directory
 from shared.protocol.errors import ProblemKind, RequestRefused
@@ -80,3 +82,11 @@ async def test_a_refusal_lists_the_models_that_the_key_may_use(redis: ArqRedis) 
         await found.require("other", None)
     with pytest.raises(RequestRefused, match=r"Models: none\.$"):
         await found.require("other", ApiKey(id="k", name="k", digest="d", models=("large",)))
+
+
+async def test_the_list_says_what_a_load_waits_for(redis: ArqRedis) -> None:
+    found = await directory(redis, node("a", status="loading", detail="1 of 2 GB"), node("b", detail="no request"))
+    assert json.loads(render_model(found.fleet.listed()["tiny"]))["status"] == {
+        "value": "loading",
+        "detail": "a: 1 of 2 GB",
+    }

@@ -45,6 +45,7 @@ _TRANSIENT: frozenset[ProblemKind] = frozenset(
         ProblemKind.STORE_UNAVAILABLE,
         ProblemKind.SHUTTING_DOWN,
         ProblemKind.RATE_LIMITED,
+        ProblemKind.BUDGET,
     }
 )
 """Problems that pass. The request is submitted again until it succeeds or the batch ends."""
@@ -107,7 +108,9 @@ async def serve_request(
         if problem.kind not in _TRANSIENT and (problem.kind not in _RETRYABLE or failures >= _MAX_FAILURES):
             return _failed(index, custom_id, dialect, problem, request_id)
         if problem.kind is not ProblemKind.QUEUE_TIMEOUT:  # Otherwise, it has waited.
-            pause = max(backoff.pause(), min(problem.retry_after or 0, _LONGEST_PAUSE))
+            # A budget may be raised before it is renewed.
+            least = 0 if problem.kind is ProblemKind.BUDGET else problem.retry_after or 0
+            pause = max(backoff.pause(), min(least, _LONGEST_PAUSE))
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause * random.uniform(0.75, 1.25)):  # noqa: S311
                     await yielding.wait()
@@ -168,7 +171,7 @@ def _translated(settings: ApiSettings, dialect: Dialect, body: bytes) -> tuple[C
 
 
 def _unlimited(services: BatchServices, owner: str) -> ApiKey | None:
-    """Return the batch's key without its rate limits, which do not count batches.
+    """Return the batch's key without its rate limits, which do not count batches. Its budgets do.
 
     Raises :class:`RequestRefused` when the key is no longer valid, or the keys have not been read yet.
     """

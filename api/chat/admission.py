@@ -2,8 +2,10 @@
 
 import asyncio
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import msgspec
 from redis.exceptions import RedisError
@@ -80,13 +82,14 @@ class Admission:
             return AdmittedRequest(_limited(request, maximum), queue_timeout=wait)
         tokens = _counted_tokens(request, key)
         request = _limited(_with_tier(request, key), maximum)
-        if not key.limited:
+        if not key.limited and not any(key.budgets):
             return AdmittedRequest(request, key.id, wait)
         reservation = Reservation(key, self._limiter.new_name(), tokens)
         counts, refusal = await self._reserve(reservation)
         if refusal is not None:
             raise LimitReached(reservation, refusal, counts)
-        return AdmittedRequest(request, key.id, wait, counts, reservation)
+        # Budgets reserve nothing.
+        return AdmittedRequest(request, key.id, wait, counts, reservation if key.limited else None)
 
     def _queue_timeout(self, key: ApiKey | None, headers: Lookup) -> float | None:
         allowed = key.queue_timeout if key is not None else None
@@ -129,6 +132,14 @@ class LimitReached(RequestRefused):
 
 def _limit_problem(reservation: Reservation, refusal: Refusal) -> RequestRefused:
     key = reservation.key
+    if refusal.limit in ("tokens_per_day", "tokens_per_month") and refusal.wait is not None:
+        reset = datetime.fromtimestamp(round((time.time() + refusal.wait) / 60) * 60, UTC)
+        return refuse(
+            ProblemKind.BUDGET,
+            f"This API key has used up its budget of {getattr(key, refusal.limit)} {refusal.limit.replace('_', ' ')}. "
+            f"It can be used again from {reset:%Y-%m-%dT%H:%M:%SZ} on.",
+            retry_after=refusal.wait,
+        )
     limits: dict[LimitName, int | None] = {
         "requests": key.requests_per_minute,
         "tokens": key.tokens_per_minute,

@@ -31,6 +31,10 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     """The default and the highest service tier of its requests."""
     requests_per_minute: PositiveCount | None = None
     tokens_per_minute: PositiveCount | None = None
+    tokens_per_day: PositiveCount | None = None
+    """Budget of prompt and completion tokens for a day (UTC), batch requests included."""
+    tokens_per_month: PositiveCount | None = None
+    """The same for a calendar month."""
     concurrency: PositiveCount | None = None
     """Maximum number of concurrent requests."""
     queue_timeout: PositiveSeconds | None = None
@@ -48,6 +52,11 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     @property
     def limited(self) -> bool:
         return (self.requests_per_minute or self.tokens_per_minute or self.concurrency) is not None
+
+    @property
+    def budgets(self) -> tuple[int | None, int | None]:
+        """Its tokens per day and per month."""
+        return self.tokens_per_day, self.tokens_per_month
 
     def is_valid(self, now: float) -> bool:
         """Return whether the key is neither revoked nor expired at ``now``."""

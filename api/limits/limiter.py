@@ -1,10 +1,11 @@
 """The limiter: reserves and settles API keys' limits in the store, shared by all replicas."""
 
+import logging
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from redis.asyncio import Redis
 
@@ -12,9 +13,14 @@ from api.keys.record import ApiKey
 from shared.redis import keys
 from shared.redis.scripts import Script
 
-LimitName = Literal["requests", "tokens", "concurrency"]
+LimitName = Literal["requests", "tokens", "concurrency", "tokens_per_day", "tokens_per_month"]
 
-_NAMES: tuple[LimitName, ...] = ("requests", "tokens", "concurrency")
+_NAMES: tuple[LimitName, ...] = get_args(LimitName)
+
+logger = logging.getLogger(__name__)
+
+WARNED_SHARE = 0.8
+"""Share of a budget from which on it is logged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,8 @@ class Limiter:
         folder = files("api.limits")
         self._reserve = Script(redis, (folder / "reserve.lua").read_text())
         self._settle = Script(redis, (folder / "settle.lua").read_text())
+        self._warned: set[tuple[str, LimitName]] = set()
+        """The keys and their budgets that were logged."""
 
     def new_name(self) -> str:
         """Return a unique name for a reservation, which includes the replica's id."""
@@ -78,9 +86,12 @@ class Limiter:
                 keys.replica(""),
                 self._replica,
                 self._lease_ms,
+                *("" if budget is None else budget for budget in key.budgets),
+                keys.spent(key.id),
             ],
         )
-        refusing, wait, *state = reply
+        refusing, wait, *state, of_day, of_month = reply
+        self._warn(key, (of_day, of_month))
         counts = {
             limit_name: Counts(limit, state[2 * at], state[2 * at + 1] / 1000)
             for at, (limit_name, limit) in enumerate(zip(_NAMES[:2], limits[:2], strict=True))
@@ -89,6 +100,16 @@ class Limiter:
         if refusing:
             return Refusal(_NAMES[refusing - 1], wait / 1000 if wait else None), counts
         return None, counts
+
+    def _warn(self, key: ApiKey, spent: tuple[int, int]) -> None:
+        """Log once that a budget of ``key`` is nearly used up."""
+        for name, used, budget in zip(_NAMES[3:], spent, key.budgets, strict=True):
+            if budget is None or used < WARNED_SHARE * budget:
+                self._warned.discard((key.id, name))
+            elif (key.id, name) not in self._warned:
+                self._warned.add((key.id, name))
+                period = name.removeprefix("tokens_per_")
+                logger.warning("key %s has used %d of its %d tokens per %s", key.id, used, budget, period)
 
     async def settle(self, reservation: Reservation, used: int) -> None:
         """Settle a request that used ``used`` tokens. Raises what redis-py raises when the store is unreachable."""

@@ -4,10 +4,13 @@
 -- KEYS: buckets, admitted
 -- ARGV: requests per minute, tokens per minute, concurrent requests (each '' if unlimited), tokens of this request,
 --       its reservation ("NAME REPLICA"), maximum duration of a request (ms), prefix of replicas' registry records,
---       this replica, lease (ms)
+--       this replica, lease (ms), tokens per day, tokens per month (each '' if unlimited), key of the spent tokens
 -- A reservation that is there already was made by this call, whose reply was lost: nothing is counted again.
--- Returns {0 or the exceeded limit (1 requests, 2 tokens, 3 concurrency), ms to wait,
---          remaining requests, ms until the bucket is full, remaining tokens, ms until the bucket is full}.
+-- Budgets are tokens per day and month of UTC, counted when requests end (see add_usage in the queue's prelude). Requests
+-- that run while one is used up are served.
+-- Returns {0 or the exceeded limit (1 requests, 2 tokens, 3 concurrency, 4 tokens per day, 5 tokens per month), ms to wait,
+--          remaining requests, ms until the bucket is full, remaining tokens, ms until the bucket is full,
+--          tokens spent this day, this month}.
 local MINUTE = 60000
 
 -- Maximum debt of a bucket (ms); stored values beyond it are invalid.
@@ -67,8 +70,42 @@ local function free_places()
   return soonest < math.huge and math.ceil(soonest) or 0
 end
 
+local DAY = 86400000
+local today = math.floor(now / DAY)
+local spent = {0, 0}
+
+-- Returns the day of the month, from 1, of a day since 1970 (the algorithm is Howard Hinnant's civil_from_days).
+local function day_of_month(day)
+  local of_era = (day + 719468) % 146097
+  local year = math.floor(
+    (of_era - math.floor(of_era / 1460) + math.floor(of_era / 36524) - math.floor(of_era / 146096)) / 365
+  )
+  local of_year = of_era - (365 * year + math.floor(year / 4) - math.floor(year / 100))
+  return of_year - math.floor((153 * math.floor((5 * of_year + 2) / 153) + 2) / 5) + 1
+end
+
+if ARGV[10] ~= '' or ARGV[11] ~= '' then
+  local first = today - day_of_month(today) + 1
+  local past = redis.call('HGETALL', ARGV[12])
+  for at = 1, #past, 2 do
+    if tonumber(past[at]) == today then
+      spent[1] = tonumber(past[at + 1])
+    end
+    if tonumber(past[at]) >= first then
+      spent[2] = spent[2] + past[at + 1]
+    end
+  end
+  local following = first + 31
+  local ends = {today + 1, following - day_of_month(following) + 1}
+  for budget = 1, 2 do
+    if ARGV[9 + budget] ~= '' and spent[budget] >= tonumber(ARGV[9 + budget]) and not repeated then
+      refusing, wait = 3 + budget, ends[budget] * DAY - now
+    end
+  end
+end
+
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
-if ARGV[3] ~= '' and not repeated then
+if refusing == 0 and ARGV[3] ~= '' and not repeated then
   if redis.call('ZCARD', KEYS[2]) >= tonumber(ARGV[3]) then
     wait = free_places()
     if redis.call('ZCARD', KEYS[2]) >= tonumber(ARGV[3]) then
@@ -107,7 +144,9 @@ for bucket = 1, 2 do
 end
 if refusing == 0 then
   redis.call('PEXPIRE', KEYS[1], math.max(MINUTE, back[1], back[2]) + 1000)
-  redis.call('ZADD', KEYS[2], now + tonumber(ARGV[6]), ARGV[5])
-  redis.call('PEXPIRE', KEYS[2], ARGV[6])
+  if ARGV[1] ~= '' or ARGV[2] ~= '' or ARGV[3] ~= '' then
+    redis.call('ZADD', KEYS[2], now + tonumber(ARGV[6]), ARGV[5])
+    redis.call('PEXPIRE', KEYS[2], ARGV[6])
+  end
 end
-return {refusing, wait, left[1], back[1], left[2], back[2]}
+return {refusing, wait, left[1], back[1], left[2], back[2], spent[1], spent[2]}

@@ -44,13 +44,27 @@ _LIMIT_OPTIONS = (
     click.option(
         "--tokens-per-minute", type=click.IntRange(1), help="Maximum prompt and completion tokens per minute."
     ),
+    click.option(
+        "--tokens-per-day",
+        type=click.IntRange(1),
+        help="Budget: maximum prompt and completion tokens per day (UTC), those of batches included.",
+    ),
+    click.option("--tokens-per-month", type=click.IntRange(1), help="Budget: the same per calendar month."),
     click.option("--concurrency", type=click.IntRange(1), help="Maximum number of requests in flight."),
     click.option("--queue-timeout", type=Duration(), help="Maximum time its requests wait in the queue, such as 30s."),
     click.option(
         "--default-max-tokens", type=click.IntRange(1), help="Maximum tokens of each output whose request sets none."
     ),
 )
-_LIMITS = ("requests-per-minute", "tokens-per-minute", "concurrency", "queue-timeout", "default-max-tokens")
+_LIMITS = (
+    "requests-per-minute",
+    "tokens-per-minute",
+    "tokens-per-day",
+    "tokens-per-month",
+    "concurrency",
+    "queue-timeout",
+    "default-max-tokens",
+)
 
 
 def _limit_options(command: _Command) -> _Command:
@@ -229,6 +243,8 @@ def _limits(api_key: ApiKey) -> list[str]:
     limits = [
         ("rpm", api_key.requests_per_minute),
         ("tpm", api_key.tokens_per_minute),
+        ("tokens/day", api_key.tokens_per_day),
+        ("tokens/month", api_key.tokens_per_month),
         ("at a time", api_key.concurrency),
     ]
     words = [f"{limit} {unit}" for unit, limit in limits if limit is not None]

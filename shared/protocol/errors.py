@@ -19,6 +19,7 @@ class ProblemKind(StrEnum):
     FORBIDDEN = "forbidden"
     RATE_LIMITED = "rate_limit_exceeded"
     TOKENS_LIMITED = "token_limit_exceeded"
+    BUDGET = "insufficient_quota"
     MODEL_NOT_FOUND = "model_not_found"
     NOT_FOUND = "not_found"
     ROUTE_NOT_FOUND = "route_not_found"

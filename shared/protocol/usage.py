@@ -14,6 +14,9 @@ RETENTION = 400 * DAY
 MOST_FIELDS = 10_000
 """Maximum number of combinations of key, kind and model that a day counts apart. The rest counts for :data:`REST`."""
 
+SPENT_DAYS = 32
+"""For how many days the tokens of a key are kept for its budgets."""
+
 REST = "*"
 """Stands for the keys and models of the combinations beyond :data:`MOST_FIELDS`."""
 

@@ -137,6 +137,9 @@ buckets = _named("buckets")
 """Hash of an API key's rate limits: for each limit, the time (ms) at which its bucket is full again; for each
 absent replica that holds concurrency places, the time since when it is absent (see ``reserve.lua``)."""
 
+spent = _named("spent")
+"""Hash with a TTL: the tokens that an API key used on each day of the last month, by the day's number; for budgets."""
+
 admitted = _named("admitted")
 """Sorted set of an API key's requests in flight, "NAME REPLICA", scored by the time (ms) by which they have
 certainly ended."""

@@ -62,7 +62,7 @@ def rules(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @pytest.mark.parametrize("ruled_fleet", SERVERS, indirect=True)
 def test_the_service_runs_by_the_rules(ruled_fleet: Fleet) -> None:
     fleet = ruled_fleet
-    options = ["--scope", "admin", "--requests-per-minute", "100", "--concurrency", "9"]
+    options = ["--scope", "admin", "--requests-per-minute", "100", "--concurrency", "9", "--tokens-per-day", "9999"]
     made = subprocess.run(
         [sys.executable, "-m", "cli.main", "key", "create", *options],
         env={**os.environ, "VINOQUEUE_REDIS_URL": url(fleet.store, "admin")},

@@ -127,3 +127,30 @@ def test_counters_by_key_where_they_are_asked_for(shared: Shared) -> None:
     metrics = shared.fleet.request("GET", "/metrics")[2].decode()
     first = shared.ids["first"]
     assert f'vinoqueue_key_requests_total{{key="{first}",model="sim"}} 4.0' in metrics
+
+
+def test_a_key_that_has_used_up_its_budget_waits_for_its_renewal(shared: Shared) -> None:
+    running = shared.fleet
+    secret = running.key("create", "--name", "budget", "--tokens-per-day", "5")
+    (key_id,) = (key["id"] for key in json.loads(running.key("list", "--json")) if key["name"] == "budget")
+    client = shared.client(secret)
+    running.until(lambda: running.request("GET", "/v1/models", None, {"api-key": secret})[0] == 200, "the key")
+    client.chat.completions.create(**ASK)  # type: ignore[call-overload]
+    with pytest.raises(openai.RateLimitError) as refused:
+        client.chat.completions.create(**ASK)  # type: ignore[call-overload]
+    assert (refused.value.code, refused.value.type) == ("insufficient_quota", "insufficient_quota")
+    assert "T00:00:00Z" in refused.value.message
+    headers = refused.value.response.headers
+    assert (0 < int(headers["retry-after"]) <= DAY, headers["x-should-retry"]) == (True, "false")
+    anthropic = {"model": "sim", "max_tokens": 1, "messages": ASK["messages"]}
+    status, _, body = running.request(
+        "POST", "/v1/messages", json.dumps(anthropic), {"x-api-key": secret, "content-type": "application/json"}
+    )
+    assert (status, json.loads(body)["error"]["type"]) == (429, "rate_limit_error")
+
+    batch = submit(client, [chat_line("line", max_tokens=3)])
+    running.until(lambda: client.batches.retrieve(batch.id).status == "in_progress", "the batch to start")
+    assert client.batches.retrieve(batch.id).request_counts.completed == 0  # type: ignore[union-attr]
+    with running.redis() as store:
+        store.delete(f"vinoqueue:spent:{key_id}")  # as at the renewal
+    assert ended(client, batch).request_counts.completed == 1  # type: ignore[union-attr]

@@ -12,7 +12,7 @@ from shared.protocol.errors import ProblemKind as Kind
 _INVALID, _SERVER, _API = "invalid_request_error", "server_error", "api_error"
 _NOT_FOUND = "not_found_error"
 _PROMPT, _CONTEXT = "invalid_prompt", "context_length_exceeded"
-_RATE, _TOO_MANY = "rate_limit_exceeded", "too_many_requests"
+_RATE, _TOO_MANY, _QUOTA = "rate_limit_exceeded", "too_many_requests", "insufficient_quota"
 _OVERLOADED = (529, "overloaded_error")
 
 
@@ -64,6 +64,8 @@ FORMS: dict[Kind, Form] = {
     ),
     Kind.RATE_LIMITED: Form((429, "requests", _RATE), (429, "rate_limit_error"), (429, _TOO_MANY), _RATE),
     Kind.TOKENS_LIMITED: Form((429, "tokens", _RATE), (429, "rate_limit_error"), (429, _TOO_MANY), _RATE),
+    # A retry can succeed only in hours; the SDKs would try at once.
+    Kind.BUDGET: Form((429, _QUOTA, _QUOTA), (429, "rate_limit_error"), (429, _TOO_MANY), _RATE, retry=False),
     Kind.QUEUE_FULL: Form((429, "requests", _RATE), _OVERLOADED, (429, _TOO_MANY), _RATE),
     Kind.QUEUE_TIMEOUT: Form((503, _SERVER, "queue_timeout"), _OVERLOADED, (503, "queue_timeout")),
     Kind.NO_WORKER: Form((503, _SERVER, "no_worker"), _OVERLOADED, (503, "no_worker")),

@@ -1,6 +1,6 @@
 -- Shared functions, prepended to each script when it is loaded, after the constants of texts.py: the prefixes PAYLOAD,
--- STATE, JOURNAL, WORKER_CHANNEL, WORKER_RECORD, QUEUE_OF (models) and USAGE (days), the key WORKERS, the times JOB_TTL,
--- LINGER, MOVES_TTL and USAGE_TTL (ms), and MOST_USAGES and REST of shared/protocol/usage.py.
+-- STATE, JOURNAL, WORKER_CHANNEL, WORKER_RECORD, QUEUE_OF (models), USAGE (days) and SPENT (keys), the key WORKERS, the
+-- times JOB_TTL, LINGER, MOVES_TTL and USAGE_TTL (ms), and SPENT_DAYS, MOST_USAGES and REST of shared/protocol/usage.py.
 
 -- The first keys of each script.
 local QUEUE, INFLIGHT, CLAIMS, SIZES, LOAD = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -140,13 +140,27 @@ local function model()
   return string.sub(QUEUE, #QUEUE_OF + 1)
 end
 
+-- Adds the tokens that a tenant used today to those of its budgets.
+local function spend(tenant, today, tokens)
+  local key = SPENT .. tenant
+  if redis.call('HINCRBY', key, today, tokens) == tokens then
+    for _, day in ipairs(redis.call('HKEYS', key)) do
+      if tonumber(day) <= today - SPENT_DAYS then
+        redis.call('HDEL', key, day)
+      end
+    end
+    redis.call('EXPIRE', key, SPENT_DAYS * 86400)
+  end
+end
+
 -- Adds numbers, those of a UsageCounts (shared/protocol/usage.py), to the usage of a tenant with this model today: the field
 -- "TENANT KIND MODEL" of the day's hash.
 local function add_usage(kind, tenant, numbers)
   if not string.find(numbers, '[1-9]') then
     return
   end
-  local key = string.format('%s%d', USAGE, redis.call('TIME')[1] / 86400)
+  local today = math.floor(redis.call('TIME')[1] / 86400)
+  local key = USAGE .. today
   local field = string.format('%s %s %s', tenant, kind, model())
   local past = redis.call('HGET', key, field)
   if not past and redis.call('HLEN', key) >= MOST_USAGES then
@@ -160,6 +174,10 @@ local function add_usage(kind, tenant, numbers)
   redis.call('HSET', key, field, table.concat(sums, ' '))
   if not past then
     redis.call('PEXPIRE', key, USAGE_TTL)
+  end
+  local _, prompt, _, completion = string.match(numbers .. ' 0 0 0', '(%d+) (%d+) (%d+) (%d+)')
+  if tenant ~= '' and prompt + completion > 0 then
+    spend(tenant, today, prompt + completion)
   end
 end
 

@@ -36,6 +36,8 @@ _CONSTANTS: dict[str, str | int] = {
     "MOVES_TTL": MOVES_TTL_MS,
     "USAGE": keys.usage(""),
     "USAGE_TTL": usage.RETENTION * 1000,
+    "SPENT": keys.spent(""),
+    "SPENT_DAYS": usage.SPENT_DAYS,
     "MOST_USAGES": usage.MOST_FIELDS,
     "REST": usage.REST,
 }

@@ -1,5 +1,6 @@
 """Limits of keys, counted in a simulated Redis, and their response headers."""
 
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -218,3 +219,49 @@ async def test_garbage_among_the_counts_refuses_nobody(redis: FakeAsyncRedis, ga
     refusal, _ = await limiter.reserve(reservation)
     assert refusal is None
     await limiter.settle(reservation, 20)
+
+
+DAY = 86_400
+LEAP_DAY = 19_782 * DAY
+"""2024-02-29 00:00 UTC."""
+
+
+@pytest.mark.parametrize(
+    ("after", "of_day", "of_month"),
+    [(0, DAY, DAY), (DAY / 2, DAY / 2, DAY / 2), (DAY, DAY, 31 * DAY), (-28 * DAY, DAY, 29 * DAY)],
+    ids=["the last day of a month", "at noon", "the first day of a month", "the first of February"],
+)
+async def test_budgets_are_renewed_with_the_day_and_the_month(
+    limiter: Limiter, redis: FakeAsyncRedis, wall_clock: WallClock, after: float, of_day: float, of_month: float
+) -> None:
+    wall_clock.advance(LEAP_DAY + after - time.time())
+    today = int(time.time()) // DAY
+    await awaitable(redis.hset(keys.spent("key-1"), mapping={str(today): 60, str(today - 32): 1000}))
+    for name, reset in (("tokens_per_day", of_day), ("tokens_per_month", of_month)):
+        _, refusal, _ = await reserve(limiter, key(**{name: 60}))
+        assert refusal == Refusal(name, reset)  # type: ignore[arg-type]
+        _, refusal, _ = await reserve(limiter, key(**{name: 61}))
+        assert refusal is None
+
+
+async def test_a_month_is_the_sum_of_its_days(limiter: Limiter, redis: FakeAsyncRedis, wall_clock: WallClock) -> None:
+    wall_clock.advance(LEAP_DAY - time.time())
+    days = {str(19_782 - day): 1 for day in range(31)}
+    await awaitable(redis.hset(keys.spent("key-1"), mapping=days))
+    assert (await reserve(limiter, key(tokens_per_month=30)))[1] is None
+    assert (await reserve(limiter, key(tokens_per_month=29)))[1] is not None
+
+
+async def test_budgets_alone_hold_no_place(limiter: Limiter, redis: FakeAsyncRedis) -> None:
+    await reserve(limiter, key(tokens_per_day=9))
+    assert await redis.zcard(keys.admitted("key-1")) == 0
+
+
+async def test_most_of_a_budget_is_logged_once(
+    limiter: Limiter, redis: FakeAsyncRedis, caplog: pytest.LogCaptureFixture
+) -> None:
+    today = int(time.time()) // DAY
+    for spent in (79, 80, 81):
+        await awaitable(redis.hset(keys.spent("key-1"), str(today), str(spent)))
+        await reserve(limiter, key(tokens_per_day=100))
+    assert [record.getMessage() for record in caplog.records] == ["key key-1 has used 80 of its 100 tokens per day"]

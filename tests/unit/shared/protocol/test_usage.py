@@ -74,3 +74,16 @@ async def test_what_exceeds_the_bound_of_a_day_counts_together(
         await end(redis, await claimed(redis, str(number), key))
     counted = await usage(redis)
     assert counted == {"key-1 other tiny": USED + USED, "key-2 other tiny": USED, "* other *": USED + USED}
+
+
+async def test_tokens_of_a_key_add_up_by_day_for_its_budgets(redis: ArqRedis) -> None:
+    today = int(await store_time(redis)) // DAY
+    await awaitable(redis.hset(keys.spent("key-1"), mapping={str(today - 1): "5", str(today - 32): "7"}))
+    await end(redis, await claimed(redis, "a", "key-1"), await claimed(redis, "b", "key-1", "batch"))
+    await end(redis, await claimed(redis, "c"))
+    assert await awaitable(redis.hgetall(keys.spent("key-1"))) == {
+        str(today).encode(): b"26",
+        str(today - 1).encode(): b"5",
+    }
+    assert 0 < await redis.ttl(keys.spent("key-1")) <= 32 * DAY
+    assert await redis.keys(keys.spent("*")) == [keys.spent("key-1").encode()]

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import click
 from click.core import ParameterSource
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ByteSize, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from shared.runtime.settings import ENV_PREFIX, SECRETS, Settings, UpSettings, file_variable, variable
@@ -23,7 +23,7 @@ S = TypeVar("S", bound=Settings)
 COMPUTED = "found at start"
 """Shown in help and documentation for a default that depends on the machine."""
 
-_METAVARS: dict[Any, str] = {int: "INTEGER", float: "NUMBER", str: "TEXT"}
+_METAVARS: dict[Any, str] = {int: "INTEGER", float: "NUMBER", str: "TEXT", ByteSize: "SIZE"}
 """How help names a value of each type that settings have."""
 
 

@@ -14,7 +14,6 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
-    TypeAdapter,
     field_validator,
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -406,23 +405,6 @@ class WorkerSettings(EngineSettings):
         return tuple(dict.fromkeys(self.served_model_name.replace(",", " ").split()))
 
 
-_SIZE = TypeAdapter(ByteSize)
-
-
-def size_bytes(text: str) -> int:
-    """Return a size such as ``24GB`` in bytes; 0 for an empty text. Raises :class:`ValueError`."""
-    return int(_SIZE.validate_python(text)) if text else 0
-
-
-def check_size(text: str) -> str:
-    """Return ``text`` if it is a size or empty. Raises :class:`ValueError`."""
-    try:
-        size_bytes(text)
-    except ValueError:
-        raise ValueError("must be a number of bytes, or a size such as '24GB' or '512MiB'") from None
-    return text
-
-
 class NodeSettings(WorkerSettings):
     """Settings of a node. Those of a worker apply to all models whose entries do not set them."""
 
@@ -430,10 +412,10 @@ class NodeSettings(WorkerSettings):
         "",
         description="TOML file with the models to load by demand (docs/catalogue.md); read again when it changes.",
     )
-    memory: str = Field(
-        "",
-        description="Memory that the models of this host may take together, such as 24GB; empty is what is free when "
-        "the node starts, less a tenth.",
+    memory: ByteSize = Field(
+        ByteSize(0),
+        description="Memory that the models of this host may take together, such as 24GB; 0 is what is free when the "
+        "node starts, less a tenth.",
     )
     swap_wait: NonNegativeFloat = Field(
         20.0,
@@ -452,13 +434,6 @@ class NodeSettings(WorkerSettings):
     spread_wait: NonNegativeFloat = Field(
         10.0, description="Time that requests wait in seconds, after which another host loads their model as well."
     )
-
-    _memory_is_a_size = field_validator("memory")(check_size)
-
-    @property
-    def memory_bytes(self) -> int:
-        """``memory`` in bytes, or 0 if it is empty."""
-        return size_bytes(self.memory)
 
 
 class UpSettings(ApiSettings, NodeSettings):

@@ -38,6 +38,15 @@ def cache_folder() -> Path:
     return user_cache() / "models"
 
 
+def write_whole(file: Path, content: bytes) -> None:
+    """Write a small file at once: readers see the old content or the new one. Does nothing if it can't be written."""
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as scratch:
+            scratch.write(content)
+        os.replace(scratch.name, file)
+
+
 def cached_folder(name: str, make: Callable[[Path], Path]) -> Path:
     """Return the entry ``name`` of the weight cache.
 

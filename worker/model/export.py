@@ -1,13 +1,11 @@
 """Exports a GGUF file, or its tokenizer alone, to an OpenVINO IR folder.
 
 OpenVINO GenAI builds an IR when it loads a GGUF file, and can save it to the file's folder. The source's folder may be
-read-only, so the file is linked or copied to a scratch directory first.
+read-only, so the file is linked to in a scratch directory first.
 """
 
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -52,13 +50,9 @@ def export_gguf(path: Path, context_length: int, scratch: Path) -> Path:
 
 
 def link(path: Path, folder: Path) -> Path:
-    """Return a link to the GGUF file at ``path``, or a copy, in ``folder``, where GenAI can save an IR."""
+    """Return a link in ``folder``, where GenAI can save an IR, to the GGUF file at ``path``. It must be writable."""
     file = folder / "model.gguf"
-    # GenAI opens GGUF files for writing, although it writes nothing. So a read-only file is copied.
-    if os.access(path, os.W_OK):
-        file.symlink_to(path.absolute())
-    else:
-        shutil.copyfile(path, file)
+    file.symlink_to(path.absolute())
     return file
 
 

@@ -5,14 +5,13 @@ Reading gigabytes takes seconds, so the digest of a file is cached in the user's
 
 import hashlib
 import os
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from worker.model.cache import user_cache
+from worker.model.cache import user_cache, write_whole
 
 _PARTS = frozenset({".xml", ".bin", ".json", ".jinja"})
 """Suffixes of the files in an IR folder that affect output: weights, tokenizer, configuration, chat template."""
@@ -61,7 +60,7 @@ def _file_digest(file: Path) -> str:
         digest = hashlib.file_digest(content, _ALGORITHM).hexdigest()
         settled = time.time_ns() - before.ctime_ns > _TIMESTAMP_TICK
         if entry is not None and settled and _state(content.fileno()) == before:
-            _write(entry, msgspec.structs.replace(before, digest=digest))
+            write_whole(entry, msgspec.json.encode(msgspec.structs.replace(before, digest=digest)))
     return digest
 
 
@@ -91,12 +90,3 @@ def _read(entry: Path | None) -> _CachedDigest | None:
         with suppress(OSError, msgspec.DecodeError):
             return msgspec.json.decode(entry.read_bytes(), type=_CachedDigest)
     return None
-
-
-def _write(entry: Path, cached: _CachedDigest) -> None:
-    """Write a digest to the cache atomically, if the cache is writable."""
-    with suppress(OSError):
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=entry.parent, delete=False) as scratch:
-            scratch.write(msgspec.json.encode(cached))
-        Path(scratch.name).replace(entry)

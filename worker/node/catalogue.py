@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, field_validator
 
-from shared.runtime.settings import EngineSettings, Settings, WorkerSettings, check_size, size_bytes
+from shared.runtime.settings import EngineSettings, Settings, WorkerSettings
 from worker.engine.backends import BACKENDS
 from worker.model.source import ModelError, check_name, parse_source
 
@@ -45,10 +45,9 @@ class _Entry(BaseModel):
     aliases: list[str] = []
     keep: str = "15m"
     replicas: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=1)]] | None = None
-    memory: str = ""
+    memory: ByteSize = ByteSize(0)
     priority: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
 
-    _memory_is_a_size = field_validator("memory")(check_size)
     _keep_is_a_duration = field_validator("keep")(_duration)
 
     @field_validator("replicas", mode="before")
@@ -147,7 +146,7 @@ def _entry(path: Path, text: str, name: str, table: object, defaults: WorkerSett
         keep=entry.keep,
         least=least,
         most=most,
-        memory=size_bytes(entry.memory),
+        memory=int(entry.memory),
         priority=entry.priority,
         settings=settings,
     )

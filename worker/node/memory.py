@@ -1,13 +1,12 @@
 """How much memory models take: estimated from their files, then measured at their first load and remembered."""
 
 import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
-from worker.model.cache import user_cache
+from worker.model.cache import user_cache, write_whole
 from worker.model.files import model_bytes
 from worker.model.local import path
 from worker.model.source import ModelError
@@ -50,13 +49,7 @@ class Measurements:
     def put(self, digest: str, measurement: Measurement) -> None:
         """Remember the measurement of an entry. One that can't be written is lost with the process."""
         self._known[digest] = measurement
-        try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self._file.parent, delete=False) as scratch:
-                scratch.write(msgspec.json.encode(self._known))
-            os.replace(scratch.name, self._file)
-        except OSError:
-            pass
+        write_whole(self._file, msgspec.json.encode(self._known))
 
     def _read(self) -> dict[str, Measurement]:
         try:

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from openvino_genai import PipelineMetrics
+from openvino_genai.py_openvino_genai import PipelineMetrics
 
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.request import Sampling

@@ -11,7 +11,7 @@ from api.dialects.base.query import validate_query
 from api.files.forms import not_found as file_not_found
 from api.files.store import FileStore
 from api.http.bodies import BodyParser
-from api.http.exchange import key_owner
+from api.http.exchange import actor, key_owner
 from api.http.routes import STORE_ERRORS, json_response, route
 
 
@@ -53,7 +53,7 @@ class BatchesHandler:
         """Cancel a batch. What was served until then is in its result files."""
         batch = await self._find(batch_id)
         if batch.status in UNFINISHED:
-            await self._batches.cancel(batch)
+            await self._batches.cancel(batch, by=actor())
             batch = await self._find(batch_id)
         elif batch.status != "cancelling":
             raise dialect.not_cancellable(batch)

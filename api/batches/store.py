@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 from redis.asyncio import Redis
 
+from api.base.audit import log_change
 from api.base.paging import read_page
 from api.base.store_errors import store_errors
 from api.batches.record import Batch, is_batch_id
@@ -95,11 +96,14 @@ class BatchStore:
             (found,) = await self._read([batch_id])
         return found if found is not None and found.owner == owner else None
 
-    async def cancel(self, batch: Batch) -> None:
-        """Ask the feeder of ``batch`` to cancel it."""
+    async def cancel(self, batch: Batch, *, by: str) -> None:
+        """Ask the feeder of ``batch`` to cancel it, and log that ``by`` asked (:mod:`api.base.audit`)."""
         async with store_errors():
             now = int(await store_time(self._redis))
-            await self._redis.hsetnx(keys.batch(batch.id), "cancelling", str(now))  # type: ignore[misc]
+            async with self._redis.pipeline() as pipe:
+                pipe.hsetnx(keys.batch(batch.id), "cancelling", str(now))
+                log_change(pipe, by, "batch.cancelled", batch.id)
+                await pipe.execute()
 
     async def select(self, owner: str, *, after: str | None, limit: int) -> tuple[list[Batch], bool]:
         """Return a page of the batches of ``owner``, newest first, and whether there are more."""

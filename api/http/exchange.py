@@ -130,6 +130,11 @@ def key_owner() -> str:
     return key.id if key is not None else ""
 
 
+def actor() -> str:
+    """Return who sent the current request, for the audit log."""
+    return f"key {owner}" if (owner := key_owner()) else "anybody"
+
+
 request_log = logging.getLogger("api.request_log")  # this name is documented in docs/logs.md
 
 UNLOGGED = OPEN_PATHS | {METRICS_PATH}

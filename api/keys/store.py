@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 from redis.asyncio import Redis
 
+from api.base.audit import log_change
 from api.keys.record import ApiKey
 from api.keys.secret import digest, new_secret
 from shared.redis import keys
@@ -41,9 +42,23 @@ def new_id() -> str:
     return f"key-{secrets.token_hex(4)}"
 
 
-async def put_key(redis: Redis, key: ApiKey) -> None:
-    """Store ``key``, replacing one with the same id."""
-    await redis.hset(keys.API_KEYS, key.id, msgspec.json.encode(key))  # type: ignore[arg-type, misc]
+async def put_key(
+    redis: Redis, key: ApiKey, *, by: str, action: str = "api_key.created", details: Mapping[str, object] | None = None
+) -> None:
+    """Store ``key``, replacing one with the same id, and log the ``action`` of ``by`` (:mod:`api.base.audit`)."""
+    async with redis.pipeline() as pipe:
+        pipe.hset(keys.API_KEYS, key.id, msgspec.json.encode(key))  # type: ignore[arg-type]
+        log_change(pipe, by, action, key.id, details)
+        await pipe.execute()
+
+
+async def create(redis: Redis, template: ApiKey, *, by: str) -> tuple[ApiKey, str]:
+    """Store a key made from ``template``; return the key and its secret."""
+    made, secret = new_key(template, now=await store_time(redis))
+    hidden = ("id", "digest", "created")
+    details = {name: value for name, value in msgspec.to_builtins(made).items() if name not in hidden}
+    await put_key(redis, made, by=by, details=details)
+    return made, secret
 
 
 async def stored_keys(redis: Redis) -> dict[bytes, bytes]:
@@ -67,40 +82,41 @@ def decoded(records: Mapping[bytes, bytes]) -> list[ApiKey]:
     return found
 
 
-async def revoke(redis: Redis, key_id: str) -> ApiKey:
+async def revoke(redis: Redis, key_id: str, *, by: str) -> ApiKey:
     """Revoke a key at once. Its record stays, so that revoking the last key does not open the service.
 
     Raises :class:`UnknownKey`.
     """
-    revoked = msgspec.structs.replace(await _stored(redis, key_id), revoked=await store_time(redis))
-    await put_key(redis, revoked)
+    revoked = msgspec.structs.replace(await stored_key(redis, key_id), revoked=await store_time(redis))
+    await put_key(redis, revoked, by=by, action="api_key.deleted")
     return revoked
 
 
-async def change(redis: Redis, key_id: str, fields: Mapping[str, object]) -> ApiKey:
+async def change(redis: Redis, key_id: str, fields: Mapping[str, object], *, by: str) -> ApiKey:
     """Replace ``fields`` of a key, and return it. Raises :class:`UnknownKey`."""
-    changed = msgspec.structs.replace(await _stored(redis, key_id), **fields)
-    await put_key(redis, changed)
+    changed = msgspec.structs.replace(await stored_key(redis, key_id), **fields)
+    await put_key(redis, changed, by=by, action="api_key.updated", details=fields)
     return changed
 
 
-async def rotate(redis: Redis, key_id: str, *, grace: float) -> tuple[ApiKey, str]:
+async def rotate(redis: Redis, key_id: str, *, grace: float, by: str) -> tuple[ApiKey, str]:
     """Give a key a new secret; the old one stays valid for ``grace`` seconds. Return the key and the new secret.
 
     Raises :class:`UnknownKey`.
     """
-    key, secret = await _stored(redis, key_id), new_secret()
+    key, secret = await stored_key(redis, key_id), new_secret()
     rotated = msgspec.structs.replace(
         key,
         digest=digest(secret),
         previous_digest=key.digest if grace else None,
         previous_until=await store_time(redis) + grace if grace else 0.0,
     )
-    await put_key(redis, rotated)
+    await put_key(redis, rotated, by=by, action="api_key.rotated", details={"grace": grace})
     return rotated, secret
 
 
-async def _stored(redis: Redis, key_id: str) -> ApiKey:
+async def stored_key(redis: Redis, key_id: str) -> ApiKey:
+    """Return a key. Raises :class:`UnknownKey`."""
     record: bytes | None = await redis.hget(keys.API_KEYS, key_id)  # type: ignore[misc]
     if record is None:
         raise UnknownKey(key_id)

@@ -1,6 +1,8 @@
 """Reads the store for commands, and says what is wrong when it can't be read."""
 
 import asyncio
+import getpass
+import socket
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -28,6 +30,11 @@ def read_store(redis_url: str, read: Callable[[ArqRedis], Awaitable[_T]]) -> _T:
         raise click.ClickException(
             f"Redis can't be reached: {_text(error)}. Is it running, and is --redis-url (VINOQUEUE_REDIS_URL) right?"
         ) from None
+
+
+def actor() -> str:
+    """Return who runs this command, for the audit log."""
+    return f"cli {getpass.getuser()}@{socket.gethostname()}"
 
 
 async def _connected(redis_url: str, read: Callable[[ArqRedis], Awaitable[_T]]) -> _T:

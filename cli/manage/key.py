@@ -10,9 +10,10 @@ import msgspec
 from redis.asyncio import Redis
 
 from api.keys import ApiKey
-from api.keys.store import UnknownKey, change, decoded, new_key, put_key, revoke, rotate, stored_keys
+from api.keys.store import UnknownKey, change, decoded, new_key, revoke, rotate, stored_keys
+from api.keys.store import create as store_key
 from cli.base.instances import store_option
-from cli.base.store_reader import read_store
+from cli.base.store_reader import actor, read_store
 from shared.redis.clock import store_time
 from shared.runtime.logs import escaped
 
@@ -118,18 +119,17 @@ def create(redis_url: str, models: str, expires: float | None, toml: bool, **att
         **attributes,
     )
 
-    def make(now: float) -> tuple[ApiKey, str]:
+    def expiring(now: float) -> ApiKey:
         end = float(int(now + expires)) if expires is not None else None
-        return new_key(msgspec.structs.replace(template, expires=end), now=now)
+        return msgspec.structs.replace(template, expires=end)
 
     async def keep(redis: Redis) -> tuple[ApiKey, str, bool]:
         first = not await stored_keys(redis)
-        made, secret = make(await store_time(redis))
-        await put_key(redis, made)
+        made, secret = await store_key(redis, expiring(await store_time(redis)), by=actor())
         return made, secret, first
 
     if toml:
-        made, secret = make(time.time())
+        made, secret = new_key(expiring(time.time()))
         click.echo(as_toml(made))
         first = False
     else:
@@ -165,7 +165,7 @@ def revoke_(redis_url: str, key_id: str) -> None:
     """Revoke a key immediately. It remains in the list."""
 
     async def end(redis: Redis) -> tuple[ApiKey, bool]:
-        revoked = await revoke(redis, key_id)
+        revoked = await revoke(redis, key_id, by=actor())
         now = await store_time(redis)
         return revoked, any(api_key.is_valid(now) for api_key in decoded(await stored_keys(redis)))
 
@@ -193,7 +193,7 @@ def update(redis_url: str, key_id: str, remove: tuple[str, ...], **limits: Any) 
     changes |= {name.replace("-", "_"): None for name in remove}
     if not changes:
         raise click.UsageError(f"Nothing to change: give a limit such as --{_LIMITS[0]}, or --remove.")
-    changed = _with_store(redis_url, lambda redis: change(redis, key_id, changes))
+    changed = _with_store(redis_url, lambda redis: change(redis, key_id, changes, by=actor()))
     click.echo("  ".join((changed.id, changed.name or "-", *_limits(changed))))
 
 
@@ -204,7 +204,7 @@ def update(redis_url: str, key_id: str, remove: tuple[str, ...], **limits: Any) 
 )
 def rotate_(redis_url: str, key_id: str, grace: float) -> None:
     """Give a key a new secret and print it. The key's limits and usage do not change."""
-    rotated, secret = _with_store(redis_url, lambda redis: rotate(redis, key_id, grace=grace))
+    rotated, secret = _with_store(redis_url, lambda redis: rotate(redis, key_id, grace=grace, by=actor()))
     _show_secret(rotated, secret)
 
 

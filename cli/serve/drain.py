@@ -6,8 +6,9 @@ from collections.abc import Callable
 import click
 from arq.connections import ArqRedis
 
+from api.base.audit import log_change
 from cli.base.instances import store_option
-from cli.base.store_reader import read_store
+from cli.base.store_reader import actor, read_store
 from shared.protocol.registry import WorkerInfo, registered_workers
 from shared.redis import keys
 from shared.runtime.logs import escaped
@@ -50,6 +51,7 @@ def resume(redis_url: str, worker: str) -> None:
 async def _command(redis: ArqRedis, worker: str, word: str, done: Callable[[WorkerInfo], bool]) -> WorkerInfo:
     """Send ``word`` to ``worker`` and return its record once it is ``done``. Raises :class:`click.ClickException`."""
     await _record(redis, worker)
+    await log_change(redis, actor(), f"worker.{word}", worker)  # type: ignore[misc]
     if not await redis.publish(keys.worker_channel(worker), word):
         raise click.ClickException(escaped(f"{worker} does not listen: it still looks for its model, or is stopping."))
     try:

@@ -48,8 +48,8 @@ async def test_a_key_ends_by_the_clock_of_the_store(redis: ArqRedis) -> None:
     expired, expired_secret = new_key(msgspec.structs.replace(template, expires=now - 60))
     rotated, old_secret = new_key(template)
     for one in (valid, expired, rotated):
-        await put_key(redis, one)
-    await rotate(redis, rotated.id, grace=60)
+        await put_key(redis, one, by="test")
+    await rotate(redis, rotated.id, grace=60, by="test")
     keyring = Keyring(redis, plain="", file="", required=False)
     await keyring.refresh()
     found = [keyring.find([secret]) for secret in (valid_secret, expired_secret, old_secret)]

@@ -52,3 +52,24 @@ def test_limits_can_be_changed_and_removed() -> None:
     assert after == before | {"requests_per_minute": 120, "concurrency": None, "queue_timeout": 30.0}
     outcome = CliRunner().invoke(main, ["key", "update", key_id])
     assert (outcome.exit_code, "Nothing to change" in outcome.output) == (2, True)
+
+
+def test_the_audit_log_has_each_change_without_secrets() -> None:
+    secrets = [key("create", "--name", "team", "--tokens-per-day", "9").stdout.strip()]
+    (made,) = listed()
+    key_id = str(made["id"])
+    key("update", key_id, "--concurrency", "8", "--remove", "tokens-per-day")
+    secrets.append(key("rotate", key_id, "--grace", "1h").stdout.strip())
+    key("revoke", key_id)
+    shown = CliRunner().invoke(main, ["audit"]).stdout
+    lines = [line.split("  ") for line in shown.splitlines()]
+    assert [line[2:] for line in lines] == [
+        ["api_key.created", key_id, '{"name":"team","tokens_per_day":9}'],
+        ["api_key.updated", key_id, '{"concurrency":8,"tokens_per_day":null}'],
+        ["api_key.rotated", key_id, '{"grace":3600.0}'],
+        ["api_key.deleted", key_id],
+    ]
+    assert all(line[1].startswith("cli ") for line in lines)
+    assert not any(secret in shown for secret in secrets)
+    last = CliRunner().invoke(main, ["audit", "--last", "1", "--json"]).stdout
+    assert json.loads(last)["action"] == "api_key.deleted"

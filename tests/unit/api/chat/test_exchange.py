@@ -38,7 +38,7 @@ PHASES = [(Limiter, "reserve"), (ResponseStore, "_run"), (JobQueue, "enqueue")]
 @pytest.fixture
 async def replica(redis: ArqRedis) -> AsyncIterator[Parts]:
     await announce_worker(redis, msgspec.structs.replace(WORKER, modalities=(TEXT, IMAGE)), lease=60)
-    await put_key(redis, KEY)
+    await put_key(redis, KEY, by="test")
     replica = build(redis, ApiSettings(max_queue=2, max_media_bytes=1000), "r")
     await replica.directory.refresh()
     await replica.keyring.refresh()

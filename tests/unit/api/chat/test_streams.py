@@ -16,7 +16,7 @@ async def test_streams_end_with_their_key(redis: ArqRedis, wall_clock: WallClock
     expiring, _ = new_key(ApiKey(id="-", digest="0" * 64, expires=float(int(lasting.created + 60))))
     revoked, _ = new_key(template)
     for key in (lasting, expiring, revoked):
-        await put_key(redis, key)
+        await put_key(redis, key, by="test")
     replica = build(redis, ApiSettings(), "api-1")
     keyring, table = replica.keyring, replica.chat.streams
     streams = {
@@ -30,7 +30,7 @@ async def test_streams_end_with_their_key(redis: ArqRedis, wall_clock: WallClock
         return {tenant for tenant, stream in streams.items() if stream.problem is not None}
 
     assert await ended() == set()
-    await revoke(redis, revoked.id)
+    await revoke(redis, revoked.id, by="test")
     assert await ended() == {revoked.id}
     wall_clock.advance(60)
     assert await ended() == {revoked.id, expiring.id}

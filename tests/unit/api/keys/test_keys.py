@@ -43,7 +43,7 @@ async def test_without_keys_the_service_is_open(redis: FakeAsyncRedis) -> None:
 async def test_a_key_in_redis_closes_the_service_for_good(redis: FakeAsyncRedis) -> None:
     ring = keyring(redis)
     made, secret = new_key(template(name="team"))
-    await put_key(redis, made)
+    await put_key(redis, made, by="test")
     await ring.refresh()
     assert not ring.open
     assert ring.find([secret]) == made
@@ -57,7 +57,7 @@ async def test_a_key_in_redis_closes_the_service_for_good(redis: FakeAsyncRedis)
 
 async def test_only_a_hash_of_the_secret_is_kept(redis: FakeAsyncRedis) -> None:
     made, secret = new_key(template())
-    await put_key(redis, made)
+    await put_key(redis, made, by="test")
     kept = (await awaitable(redis.hgetall(keys.API_KEYS)))[made.id.encode()].decode()
     assert secret not in kept
     assert secret.removeprefix("sk-vq-") not in kept
@@ -66,8 +66,8 @@ async def test_only_a_hash_of_the_secret_is_kept(redis: FakeAsyncRedis) -> None:
 
 async def test_a_revoked_key_ends_and_does_not_open_the_service(redis: FakeAsyncRedis) -> None:
     made, secret = new_key(template())
-    await put_key(redis, made)
-    await revoke(redis, made.id)
+    await put_key(redis, made, by="test")
+    await revoke(redis, made.id, by="test")
     ring = keyring(redis)
     await ring.refresh()
     assert not ring.open
@@ -76,7 +76,7 @@ async def test_a_revoked_key_ends_and_does_not_open_the_service(redis: FakeAsync
 
 async def test_an_expired_key_ends(redis: FakeAsyncRedis) -> None:
     made, secret = new_key(template(expires=time.time() - 1))
-    await put_key(redis, made)
+    await put_key(redis, made, by="test")
     ring = keyring(redis)
     await ring.refresh()
     assert ring.find([secret]) is None
@@ -85,8 +85,8 @@ async def test_an_expired_key_ends(redis: FakeAsyncRedis) -> None:
 @pytest.mark.parametrize(("grace", "old_is_valid"), [(0.0, False), (60.0, True)])
 async def test_a_rotated_key_has_a_new_secret(redis: FakeAsyncRedis, grace: float, old_is_valid: bool) -> None:
     made, old = new_key(template(requests_per_minute=5))
-    await put_key(redis, made)
-    rotated, new = await rotate(redis, made.id, grace=grace)
+    await put_key(redis, made, by="test")
+    rotated, new = await rotate(redis, made.id, grace=grace, by="test")
     assert (rotated.id, rotated.requests_per_minute) == (made.id, 5)
     ring = keyring(redis)
     await ring.refresh()
@@ -96,9 +96,9 @@ async def test_a_rotated_key_has_a_new_secret(redis: FakeAsyncRedis, grace: floa
 
 async def test_a_key_that_is_not_there_can_not_be_changed(redis: FakeAsyncRedis) -> None:
     with pytest.raises(UnknownKey, match="'key-none'"):
-        await revoke(redis, "key-none")
+        await revoke(redis, "key-none", by="test")
     with pytest.raises(UnknownKey):
-        await rotate(redis, "key-none", grace=0)
+        await rotate(redis, "key-none", grace=0, by="test")
 
 
 async def test_plain_keys_of_the_environment(redis: FakeAsyncRedis) -> None:
@@ -169,15 +169,15 @@ async def test_an_unreadable_record_keeps_the_service_closed(
 async def test_an_unreadable_record_costs_no_other_key_anything(redis: FakeAsyncRedis, record: bytes) -> None:
     ring = keyring(redis)
     made, secret = new_key(ApiKey(id="-", digest="0" * 64))
-    await put_key(redis, made)
+    await put_key(redis, made, by="test")
     await ring.refresh()
     await awaitable(redis.hset(keys.API_KEYS, mapping={"evil": record}))
     newer, newer_secret = new_key(ApiKey(id="-", digest="0" * 64))
-    await put_key(redis, newer)
+    await put_key(redis, newer, by="test")
     await ring.refresh()
     assert (ring.find([secret]), ring.find([newer_secret])) == (made, newer)
     with pytest.raises(UnknownKey, match="can't be read"):
-        await revoke(redis, "evil")
+        await revoke(redis, "evil", by="test")
 
 
 @pytest.mark.parametrize(("address", "warned"), [("0.0.0.0", True), ("", False)])
@@ -231,7 +231,7 @@ def test_a_file_entry_printed_by_the_command_line_opens_the_service(
 
 async def test_records_survive_their_own_encoding(redis: FakeAsyncRedis) -> None:
     made, _ = new_key(template(models=("a",), tokens_per_minute=10, priority="priority"))
-    await put_key(redis, made)
+    await put_key(redis, made, by="test")
     (record,) = (await stored_keys(redis)).values()
     assert json.loads(record)["priority"] == "priority"
     assert decoded(await stored_keys(redis)) == [made]

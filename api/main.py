@@ -196,13 +196,11 @@ async def _serve(settings: ApiSettings, listener: socket.socket, limits: Connect
     collect_rarely()
     host, port = listener.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    stopping = asyncio.Event()
+    stopping, at_once = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
-    delay = settings.drain_delay
 
     def stop_now() -> None:
-        nonlocal delay
-        delay = 0
+        at_once.set()
         stopping.set()
 
     loop.add_signal_handler(signal.SIGTERM, stopping.set)
@@ -214,8 +212,11 @@ async def _serve(settings: ApiSettings, listener: socket.socket, limits: Connect
         await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)
         if stopping.is_set():
             replica.chat.streams.draining = limits.closing = True
+            delay = 0 if at_once.is_set() else settings.drain_delay
             logger.info("shutting down in %.0f s; requests then have %.0f s to finish", delay, settings.drain)
-            await asyncio.sleep(delay)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delay):
+                    await at_once.wait()
             await server.stop_listening(listener)
             await replica.chat.streams.drain(settings.drain, limits)
         else:

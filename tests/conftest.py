@@ -67,19 +67,21 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "LoadFileScheduling":
-    """Run all files that share a fixture of a session in one process, because those fixtures take long to start."""
+    """Run all files that share something that takes long to start or import in one process."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduler(LoadFileScheduling):  # type: ignore[misc] # xdist has no type hints
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
-            return _shared_fixture(config.rootpath / file) or file
+            return _shared(config.rootpath / file) or file
 
     return Scheduler(config, log)
 
 
 @cache
-def _shared_fixture(file: Path) -> str | None:
-    # The process that schedules knows the names of tests, not their fixtures.
+def _shared(file: Path) -> str | None:
+    # The process that schedules knows the names of tests, not what they use.
     text = file.read_text()
-    return next((name for name in ("real_fleet", "real_engine") if name in text), None)
+    return next(
+        (name for name in ("real_fleet", "real_engine", "anthropic_types", "tiny_oracle") if name in text), None
+    )

@@ -66,17 +66,3 @@ def test_a_batch_of_chats(real_fleet: Fleet) -> None:
         client.batches.cancel(batch.id)
     for file_id in (batch.input_file_id, batch.output_file_id, batch.error_file_id):
         assert rechecked(client.files.delete(file_id or "")).deleted
-
-
-def test_a_cancelled_batch(real_fleet: Fleet) -> None:
-    client = real_fleet.client()
-    lines = [
-        {"custom_id": str(number), "method": "POST", "url": "/v1/completions", "body": {"model": MODEL, "prompt": "a"}}
-        for number in range(300)
-    ]
-    made = submit(client, lines, endpoint="/v1/completions")
-    assert rechecked(client.batches.cancel(made.id)).status == "cancelling"
-    batch = rechecked(ended(client, made))
-    assert batch.status == "cancelled"
-    found = results(client, batch.output_file_id) + results(client, batch.error_file_id)
-    assert sorted(line["custom_id"] for line in found) == sorted(str(line["custom_id"]) for line in lines)

@@ -222,11 +222,6 @@ def test_logprobs_run_parallel_to_tokens(bench: Bench) -> None:
     assert any(value < 0 for value in logprobs)
 
 
-def test_seeds_choose_the_text(bench: Bench) -> None:
-    texts = [text_of(bench.one("Tell me a story.", temperature=1.0, seed=seed)) for seed in (5, 5, 6)]
-    assert texts[0] == texts[1] != texts[2]
-
-
 @pytest.mark.parametrize("steps", [0, 1, 5])
 def test_a_cancelled_sequence_frees_its_slot_and_its_cache(bench: Bench, steps: int) -> None:
     sequence = bench.sequence("Count. " * 400, max_tokens=500)

@@ -96,23 +96,6 @@ def encoded(file: Path) -> str:
     return base64.b64encode(file.read_bytes()).decode()
 
 
-def test_openai(shapes: Fleet, file: Path) -> None:
-    answer = shapes.client().chat.completions.create(
-        model="shapes",
-        messages=[
-            {
-                "role": "user",
-                "content": [
-                    {"type": "image_url", "image_url": {"url": data_url(file.read_bytes())}},
-                    {"type": "text", "text": ASKED.text},
-                ],
-            }
-        ],
-        temperature=0,
-    )
-    assert answer.choices[0].message.content == ASKED.answer
-
-
 def test_responses(shapes: Fleet, file: Path) -> None:
     answer = shapes.client().responses.create(
         model="shapes",

@@ -158,12 +158,6 @@ def test_prompt_and_answer_must_fit_together(maker: TemplatePromptMaker) -> None
         maker.prepare(_request([("user", "hi")], sampling=Sampling(max_tokens=room + 1)))
 
 
-def test_ids_outside_the_vocabulary_are_refused(maker: TemplatePromptMaker) -> None:
-    assert maker.prepare(ChatRequest(model="m", prompts=((0, 49_151),))).tokens == (0, 49_151)
-    with pytest.raises(RequestRefused, match="49151"):
-        maker.prepare(ChatRequest(model="m", prompts=((49_152,),)))
-
-
 async def _with_template(model: LocalModel, template: str, request: ChatRequest) -> tuple[int, ...]:
     options = PromptOptions(
         engine="openvino", path=str(model.path), context_length=model.context_length, chat_template=template

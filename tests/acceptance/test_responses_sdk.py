@@ -1,6 +1,5 @@
 """The Responses API by OpenAI's SDK on the real model."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,18 +14,6 @@ from tests.support.sdk_types import rechecked
 
 GREEDY: dict[str, Any] = {"model": MODEL, "temperature": 0, "max_output_tokens": 24}
 FRANCE = "What is the capital of France?"
-WEATHER: Any = {
-    "type": "function",
-    "name": "get_weather",
-    "description": "Returns the weather of a city.",
-    "parameters": {
-        "type": "object",
-        "properties": {"city": {"type": "string"}, "unit": {"enum": ["C", "F"]}},
-        "required": ["city", "unit"],
-        "additionalProperties": False,
-    },
-    "strict": True,
-}
 
 
 class City(BaseModel):
@@ -71,19 +58,6 @@ def test_create_and_stream(client: openai.OpenAI) -> None:
     assert whole.usage.input_tokens == chat.usage.prompt_tokens
 
 
-def test_a_truncated_conversation_has_the_prompt_of_its_last_turns(client: openai.OpenAI) -> None:
-    asked: Any = {"role": "user", "content": FRANCE}
-    earlier: Any = [{"role": "user", "content": "word " * 9000}, {"role": "assistant", "content": "Yes."}]
-    short = respond(client, input=[asked], instructions="Be brief.")
-    with pytest.raises(openai.BadRequestError, match="context length"):
-        respond(client, input=[*earlier, asked], instructions="Be brief.")
-    cut = respond(client, input=[*earlier, asked], instructions="Be brief.", truncation="auto")
-    assert (cut.output_text, cut.truncation) == (short.output_text, "auto")
-    assert cut.usage is not None
-    assert short.usage is not None
-    assert cut.usage.input_tokens == short.usage.input_tokens
-
-
 def test_a_response_shows_the_models_default_sampling(client: openai.OpenAI) -> None:
     response = client.responses.create(model=MODEL, input="Hi", max_output_tokens=16, store=False)
     assert (response.temperature, response.top_p) == (0.2, 0.9)
@@ -92,32 +66,3 @@ def test_a_response_shows_the_models_default_sampling(client: openai.OpenAI) -> 
 def test_parse(client: openai.OpenAI) -> None:
     parsed = client.responses.parse(input="Is Paris a capital?", text_format=City, **GREEDY)
     assert isinstance(parsed.output_parsed, City)
-
-
-def test_a_tool_and_its_result(client: openai.OpenAI) -> None:
-    ask = {"role": "user", "content": "What is the weather in Oslo?"}
-    choice = {"type": "function", "name": "get_weather"}
-    called = respond(client, input=[ask], tools=[WEATHER], tool_choice=choice, max_output_tokens=100)
-    (call,) = called.output
-    assert call.type == "function_call"
-    assert set(json.loads(call.arguments)) == {"city", "unit"}
-    result = {"type": "function_call_output", "call_id": call.call_id, "output": "12 C, rain"}
-    answered = respond(client, input=[ask, call.model_dump(), result], tools=[WEATHER], tool_choice="none")
-    assert [item.type for item in answered.output] == ["message"]
-
-
-def test_a_background_conversation(client: openai.OpenAI) -> None:
-    started = client.responses.create(input=FRANCE, background=True, stream=True, **GREEDY)
-    events: list[Any] = [rechecked(event) for event in started]
-    first = events[-1].response
-    assert first.output_text == respond(client, input=FRANCE).output_text
-    middle = len(events) // 2
-    assert list(client.responses.retrieve(first.id, stream=True, starting_after=middle)) == events[middle + 1 :]
-    assert client.responses.retrieve(first.id) == first
-    followed = respond(client, input="Say it again.", previous_response_id=first.id)
-    history = [{"role": "user", "content": FRANCE}, {"role": "assistant", "content": first.output_text}]
-    whole = respond(client, input=[*history, {"role": "user", "content": "Say it again."}])
-    assert followed.output_text == whole.output_text
-    endless = respond(client, input="Count to a million.", background=True, max_output_tokens=4000)
-    assert client.responses.cancel(endless.id).status == "cancelled"
-    assert client.responses.retrieve(endless.id).status == "cancelled"

@@ -5,7 +5,6 @@ arrive. A token that is drawn from the whole vocabulary can come out different f
 not. So texts that are compared across batches are drawn with a small ``top_p``.
 """
 
-import json
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -131,30 +130,3 @@ def test_a_length_penalty_above_zero_makes_beams_longer(real_fleet: Fleet) -> No
         return count
 
     assert tokens(0.0) < tokens(5.0)
-
-
-def test_a_stop_string_is_shown_where_asked_for(real_fleet: Fleet) -> None:
-    def text(**fields: Any) -> str:
-        answer = ask(real_fleet, "v3", messages=FRANCE, temperature=0, stop="Paris", **fields)
-        content: str = answer.choices[0].message.content
-        return content
-
-    assert not text().endswith("Paris")
-    assert text(include_stop=True) == text() + "Paris"
-
-
-def test_an_answer_has_its_least_length_where_one_is_set(real_fleet: Fleet) -> None:
-    """Azure's extra parameters reach the engine's ``min_tokens``, which the model server's reference lacks."""
-    path = "/chat/completions?api-version=2024-05-01-preview"
-    headers = {"content-type": "application/json", "extra-parameters": "pass-through"}
-
-    def tokens(**fields: Any) -> int:
-        body = {"messages": [{"role": "user", "content": "Say hi."}], "temperature": 0, "max_tokens": 80}
-        status, _, answer = real_fleet.request("POST", path, json.dumps(body | fields), headers)
-        assert status == 200, answer
-        count: int = json.loads(answer)["usage"]["completion_tokens"]
-        return count
-
-    short = tokens()
-    assert short < 60
-    assert tokens(min_tokens=60) >= 60

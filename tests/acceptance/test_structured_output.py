@@ -152,14 +152,6 @@ def test_schemas_that_cannot_be_held_are_refused_and_harm_nobody(real_fleet: Fle
             assert beside.result() == alone
 
 
-def test_characters_beyond_ascii_come_back_as_asked(real_fleet: Fleet) -> None:
-    words = ("école", "année", "größe", "naïf", "日本a", "a\u0301e", "😀b")
-    schema = {"type": "object", "properties": {word: {"enum": [word]} for word in words}, "required": words}
-    choice = ask(real_fleet, "Make up an example.", response_format=schema_format(schema), max_tokens=400)
-    assert choice.finish_reason == "stop"
-    assert json.loads(choice.message.content) == {word: word for word in words}
-
-
 @pytest.mark.parametrize(
     ("form", "allowed"),
     [
@@ -199,15 +191,6 @@ def test_a_named_tool_is_called_with_arguments_of_its_schema(real_fleet: Fleet) 
     arguments = json.loads(call.function.arguments)
     assert list(arguments) == ["city", "unit"]
     assert arguments["unit"] in ("celsius", "fahrenheit")
-
-
-def test_a_required_tool_is_called(real_fleet: Fleet) -> None:
-    choice = ask(
-        real_fleet, "What time is it?", tools=[TIME, WEATHER], tool_choice="required", parallel_tool_calls=False
-    )
-    (call,) = choice.message.tool_calls
-    assert call.function.name in ("get_time", "get_weather")
-    assert isinstance(json.loads(call.function.arguments), dict)
 
 
 def _said(path: str, answer: Any) -> tuple[str, list[str]]:
@@ -263,16 +246,3 @@ def test_a_call_that_the_model_makes_by_itself_is_read(real_fleet: Fleet) -> Non
     for call in calls:
         assert call.function.name == "get_weather"
         assert json.loads(call.function.arguments)["unit"] in ("celsius", "fahrenheit")
-
-
-def test_without_a_choice_no_tool_is_called(real_fleet: Fleet) -> None:
-    choice = ask(real_fleet, "Say hello.", tools=[WEATHER], tool_choice="none", max_tokens=20)
-    assert choice.message.content
-    assert not choice.message.tool_calls
-
-
-def test_a_tool_with_a_schema_that_cannot_be_held_is_refused_by_its_place(real_fleet: Fleet) -> None:
-    broken = {"type": "function", "function": {"name": "broken", "parameters": {"type": "object", "properties": 3}}}
-    with pytest.raises(openai.BadRequestError) as refusal:
-        ask(real_fleet, "Hello.", tools=[WEATHER, broken])
-    assert refusal.value.param == "tools[1].function.parameters"

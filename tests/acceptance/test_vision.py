@@ -297,13 +297,6 @@ def test_log_probabilities_of_prompts_are_refused_by_name(driver: Driver) -> Non
         assert refusal.value.problem.param == "prompt_logprobs"
 
 
-def test_without_a_hook_fields_that_need_logits_are_refused_by_name() -> None:
-    engine = OpenVINOEngine(engine_options(NAMES[0], logits="off"), lambda stage: None)
-    sampling = Sampling(temperature=0.0, seed=1, logprobs=True, top_logprobs=1)
-    with pytest.raises(RequestRefused, match="'top_logprobs' is not supported with this model"):
-        engine.add(Sequence(number=1, prompt=(1, 2), sampling=sampling))
-
-
 @pytest.fixture(scope="module")
 def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with fleet(tmp_path_factory.mktemp("seeing")) as running:

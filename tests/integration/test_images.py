@@ -66,28 +66,6 @@ def test_images_reach_the_worker(seeing: Fleet, form: str) -> None:
     seeing.until(lambda: held(seeing) == 0, "the images to be released")
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (file()[:40], "The image can't be decoded: the file is truncated or damaged."),
-        (file("TIFF"), "The image is a TIFF file; PNG, JPEG, WebP and still GIF files are read."),
-        (b"<svg/>", "The image is an SVG or XML file; PNG, JPEG, WebP and still GIF files are read."),
-        (file(size=(101, 100)), "The image is too large: it has 101 x 100 pixels, and at most 10000 are decoded."),
-    ],
-)
-@pytest.mark.parametrize("stream", [False, True])
-def test_what_is_no_image_is_refused_by_its_place(seeing: Fleet, data: bytes, message: str, stream: bool) -> None:
-    with pytest.raises(openai.BadRequestError) as caught:
-        ask(seeing, file(), data, stream=stream)
-    assert caught.value.body == {
-        "message": message,
-        "type": "invalid_request_error",
-        "param": "messages[0].content[2]",
-        "code": None,
-    }
-    seeing.until(lambda: held(seeing) == 0, "the images to be released")
-
-
 HOSTILE = {
     "bomb": ([data_url(bomb())], "it has 30000 x 30000 pixels"),
     "header only": ([data_url(file()[:33])], "truncated or damaged"),

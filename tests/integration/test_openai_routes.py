@@ -1,7 +1,6 @@
 """OpenAI's interface beyond a plain chat, by its SDK, through a simulated fleet; all that comes is strictly typed."""
 
 import json
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,8 +10,7 @@ from openai.resources.chat import Completions
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.completion import Completion
 
-from shared.redis import keys
-from tests.support.fleet import SIMULATED, Fleet, fleet
+from tests.support.fleet import Fleet, fleet
 from tests.support.sdk_types import CompletionChunk, checked, rechecked
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
@@ -46,13 +44,6 @@ def prompt_tokens_of(answer: ChatCompletion | Completion) -> int:
     return answer.usage.prompt_tokens
 
 
-def refused(fleet: Fleet, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    status, _, answer = fleet.request("POST", path, json.dumps({"model": "sim"} | body))
-    assert status == 400, answer
-    error: dict[str, Any] = json.loads(answer)["error"]
-    return error
-
-
 def test_three_choices_stream_side_by_side(session_fleet: Fleet) -> None:
     seen = chunks(session_fleet, n=3, max_tokens=12, stream_options={"include_usage": True})
     texts, reasons = ["", "", ""], {}
@@ -73,11 +64,6 @@ def test_three_choices_stream_side_by_side(session_fleet: Fleet) -> None:
     assert whole.usage == usage
     assert usage.completion_tokens == 36
     assert usage.prompt_tokens == prompt_tokens_of(chat(session_fleet, max_tokens=1))
-
-
-def test_too_many_choices_are_refused(session_fleet: Fleet) -> None:
-    error = refused(session_fleet, "/v1/completions", {"prompt": ["a", "b"], "n": 100})
-    assert error["param"] == "prompt"
 
 
 @pytest.mark.parametrize("text", ["the old house", "déjà vu 🌊"])
@@ -172,49 +158,6 @@ def test_no_call_is_read_where_none_is_allowed(session_fleet: Fleet) -> None:
     assert (choice.message.content, choice.message.tool_calls) == (CALL, None)
 
 
-def test_obfuscation(session_fleet: Fleet) -> None:
-    seen = chunks(session_fleet, max_tokens=5, stream_options={"include_obfuscation": True})
-    assert all(chunk.obfuscation for chunk in seen if chunk.choices[0].delta.content)
-
-
-@pytest.mark.parametrize(
-    ("asked", "returned"),
-    [(None, None), ("auto", "default"), ("default", "default"), ("flex", "flex"), ("fast", "priority")],
-)
-def test_the_tier_is_named_to_those_who_ask_for_one(session_fleet: Fleet, asked: Any, returned: str | None) -> None:
-    assert chat(session_fleet, max_tokens=1, service_tier=asked).service_tier == returned
-
-
-def test_waiting_requests_are_served_by_their_tier(empty_fleet: Fleet) -> None:
-    empty_fleet.worker(*SIMULATED, "--max-batch", "1")
-    empty_fleet.api()
-    store = empty_fleet.redis()
-    ends: list[str] = []
-
-    def ask(tier: Any) -> None:
-        chat(empty_fleet, max_tokens=3, service_tier=tier)
-        ends.append(tier)
-
-    def until_wait(count: int) -> None:
-        empty_fleet.until(lambda: store.zcard(keys.queue("sim")) == count, f"{count} to wait")
-
-    client = empty_fleet.client()
-    blocker = client.chat.completions.create(
-        model="sim", messages=[{"role": "user", "content": "[[tokens 100000]]"}], stream=True
-    )
-    next(iter(blocker))
-    threads = []
-    for waiting, tier in enumerate(("flex", "default", "priority"), start=1):
-        threads.append(threading.Thread(target=ask, args=(tier,)))
-        threads[-1].start()
-        until_wait(waiting)
-    blocker.close()
-    client.close()
-    for thread in threads:
-        thread.join()
-    assert ends == ["priority", "default", "flex"]
-
-
 def test_a_plain_completion(session_fleet: Fleet) -> None:
     answer = complete(session_fleet, "Once")
     assert answer.usage is not None
@@ -272,14 +215,6 @@ def test_log_probabilities_of_a_completion(session_fleet: Fleet) -> None:
         "the old house"[start:][: len(token)]
         for start, token in zip(logprobs.text_offset, logprobs.tokens or [], strict=True)
     ] == logprobs.tokens
-
-
-def test_errors_of_plain_completions(session_fleet: Fleet) -> None:
-    assert refused(session_fleet, "/v1/completions", {"prompt": "a", "suffix": "b"})["param"] == "suffix"
-    error = refused(session_fleet, "/v1/completions", {"prompt": "word " * 60_000})
-    assert (error["code"], error["param"]) == ("context_length_exceeded", "prompt")
-    with session_fleet.client() as client, pytest.raises(openai.NotFoundError):
-        client.completions.create(model="unknown", prompt="a")
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import openai
-import pytest
 
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet
@@ -54,29 +53,6 @@ def test_a_stop_string_is_shown_in_streams_and_where_asked_for(session_fleet: Fl
     assert answer_to() == "one "
     assert answer_to(include_stop_str_in_output=True) == "one two"
     assert text_of(stream(session_fleet, messages=SAY, stop="two")) == "one two"
-
-
-def test_the_chosen_tokens_have_log_probabilities(session_fleet: Fleet) -> None:
-    _, whole = post(session_fleet, messages=SAY, logprobs=True)
-    tokens = whole["choices"][0]["logprobs"]["content"]
-    assert "".join(token["token"] for token in tokens) == "one two three"
-
-
-@pytest.mark.parametrize(
-    ("fields", "status", "param"),
-    [
-        ({"user": "me"}, 400, "user"),
-        ({"n": 2}, 400, "n"),
-        ({"stream": True, "include_stop_str_in_output": False}, 400, "include_stop_str_in_output"),
-        ({"model": "unknown"}, 404, None),
-    ],
-)
-def test_refusals_have_openais_form(
-    session_fleet: Fleet, fields: dict[str, Any], status: int, param: str | None
-) -> None:
-    found, answer = post(session_fleet, **fields)
-    assert (found, answer["error"]["param"]) == (status, param), answer
-    assert post(session_fleet, max_tokens=2)[0] == 200
 
 
 def test_openais_sdk_speaks_it_with_extra_fields(session_fleet: Fleet) -> None:

@@ -368,23 +368,6 @@ def test_a_cancelled_response_counts_as_cancelled(empty_fleet: Fleet) -> None:
             assert outcomes() == {"cancelled": 2 * number}
 
 
-def test_a_background_stream_goes_on_without_its_client_and_is_resumed(client: openai.OpenAI) -> None:
-    said = f"[[say <think>{'Hm. ' * 30}</think>{'Hello there. ' * 60}{CALL}]]"
-    fields: dict[str, Any] = {"input": said, "background": True, "reasoning": {"effort": "low"}, "tools": [TOOL]}
-    whole = stream(client, **fields)
-    assert [event.type for event in whole[:3]] == ["response.created", "response.queued", "response.in_progress"]
-    assert whole[-1].type == "response.completed"
-    response_id = whole[0].response.id
-    for after in (0, 1, 2, 3, len(whole) // 2, len(whole) - 2):
-        rest = list(client.responses.retrieve(response_id, stream=True, starting_after=after))
-        assert rest == whole[after + 1 :]
-    assert list(client.responses.retrieve(response_id, stream=True)) == whole
-    assert client.responses.retrieve(response_id) == whole[-1].response
-    assert list(client.responses.retrieve(response_id, stream=True, starting_after=len(whole) - 1)) == []
-    with pytest.raises(openai.BadRequestError, match="starting_after"):
-        client.responses.retrieve(response_id, starting_after=3)
-
-
 def test_the_model_servers_responses(session_fleet: Fleet) -> None:
     body = {"model": "sim", "input": "hello", "max_output_tokens": 3, "top_k": 5, "tools": [{"type": "web_search"}]}
     status, headers, answer = session_fleet.request("POST", "/v3/responses", json.dumps(body))

@@ -3,11 +3,12 @@ where a test asks for it, none absent. And what Azure's accept.
 """
 
 from collections.abc import Mapping
-from typing import Literal, TypeVar
+from functools import cache
+from typing import Any, Literal, TypeVar
 
 from azure.ai.inference.models import ChatRequestMessage
 from openai.types import Completion, CompletionChoice
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 ADDED = {
     "max_model_len",
@@ -23,6 +24,23 @@ ADDED = {
 """Fields that the SDK does not have, but that other servers and their clients do."""
 
 _Model = TypeVar("_Model", bound=BaseModel)
+
+
+def anthropic_types() -> Any:
+    """Return the types of Anthropic's SDK.
+
+    Importing it takes a second of CPU time, which at module level every process of pytest-xdist would spend.
+    """
+    import anthropic.types
+
+    return anthropic.types
+
+
+@cache
+def anthropic_events(*, beta: bool = False) -> TypeAdapter[Any]:
+    """Return the type of the events in Anthropic's streams."""
+    types = anthropic_types()
+    return TypeAdapter(types.beta.BetaRawMessageStreamEvent if beta else types.RawMessageStreamEvent)
 
 
 class CompletionChunkChoice(CompletionChoice):

@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from anthropic.types import ThreadUnsupportedRequestErrorDetails
 
 from api.dialects.anthropic import Anthropic
 from api.dialects.anthropic.errors import UNTHREADED
 from shared.protocol.errors import ContextExcess, Problem, ProblemKind, RequestRefused
+from tests.support.sdk_types import anthropic_types
 
 USER = {"role": "user", "content": "Hello"}
 DIALECT = Anthropic({"anthropic-version": "2023-06-01"}, "req_1")
@@ -18,7 +18,9 @@ def test_a_refused_thread_has_the_references_code() -> None:
     with pytest.raises(RequestRefused) as refusal:
         DIALECT.parse(json.dumps(body).encode())
     error = json.loads(DIALECT.error(refusal.value.problem).body)["error"]
-    assert ThreadUnsupportedRequestErrorDetails.model_validate(error["details"]).error_code == UNTHREADED
+    assert (
+        anthropic_types().ThreadUnsupportedRequestErrorDetails.model_validate(error["details"]).error_code == UNTHREADED
+    )
     assert error.keys() == {"type", "message", "details"}
 
 

@@ -5,9 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from anthropic.types import Message as SDKMessage
-from anthropic.types import RawMessageStreamEvent
-from pydantic import TypeAdapter
 
 from api.dialects.anthropic import Anthropic
 from api.dialects.anthropic.render import MessagesResponseEncoder
@@ -15,13 +12,12 @@ from api.dialects.base.interface import Call, Choice, Usage
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import FinishReason
 from shared.protocol.request import ChatRequest
-from tests.support.sdk_types import checked
+from tests.support.sdk_types import anthropic_events, anthropic_types, checked
 
 USER = {"role": "user", "content": "Hello"}
 CLIENT_CALL: dict[str, Any] = {"type": "tool_use", "caller": {"type": "direct"}, "toolset_name": None}
 USAGE = Usage(prompt_tokens=9, completion_tokens=5, cached_tokens=3, reasoning_tokens=2)
 DIALECT = Anthropic({"anthropic-version": "2023-06-01"}, "req_1")
-_event = TypeAdapter[RawMessageStreamEvent](RawMessageStreamEvent)
 
 
 def parse(**fields: Any) -> ChatRequest:
@@ -40,9 +36,13 @@ def events(stream: bytes) -> list[dict[str, Any]]:
         document = json.loads(data.removeprefix(b"data: "))
         assert name == f"event: {document['type']}".encode()
         if document["type"] not in ("ping", "error"):
-            checked(type(_event.validate_python(document)), data.removeprefix(b"data: "))
+            checked(type(anthropic_events().validate_python(document)), data.removeprefix(b"data: "))
         found.append(document)
     return found
+
+
+def message(body: bytes) -> Any:
+    return checked(anthropic_types().Message, body)
 
 
 def test_a_stream_of_blocks() -> None:
@@ -130,7 +130,9 @@ REASONS: Sequence[tuple[FinishReason, str, str]] = [
 @pytest.mark.parametrize(("reason", "stop", "expected"), REASONS)
 def test_stop_reason_and_stop_sequence(reason: FinishReason, stop: str, expected: str) -> None:
     by = encoder()
-    whole = checked(SDKMessage, by.completion([Choice(index=0, text="Hi", reason=reason, stop=stop)], USAGE))
+    whole = checked(
+        anthropic_types().Message, by.completion([Choice(index=0, text="Hi", reason=reason, stop=stop)], USAGE)
+    )
     assert (whole.stop_reason, whole.stop_sequence) == (expected, stop or None)
     (delta,) = events(by.closing(0, reason, stop) + by.usage(USAGE))
     assert (delta["delta"]["stop_reason"], delta["delta"]["stop_sequence"]) == (expected, stop or None)
@@ -139,7 +141,7 @@ def test_stop_reason_and_stop_sequence(reason: FinishReason, stop: str, expected
 def test_an_output_that_the_context_ends_is_marked() -> None:
     by = encoder(max_tokens=6)
     reason = "model_context_window_exceeded"
-    whole = checked(SDKMessage, by.completion([Choice(index=0, text="Hi", reason="length")], USAGE))
+    whole = message(by.completion([Choice(index=0, text="Hi", reason="length")], USAGE))
     assert whole.stop_reason == reason
     (delta,) = events(by.closing(0, "length") + by.usage(USAGE))
     assert delta["delta"]["stop_reason"] == reason
@@ -156,7 +158,9 @@ def test_reasoning_that_is_omitted_is_in_its_signature() -> None:
         "signature_delta",
         "text_delta",
     ]
-    whole = checked(SDKMessage, by.completion([Choice(index=0, text="Hey", reason="stop", reasoning="Hm.")], USAGE))
+    whole = checked(
+        anthropic_types().Message, by.completion([Choice(index=0, text="Hey", reason="stop", reasoning="Hm.")], USAGE)
+    )
     block = whole.content[0].model_dump(exclude_unset=True)
     assert block == {"type": "thinking", "thinking": "", "signature": found[3]["delta"]["signature"]}
     foreign = {"type": "thinking", "thinking": "", "signature": "EqQBCgIYAhIM1gbcDa9GJwZA2b3hGgxBdjrkzLoky3dl1pkiMOYds"}
@@ -168,7 +172,7 @@ def test_no_tokens_fill_the_prefix_cache_only() -> None:
     assert request.sampling.max_tokens == 1
     by = DIALECT.render(request, response_id="a", created=1, fingerprint="")
     choice = Choice(index=0, text="H", reason="stop", reasoning="m", calls=(Call(id="c", name="f", arguments="{}"),))
-    whole = checked(SDKMessage, by.completion([choice], USAGE))
+    whole = message(by.completion([choice], USAGE))
     assert (whole.content, whole.stop_reason, whole.usage.output_tokens) == ([], "max_tokens", 0)
     stream = by.opening(0, 9) + by.reasoning(0, "m") + by.content(0, "H") + by.call(0, 0, "c", "f")
     stream += by.arguments(0, 0, "{}") + by.closing(0, "stop") + by.usage(USAGE) + by.done
@@ -178,11 +182,11 @@ def test_no_tokens_fill_the_prefix_cache_only() -> None:
 def test_a_whole_message() -> None:
     calls = (Call(id="c1", name="f", arguments='{"a":1}'), Call(id="c2", name="g", arguments='{"a":'))
     choice = Choice(index=0, text="Hey", reason="length", reasoning="Hm.", calls=calls)
-    message = checked(SDKMessage, encoder().completion([choice], USAGE))
-    assert [block.model_dump(exclude_unset=True) for block in message.content] == [
+    whole = message(encoder().completion([choice], USAGE))
+    assert [block.model_dump(exclude_unset=True) for block in whole.content] == [
         {"type": "thinking", "thinking": "Hm.", "signature": "msg_a"},
         {"type": "text", "text": "Hey", "citations": None},
         CLIENT_CALL | {"id": "c1", "name": "f", "input": {"a": 1}},
         CLIENT_CALL | {"id": "c2", "name": "g", "input": {}},
     ]
-    assert (message.usage.input_tokens, message.usage.output_tokens) == (6, 5)
+    assert (whole.usage.input_tokens, whole.usage.output_tokens) == (6, 5)

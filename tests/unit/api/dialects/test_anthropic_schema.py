@@ -4,11 +4,7 @@ import json
 from collections.abc import Sequence
 
 import pytest
-from anthropic.types import Message, RawMessageStreamEvent
-from anthropic.types import ModelInfo as SDKModel
-from anthropic.types.beta import BetaMessage, BetaRawMessageStreamEvent
-from anthropic.types.shared import ErrorResponse
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 from werkzeug.datastructures import MultiDict
 
 from api.dialects.anthropic import Anthropic
@@ -18,7 +14,7 @@ from api.dialects.base.interface import Call, Choice, Usage
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.registry import IMAGE, TEXT, ModelInfo
 from shared.protocol.request import ChatRequest
-from tests.support.sdk_types import checked, complete
+from tests.support.sdk_types import anthropic_events, anthropic_types, checked, complete
 
 DIALECT = Anthropic({"anthropic-version": "2023-06-01"}, "req_1")
 USAGE = Usage(prompt_tokens=9, completion_tokens=5, cached_tokens=3, reasoning_tokens=2)
@@ -35,8 +31,6 @@ ONLY_IN_THE_DOCUMENTATION = {ProblemKind.TOO_LARGE}
 """Kinds with an error type that the SDK's types lack."""
 UNCITED = {"TextBlock": {"citations"}}
 """Absent where a text is not cited."""
-_event = TypeAdapter[RawMessageStreamEvent](RawMessageStreamEvent)
-_beta_event = TypeAdapter[BetaRawMessageStreamEvent](BetaRawMessageStreamEvent)
 
 
 def encoder() -> MessagesResponseEncoder:
@@ -53,14 +47,14 @@ def check_stream(stream: bytes) -> Sequence[str]:
         types.append(document["type"])
         assert name == f"event: {document['type']}".encode()
         if document["type"] == "error":
-            complete(ErrorResponse, data)
+            complete(anthropic_types().shared.ErrorResponse, data)
         elif document["type"] == "ping":
             assert document == {"type": "ping"}
         else:
-            kind = type(_event.validate_python(document))
+            kind = type(anthropic_events().validate_python(document))
             assert issubclass(kind, BaseModel)
             complete(kind, data, UNCITED)
-            beta = type(_beta_event.validate_python(document))
+            beta = type(anthropic_events(beta=True).validate_python(document))
             assert issubclass(beta, BaseModel)
             checked(beta, data)
     return types
@@ -69,8 +63,8 @@ def check_stream(stream: bytes) -> Sequence[str]:
 @pytest.mark.parametrize("choice", CHOICES)
 def test_a_message_has_every_field(choice: Choice) -> None:
     message = encoder().completion([choice], USAGE)
-    complete(Message, message, UNCITED)
-    checked(BetaMessage, message)
+    complete(anthropic_types().Message, message, UNCITED)
+    checked(anthropic_types().beta.BetaMessage, message)
 
 
 @pytest.mark.parametrize("choice", CHOICES)
@@ -95,14 +89,14 @@ def test_a_message_is_accepted_as_a_part_of_the_next_request() -> None:
 @pytest.mark.parametrize("kind", sorted(set(ProblemKind) - ONLY_IN_THE_DOCUMENTATION))
 def test_each_error_has_every_field(kind: ProblemKind) -> None:
     problem = Problem(kind=kind, message="why")
-    complete(ErrorResponse, DIALECT.error(problem).body)
+    complete(anthropic_types().shared.ErrorResponse, DIALECT.error(problem).body)
     assert check_stream(encoder().failure(problem)) == ["error"]
 
 
 @pytest.mark.parametrize("modalities", [(TEXT,), (TEXT, IMAGE)])
 def test_models_have_every_field(modalities: tuple[str, ...]) -> None:
     model = ModelInfo(name="a", created=1_700_000_000, context_length=8192, modalities=modalities)
-    shown = complete(SDKModel, render_model(model))
+    shown = complete(anthropic_types().ModelInfo, render_model(model))
     assert shown.capabilities is not None
     assert shown.capabilities.image_input.supported is (IMAGE in modalities)
     page = json.loads(render_models([model], MultiDict()))

@@ -9,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.dialects.base.body import MAX_DEPTH, MAX_VALUES
-from api.dialects.openai.schema import ChatCompletionRequest
 from shared.protocol.errors import ProblemKind
-from shared.protocol.request import decode_request, encode_request
-from tests.unit.api.dialects.bodies import DIALECT, USER, body, error_of, problem_of
+from tests.unit.api.dialects.bodies import DIALECT, body, error_of, problem_of
 
 PREFIX = "We could not parse the JSON body of your request: "
 
@@ -146,30 +144,6 @@ _VALUES = _JSON | st.sampled_from(
         "custom",
     ]
 )
-_MESSAGES = st.lists(
-    st.dictionaries(
-        st.sampled_from(["role", "content", "name", "tool_calls", "tool_call_id", "refusal", "function_call", "audio"]),
-        _VALUES,
-        max_size=5,
-    )
-    | st.just(USER),
-    max_size=4,
-)
-_FIELDS = st.dictionaries(
-    st.sampled_from(sorted(ChatCompletionRequest.model_fields)) | st.text(max_size=5), _VALUES, max_size=4
-)
-
-
-@given(_FIELDS, _MESSAGES)
-def test_any_json_is_a_request_or_a_refusal(fields: dict[str, object], messages: list[object]) -> None:
-    raw = json.dumps({"model": "m", "messages": messages} | fields).encode()
-    problem = problem_of(raw)
-    if problem is None:
-        request = DIALECT.parse(raw)
-        assert decode_request(encode_request(request)) == request
-    else:
-        assert problem.kind in (ProblemKind.INVALID, ProblemKind.MODALITY)
-        assert json.loads(DIALECT.error(problem).body)["error"]["message"] == problem.message
 
 
 _RICH: dict[str, Any] = {

@@ -1,20 +1,16 @@
 """Plain completions: what bodies become, what is refused, and answers that the official SDK's types read."""
 
 import json
-from typing import Any, get_type_hints
+from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
 from openai.types import Completion
-from openai.types.completion_create_params import CompletionCreateParamsStreaming
 
 from api.dialects.base.interface import Choice, TokenLogprob, Usage
 from api.dialects.openai.completions import OpenAICompletions
 from api.dialects.openai.completions_render import CompletionResponseEncoder
-from api.dialects.openai.completions_schema import CompletionRequest
-from shared.protocol.errors import Problem, ProblemKind, RequestRefused
+from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import PromptLogprobs, RankedToken, TopToken
-from shared.protocol.request import ChatRequest, PromptScoring, Sampling, decode_request, encode_request
+from shared.protocol.request import ChatRequest, PromptScoring, Sampling
 from tests.support.sdk_types import CompletionChunk, checked
 
 DIALECT = OpenAICompletions()
@@ -23,29 +19,6 @@ USAGE = Usage(prompt_tokens=5, completion_tokens=7, cached_tokens=3)
 
 def parse(**fields: Any) -> ChatRequest:
     return DIALECT.parse(json.dumps({"model": "m", "prompt": "Once"} | fields).encode())
-
-
-def test_the_schema_has_every_field_of_the_sdk() -> None:
-    assert set(CompletionRequest.model_fields) == set(get_type_hints(CompletionCreateParamsStreaming))
-
-
-_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-2, 200) | st.floats() | st.text(max_size=4),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
-    max_leaves=6,
-)
-
-
-@given(st.dictionaries(st.sampled_from(sorted(CompletionRequest.model_fields)), _VALUES, max_size=5))
-def test_any_json_is_a_request_or_a_refusal(fields: dict[str, object]) -> None:
-    try:
-        request = parse(**fields)
-    except RequestRefused as refusal:
-        request, problem = None, refusal.problem
-    if request is None:
-        assert problem.kind is ProblemKind.INVALID
-    else:
-        assert decode_request(encode_request(request)) == request
 
 
 def rendering(**fields: Any) -> CompletionResponseEncoder:

@@ -5,28 +5,9 @@ while the body is validated, with the name of the field and the values that it m
 """
 
 import re
-from typing import Any
+from pkgutil import resolve_name
 
 import pytest
-from anthropic.types import message_count_tokens_params, message_create_params, model_list_params
-from anthropic.types.beta import message_count_tokens_params as beta_count_tokens_params
-from anthropic.types.beta import message_create_params as beta_create_params
-from openai.types import (
-    batch_create_params,
-    batch_list_params,
-    completion_create_params,
-    file_create_params,
-    file_list_params,
-)
-from openai.types.chat import completion_create_params as chat_create_params
-from openai.types.chat import completion_list_params, completion_update_params
-from openai.types.chat.completions import message_list_params
-from openai.types.responses import (
-    input_item_list_params,
-    input_token_count_params,
-    response_create_params,
-    response_retrieve_params,
-)
 from pydantic import BaseModel
 
 from api.batches.forms import BatchesQuery, CreateBatchRequest
@@ -62,7 +43,7 @@ _BLOCKS = {
 }
 _RESULTS = {f"{_RESULT}<browser_state>"}
 MESSAGES = _BLOCKS | _RESULTS | {".thinking<between_tools>"}
-BETA_MESSAGES = (
+BETA = (
     MESSAGES
     | {
         f"{_CONTENT}<{kind}>"
@@ -125,32 +106,43 @@ CHOICES = {
         "web_search_preview_2025_03_11",
     )
 }
+HOSTED = ITEMS | CHOICES
 
 
 @pytest.mark.parametrize(
     ("params", "schema", "refused"),
     [
-        (message_create_params.MessageCreateParamsStreaming, MessagesRequest, MESSAGES),
-        (message_count_tokens_params.MessageCountTokensParams, CountTokensRequest, MESSAGES),
-        (beta_create_params.MessageCreateParamsStreaming, MessagesRequest, BETA_MESSAGES),
-        (beta_count_tokens_params.MessageCountTokensParams, CountTokensRequest, BETA_MESSAGES),
-        (chat_create_params.CompletionCreateParamsStreaming, ChatCompletionRequest, set()),
-        (completion_create_params.CompletionCreateParamsStreaming, CompletionRequest, set()),
-        (batch_create_params.BatchCreateParams, CreateBatchRequest, set()),
-        (response_create_params.ResponseCreateParamsStreaming, ResponsesRequest, ITEMS | CHOICES),
-        (input_token_count_params.InputTokenCountParams, InputTokensRequest, ITEMS | CHOICES),
-        (response_retrieve_params.ResponseRetrieveParamsStreaming, RetrieveQuery, set()),
-        (input_item_list_params.InputItemListParams, ItemsQuery, set()),
-        (completion_list_params.CompletionListParams, StoredQuery, set()),
-        (message_list_params.MessageListParams, StoredQuery, set()),
-        (completion_update_params.CompletionUpdateParams, UpdateRequest, set()),
-        (file_create_params.FileCreateParams, UploadForm, {".file"}),
-        (file_list_params.FileListParams, FilesQuery, set()),
-        (batch_list_params.BatchListParams, BatchesQuery, set()),
-        (model_list_params.ModelListParams, ModelsQuery, {".workspace_id"}),
+        ("anthropic.types.message_create_params:MessageCreateParamsStreaming", MessagesRequest, MESSAGES),
+        ("anthropic.types.message_count_tokens_params:MessageCountTokensParams", CountTokensRequest, MESSAGES),
+        ("anthropic.types.beta.message_create_params:MessageCreateParamsStreaming", MessagesRequest, BETA),
+        (
+            "anthropic.types.beta.message_count_tokens_params:MessageCountTokensParams",
+            CountTokensRequest,
+            BETA,
+        ),
+        ("openai.types.chat.completion_create_params:CompletionCreateParamsStreaming", ChatCompletionRequest, set()),
+        ("openai.types.completion_create_params:CompletionCreateParamsStreaming", CompletionRequest, set()),
+        ("openai.types.batch_create_params:BatchCreateParams", CreateBatchRequest, set()),
+        (
+            "openai.types.responses.response_create_params:ResponseCreateParamsStreaming",
+            ResponsesRequest,
+            ITEMS | CHOICES,
+        ),
+        ("openai.types.responses.input_token_count_params:InputTokenCountParams", InputTokensRequest, HOSTED),
+        ("openai.types.responses.response_retrieve_params:ResponseRetrieveParamsStreaming", RetrieveQuery, set()),
+        ("openai.types.responses.input_item_list_params:InputItemListParams", ItemsQuery, set()),
+        ("openai.types.chat.completion_list_params:CompletionListParams", StoredQuery, set()),
+        ("openai.types.chat.completions.message_list_params:MessageListParams", StoredQuery, set()),
+        ("openai.types.chat.completion_update_params:CompletionUpdateParams", UpdateRequest, set()),
+        ("openai.types.file_create_params:FileCreateParams", UploadForm, {".file"}),
+        ("openai.types.file_list_params:FileListParams", FilesQuery, set()),
+        ("openai.types.batch_list_params:BatchListParams", BatchesQuery, set()),
+        ("anthropic.types.model_list_params:ModelListParams", ModelsQuery, {".workspace_id"}),
     ],
-    ids=lambda value: getattr(value, "__name__", ""),
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_each_field_of_the_sdk_is_known(params: Any, schema: type[BaseModel], refused: set[str]) -> None:
-    found = {re.sub(r"^(\.messages\[\])<\w+>", r"\1<role>", path) for path in unknown(params, schema)}
+def test_each_field_of_the_sdk_is_known(params: str, schema: type[BaseModel], refused: set[str]) -> None:
+    """``params`` are resolved here, because importing an SDK at module level costs every process of pytest-xdist."""
+    paths = unknown(resolve_name(params), schema)
+    found = {re.sub(r"^(\.messages\[\])<\w+>", r"\1<role>", path) for path in paths}
     assert found == refused

@@ -57,7 +57,7 @@ class OperationsHandler:
 
     @route("GET", "/ready", "ready", errors=(503,))
     async def ready(self) -> Response:
-        """Readiness probe: the store responds, a worker serves, and the replica is not draining."""
+        """Readiness probe: the store responds, a model is served or can be loaded, and the replica is not draining."""
         reason = await self._not_ready()
         if reason:
             return _json({"status": "unavailable", "reason": reason}, 503)
@@ -98,11 +98,14 @@ class OperationsHandler:
             return "the store can't be reached"
         if not self._relay.listening:
             return "not subscribed to the workers' frames yet"
-        if not any(worker.status == "serving" for worker in self._directory.fleet.workers):
+        if not self._serves():
             await self._directory.refresh()
-        if not any(worker.status == "serving" for worker in self._directory.fleet.workers):
-            return "no worker serves"
-        return ""
+        return "" if self._serves() else "no worker serves"
+
+    def _serves(self) -> bool:
+        fleet = self._directory.fleet
+        loadable = any(not model.problem for model in fleet.catalogue.values())
+        return loadable or any(worker.status == "serving" for worker in fleet.workers)
 
 
 def _json(value: object, status: int = 200) -> Response:

@@ -73,6 +73,7 @@ def test_models_are_loaded_when_requests_wait_for_them(service: Fleet) -> None:
     file = catalogue(service, entry("a", keep="1s"), entry("b"))
     node(service, file)
     service.until(lambda: states(service) == {"a": "unloaded", "b": "unloaded"}, "the catalogue to be listed")
+    assert service.status("/ready") == 200, "without ready replicas, no request would come that has a model loaded"
     for model in ("a", "b", "a"):  # there is room for one of them
         status, answer = ask(service, model)
         assert (status, answer.get("model")) == (200, model)

@@ -20,6 +20,7 @@ from worker.engine.load import WARM_UP_ID, check_available, describe, load_model
 from worker.engine.logits.operation import LogitsHook
 from worker.engine.logits.readers import RowLost, read_rows
 from worker.engine.logits.rows import RowAssigner, readers_of
+from worker.engine.npu import check_prompt
 from worker.engine.options import EngineOptions
 from worker.engine.prompts import PromptCounts, add_prompt, refusal_of
 from worker.engine.protocol import (
@@ -79,10 +80,11 @@ class OpenVINOEngine:
         self._caches_prefixes = options.prefix_caching and self._batched
         end = self._pipeline.get_tokenizer().get_eos_token_id()
         self._end_tokens = frozenset({end, *self._pipeline.get_config().stop_token_ids})
-        self._context_length = options.context_length
+        self._shape = loaded.shape
         self._cache_tokens = loaded.cache_tokens
         progress("hashing the model")
         self.engine_info = describe(options, served, loaded, started)
+        self._context_length = self.engine_info.context_length
         if device_kind(options.device) == "CPU":
             # Takes about a second. Safe while the engine runs: virtual addresses do not change.
             threading.Thread(target=use_huge_pages, name="huge pages", daemon=True).start()
@@ -99,6 +101,7 @@ class OpenVINOEngine:
         check_speculation(sequence.sampling, self._speculation)
         if not self._batched:
             check_stateful(sequence.sampling, hooked=self._logits_width > 0)
+            check_prompt(len(sequence.prompt), self._shape)
         generation = self._generation(sequence)
         if generation.stop_reason is not None and generation.prompt_scoring is None:
             self._table.wait(generation, Waiting.COMPLETE)
@@ -205,14 +208,15 @@ class OpenVINOEngine:
     def _start(self, generation: Generation, *, repeat: bool = True) -> RunningSequence:
         """Add a new sequence to the pipeline, or the rest of an interrupted one.
 
-        A grammar can't start in the middle of an output, and some penalties count only tokens that the pipeline itself
-        has generated. Such sequences are generated again from their start and compared with the known tokens, unless
-        ``repeat`` is false.
+        A grammar can't start in the middle of an output, some penalties count only tokens that the pipeline itself has
+        generated, and on an NPU prompt and output together may be too long for a prompt. Such sequences are generated
+        again from their start and compared with the known tokens, unless ``repeat`` is false.
         """
         sequence = generation.sequence
         tokens = tuple(generation.tokens)
         stateful = generation.is_stateful(sees_images=self._sees_images)
-        done: tuple[int, ...] = () if repeat and stateful else tokens
+        too_long = self._shape is not None and len(sequence.prompt) + len(tokens) > self._shape.prompt
+        done: tuple[int, ...] = () if repeat and (stateful or too_long) else tokens
         repeated = len(tokens) - len(done)
         config = configure(
             sequence, self._pipeline.get_config(), done=len(done), max_new_tokens=generation.remaining + repeated

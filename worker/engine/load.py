@@ -14,6 +14,7 @@ from shared.runtime.plugin_config import PluginValue
 from worker.engine.grammar_compiler import GrammarCompiler
 from worker.engine.logits.graph import hooked_model
 from worker.engine.logits.operation import HookFailed, extension
+from worker.engine.npu import StaticShape, npu_properties, static_shape
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineInfo, EngineKind, EngineLoadError
 from worker.engine.recovery import native_message
@@ -78,7 +79,7 @@ def choose(options: EngineOptions) -> Choice:
 class LoadedPipeline(NamedTuple):
     """A pipeline that is ready. ``cache_tokens`` is the KV cache's capacity, ``logits_width`` the number of logits
     per token; 0 if they can't be read. ``sees_images`` is set for a vision-language model. Without ``grammars``, the
-    pipeline compiles them in its steps."""
+    pipeline compiles them in its steps. ``shape`` is set on an NPU."""
 
     choice: Choice
     pipeline: Pipeline
@@ -87,6 +88,7 @@ class LoadedPipeline(NamedTuple):
     logits_width: int
     sees_images: bool
     grammars: GrammarCompiler | None
+    shape: StaticShape | None
 
 
 def load_model(options: EngineOptions, served: Path, progress: Callable[[str], None]) -> LoadedPipeline:
@@ -153,7 +155,7 @@ def describe(options: EngineOptions, served: Path, loaded: LoadedPipeline, start
     tokenizer = loaded.pipeline.get_tokenizer()
     template = options.chat_template or tokenizer.get_original_chat_template() or tokenizer.chat_template
     return EngineInfo(
-        context_length=options.context_length,
+        context_length=min(options.context_length, loaded.shape.context) if loaded.shape else options.context_length,
         cache_tokens=loaded.cache_tokens,
         slots=options.slots(loaded.cache_tokens) if loaded.choice.kind == "batched" else 1,
         fingerprint=fingerprint,
@@ -169,6 +171,7 @@ def describe(options: EngineOptions, served: Path, loaded: LoadedPipeline, start
 def _load(
     options: EngineOptions, served: Path, hooked: Path | None, choice: Choice, progress: Callable[[str], None]
 ) -> LoadedPipeline:
+    shape = static_shape(options)
     pipeline, vocabulary = load_pipeline(options, served, hooked, choice.kind)
     progress("warming up")
     speculation = options.speculation
@@ -177,14 +180,14 @@ def _load(
         pipeline, WARM_UP_ID, vocabulary, speculation, hooked=hooked is not None, sees_images=with_images
     )
     if choice.kind == "stateful":
-        cache_tokens = options.context_length
+        cache_tokens = min(options.context_length, shape.context if shape else options.context_length)
     elif not options.cache_size:
         cache_tokens = options.context_length * options.max_batch  # the cache grows as the batch requires
     # Without a hook, only an IR declares the number of logits.
     logits = width or _declared_width(served)
     compiles = logits and choice.kind == "batched"  # the stateful one stops nobody while it compiles
     grammars = GrammarCompiler(pipeline.get_tokenizer(), logits) if compiles else None
-    return LoadedPipeline(choice, pipeline, vocabulary, cache_tokens, width, with_images, grammars)
+    return LoadedPipeline(choice, pipeline, vocabulary, cache_tokens, width, with_images, grammars, shape)
 
 
 def _declared_width(served: Path) -> int:
@@ -225,11 +228,11 @@ def load_pipeline(
     """
     try:
         properties = (
-            device_properties(path, options)
+            _kind_properties(options, kind)
+            | device_properties(path, options)
             | speculation_properties(options)
             | (EXACT if options.precision == "exact" else {})
             | ({"extensions": [extension()]} if hooked else {})
-            | (stateful_properties(options) if kind == "stateful" else {})
         )
         tokenizer, vocabulary = open_tokenizer(path)
     except EngineLoadError:
@@ -252,9 +255,11 @@ def load_pipeline(
         raise PipelineRefused(path, options, error) from error
 
 
-def stateful_properties(options: EngineOptions) -> dict[str, PluginValue]:
-    """Return the properties that make OpenVINO GenAI load a stateful pipeline."""
-    return {"ATTENTION_BACKEND": "SDPA"}
+def _kind_properties(options: EngineOptions, kind: EngineKind) -> dict[str, PluginValue]:
+    """Return the properties that an engine needs on its device. Raises :class:`EngineLoadError`."""
+    if kind == "batched":
+        return {}
+    return npu_properties(options) if device_kind(options.device) == "NPU" else {"ATTENTION_BACKEND": "SDPA"}
 
 
 def _failure(path: Path, options: EngineOptions, error: Exception) -> str:

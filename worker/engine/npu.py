@@ -1,0 +1,54 @@
+"""OpenVINO GenAI's pipeline on an NPU, which computes with static shapes.
+
+Names and meaning of the properties are those of OpenVINO's documentation, "OpenVINO GenAI on NPU". Not run on hardware.
+"""
+
+from typing import NamedTuple
+
+from shared.protocol.errors import ProblemKind, refuse
+from shared.runtime.plugin_config import PluginValue
+from worker.engine.options import EngineOptions
+from worker.engine.protocol import EngineLoadError
+from worker.model.cache import user_cache
+from worker.model.devices import device_kind
+
+_PROMPT, _RESPONSE = "MAX_PROMPT_LEN", "MIN_RESPONSE_LEN"
+_DEFAULTS: dict[str, PluginValue] = {_PROMPT: 1024, _RESPONSE: 512, "GENERATE_HINT": "BEST_PERF"}
+"""OpenVINO's own defaults are 1,024 tokens, 128 tokens and ``FAST_COMPILE``. What is compiled is cached here."""
+
+
+class StaticShape(NamedTuple):
+    """The numbers of tokens that the pipeline is compiled for: the longest prompt, and prompt and output together."""
+
+    prompt: int
+    context: int
+
+
+def static_shape(options: EngineOptions) -> StaticShape | None:
+    """Return the shape for an engine on an NPU; None on other devices. Raises :class:`EngineLoadError`."""
+    if device_kind(options.device) != "NPU":
+        return None
+    lengths = []
+    for name in (_PROMPT, _RESPONSE):
+        length = (_DEFAULTS | options.plugin_config)[name]
+        if type(length) is not int or length < 1:
+            raise EngineLoadError(f"--plugin-config: {name} must be a positive number of tokens, not {length!r}")
+        lengths.append(length)
+    return StaticShape(lengths[0], sum(lengths))
+
+
+def npu_properties(options: EngineOptions) -> dict[str, PluginValue]:
+    """Return the properties for a pipeline on an NPU, those of the operator among them."""
+    if options.precision == "exact":
+        raise EngineLoadError("NPUs do not compute in f32: omit --precision exact")
+    return _DEFAULTS | {"CACHE_DIR": str(user_cache() / "npu")} | options.plugin_config
+
+
+def check_prompt(tokens: int, shape: StaticShape | None) -> None:
+    """Raise :class:`RequestRefused` for a prompt that is longer than the pipeline's longest one."""
+    if shape is not None and tokens > shape.prompt:
+        message = (
+            f"This model's maximum prompt length is {shape.prompt} tokens (the worker's {_PROMPT}), however your "
+            f"messages resulted in {tokens} tokens. Please reduce the length of the messages."
+        )
+        raise refuse(ProblemKind.CONTEXT_LENGTH, message, param="messages")

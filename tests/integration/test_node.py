@@ -220,3 +220,32 @@ def test_a_wish_tries_a_model_that_has_failed_again_at_once(service: Fleet) -> N
         code, said = command(service, "load", "broken")
         assert code == 1
         assert "here: its worker ended with exit code 1; it is loaded again in 5 s at the earliest" in said
+
+
+def test_a_new_source_is_loaded_beside_the_old_one_whose_streams_end_there(service: Fleet) -> None:
+    said = " ".join(f"word{index}" for index in range(WORDS))
+    file = catalogue(service, entry("a", "[[vocabulary 1]]"))
+    node(service, file, "--sim-step", "0.1", memory="200MB")
+    with ThreadPoolExecutor() as pool:
+        stream = pool.submit(ask, service, "a", f"[[say {said}]]")
+        service.until(lambda: [one.get("used", 0) for one in service.workers("serving")] == [1], "the stream to run")
+        (old,) = service.workers("serving")
+        file.write_text(entry("a", "[[vocabulary 2]]"))
+        service.until(lambda: [one["id"] for one in service.workers("draining")] == [old["id"]], "the old one to drain")
+        (new,) = service.workers("serving")
+        assert new["vocabulary"] != old["vocabulary"]
+        assert ask(service, "a")[0] == 200
+        assert not stream.done()
+        status, answer = stream.result()
+    assert (status, answer["choices"][0]["message"]["content"]) == (200, said)
+    service.until(lambda: [one["id"] for one in service.workers()] == [new["id"]], "the old worker to end")
+
+
+def test_the_old_source_stays_in_service_if_the_new_one_cannot_be_loaded(service: Fleet) -> None:
+    file = catalogue(service, entry("a"))
+    node(service, file, memory="200MB")
+    assert ask(service, "a")[0] == 200
+    file.write_text(entry("a", "[[fail load]]"))
+    service.until(lambda: any(model["status"] == "failed" for model in nodes(service)[0]["models"]), "the failure")
+    assert ask(service, "a")[0] == 200
+    assert states(service) == {"a": "loaded"}

@@ -27,7 +27,12 @@ class ControlChannel:
         self._connection = connection
         self._worker = worker
         self._jobs = jobs
-        self._commands = {b"wake": consumer.wake, b"drain": draining.start, b"resume": draining.resume}
+        self._commands = {
+            b"wake": consumer.wake,
+            b"drain": draining.start,
+            b"retire": draining.retire,
+            b"resume": draining.resume,
+        }
 
     async def run(self) -> None:
         """Handle messages until cancelled. After an outage, resubscribe and wake the consumer."""

@@ -83,6 +83,7 @@ class Draining:
         self._heartbeat = heartbeat
         self._releaser = releaser
         self._seconds = seconds
+        self._limited = True
         self._task: asyncio.Task[None] | None = None
         self._exiting = False
 
@@ -92,6 +93,11 @@ class Draining:
             self._record.draining = True
             self._consumer.close()
             self._task = asyncio.create_task(self._drain(), name="drain")
+
+    def retire(self) -> None:
+        """Drain without a limit of time, for a worker whose jobs no other can continue."""
+        self._limited = False
+        self.start()
 
     def resume(self) -> None:
         """Claim again, unless the worker is about to exit."""
@@ -107,18 +113,24 @@ class Draining:
     async def finish(self) -> None:
         """Drain before the worker exits."""
         self._exiting = True
+        if not self._limited:
+            self._limited = True
+            if self._task is not None:
+                self._task.cancel()
+                self._task = None
         self.start()
         assert self._task is not None
         await self._task
 
     async def _drain(self) -> None:
-        logger.info("draining: %d jobs have %.0f s to finish", len(self._jobs), self._seconds)
+        seconds = self._seconds if self._limited else None
+        logger.info("draining: %d jobs have %s to finish", len(self._jobs), f"{seconds:.0f} s" if seconds else "time")
         with suppress(TimeoutError, RedisError, OSError):
             async with asyncio.timeout(_CALL_TIMEOUT):
                 await self._heartbeat.renew()
                 await self._queue.withdraw(self._worker)
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(seconds):
                 await self._consumer.drained()
         with suppress(TimeoutError, RedisError, OSError):
             async with asyncio.timeout(_CALL_TIMEOUT):

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from shared.protocol.queue.occupancy import Occupancy, OccupancyReader
 from shared.protocol.registry import NodeInfo, WorkerInfo, announce_node, registered_workers, withdraw_node
 from shared.protocol.wishes import read_wishes
-from shared.redis import outage
+from shared.redis import keys, outage
 from shared.runtime.settings import NodeSettings, WorkerSettings, environment
 from shared.runtime.version import VERSION
 from worker.engine.backends import BACKENDS
@@ -68,6 +68,8 @@ class Node:
         self._residents = {entry.name: self._resident(entry) for entry in read_catalogue(self._path, settings)}
         self._changed: dict[str, CatalogueEntry] = {}
         """New entries of models whose workers still have the old one."""
+        self._retiring: dict[str, Resident] = {}
+        """Models with old entries, beside those that replace them in ``_residents``."""
         self._count = 0
 
     async def run(self) -> None:
@@ -89,20 +91,21 @@ class Node:
         """Look at queues and workers once, and do what the policy says. Raises what redis-py raises."""
         workers = await registered_workers(self._redis)
         by_id = {worker.id: worker for worker in workers}
-        for resident in self._residents.values():
+        for resident in (*self._residents.values(), *self._retiring.values()):
             if (measured := resident.observe(by_id.get(resident.worker))) is not None:
                 self._measurements.put(resident.entry.digest, measured)
                 resident.measured = measured
                 resident.memory = self._needed(resident.entry, measured)
         self._follow_catalogue()
+        await self._replace(by_id)
         wishes = await read_wishes(self._redis, [*self._residents])
         for name, resident in self._residents.items():
             resident.hear(wishes.get(name))
         states = [await self._state(resident, workers) for resident in self._residents.values()]
-        todo = plan(states, self._capacity, self._rules)
+        todo = plan(states, self._capacity - sum(old.memory for old in self._retiring.values()), self._rules)
         for name, reason in todo.load.items():
             await self._load(self._residents[name], reason)
-        await self._make_room(todo)
+        await self._make_room(todo, by_id)
         await self._keep_leases(todo)
         await announce_node(self._redis, self.info(), lease=self._settings.lease)
 
@@ -134,7 +137,7 @@ class Node:
 
     async def stop(self, drain: float) -> None:
         """Unload all models; requests have ``drain`` seconds to finish. Then withdraw from the registry."""
-        residents = list(self._residents.values())
+        residents = [*self._residents.values(), *self._retiring.values()]
         for resident in residents:
             resident.unload("stop", "the node stops")
         try:
@@ -149,7 +152,7 @@ class Node:
 
     def kill(self) -> None:
         """Kill all workers."""
-        for resident in self._residents.values():
+        for resident in (*self._residents.values(), *self._retiring.values()):
             resident.kill()
 
     async def _state(self, resident: Resident, workers: list[WorkerInfo]) -> ModelState:
@@ -165,6 +168,7 @@ class Node:
         waited = time.monotonic() - resident.waiting_since if resident.waiting_since else 0.0
         resident.waited = 0.0 if served else waited
         alone = sum(worker.model == entry.name and "/" not in worker.id for worker in workers)
+        replaces = entry.name in self._retiring
         own = resident.here != "absent" and not resident.has_lease
         return ModelState(
             name=entry.name,
@@ -178,12 +182,12 @@ class Node:
             waiting_batch=batch,
             wished=wished,
             waited=waited,
-            workers=leases + alone + own - (resident.has_lease and resident.here == "absent"),
+            workers=leases + alone + own - (resident.has_lease and resident.here == "absent" and not replaces),
             here=resident.here,
             resident=resident.residence,
             idle=resident.idle if not occupancy.held_by(resident.worker) else 0.0,
             blocked=resident.blocked,
-            unwanted=resident.retired or entry.name in self._changed,
+            unwanted=resident.retired or (entry.name in self._changed and not replaces),
         )
 
     async def _load(self, resident: Resident, reason: str) -> None:
@@ -191,10 +195,53 @@ class Node:
         if not await self._placements.take(entry.name, entry.most):
             return
         resident.has_lease = True
-        self._count += 1
-        await resident.load(f"{self._id}/{self._count}", self._environment(entry, f"{self._id}/{self._count}"), reason)
+        await self._start(resident, reason)
 
-    async def _make_room(self, todo: Plan) -> None:
+    async def _start(self, resident: Resident, reason: str) -> None:
+        self._count += 1
+        worker = f"{self._id}/{self._count}"
+        await resident.load(worker, self._environment(resident.entry, worker), reason)
+
+    async def _replace(self, workers: Mapping[str, WorkerInfo]) -> None:
+        """Load models with new entries beside their old workers, where there is room. These end when the new ones
+        serve."""
+        for name, entry in list(self._changed.items()):
+            old = self._residents.get(name)
+            if old is None or old.here != "loaded" or name in self._retiring:
+                continue
+            new = self._resident(entry, old)
+            if new.memory <= self._free():
+                del self._changed[name]
+                self._retiring[name], self._residents[name] = old, new
+                new.has_lease = old.has_lease
+        for name, old in list(self._retiring.items()):
+            successor = self._residents.get(name)
+            if old.here == "absent":
+                del self._retiring[name]
+            elif successor is None or successor.here == "loaded":
+                await self._retire(old, workers)
+            elif successor.here == "absent" and not successor.blocked and successor.memory <= self._free():
+                await self._start(successor, "its entry has changed")
+
+    async def _retire(self, old: Resident, workers: Mapping[str, WorkerInfo]) -> None:
+        """Have a model with an old entry claim no more jobs, and unload it when its jobs have ended.
+
+        The new entry may have another vocabulary, so no other worker could continue its streams.
+        """
+        info = workers.get(old.worker)
+        if info is None or info.status == "loading":
+            old.unload("changed", "its entry has changed")
+        elif info.status != "draining":
+            await self._redis.publish(keys.worker_channel(old.worker), "retire")
+        elif info.used == 0:
+            old.unload("changed", "its entry has changed")
+
+    def _free(self) -> int:
+        """Return the bytes that no model takes."""
+        residents = (*self._residents.values(), *self._retiring.values())
+        return self._capacity - sum(one.memory for one in residents if one.here != "absent")
+
+    async def _make_room(self, todo: Plan, workers: Mapping[str, WorkerInfo]) -> None:
         """Unload what the policy says. What makes room for a model does so only once this node may load that model."""
         granted = set()
         for name in todo.awaited:
@@ -203,12 +250,14 @@ class Node:
                 self._residents[name].has_lease = True
                 granted.add(name)
         for name, why in todo.unload.items():
-            if (reserved := todo.reserved_for.get(name)) is None or reserved in granted:
+            if why.cause == "changed":
+                await self._retire(self._residents[name], workers)
+            elif (reserved := todo.reserved_for.get(name)) is None or reserved in granted:
                 self._residents[name].unload(*why)
 
     async def _keep_leases(self, todo: Plan) -> None:
         for name, resident in self._residents.items():
-            if resident.here != "absent":
+            if resident.here != "absent" or name in self._retiring:
                 resident.has_lease = await self._placements.take(name, resident.entry.most)
             elif resident.has_lease and name not in todo.awaited:
                 resident.has_lease = False
@@ -222,15 +271,18 @@ class Node:
         for name, entry in list(self._changed.items()):
             current = self._residents.get(name)
             if current is None or (current.here == "absent" and current.entry.digest != entry.digest):
-                self._residents[name] = self._resident(entry)
+                self._residents[name] = self._resident(entry, current)
                 del self._changed[name]
             elif current.entry.digest == entry.digest:
                 current.retired = False
                 del self._changed[name]
 
-    def _resident(self, entry: CatalogueEntry) -> Resident:
-        measured = self._measurements.get(entry.digest)
-        return Resident(entry, self._needed(entry, measured), measured, capacity=self._capacity, wake=self._changes.set)
+    def _resident(self, entry: CatalogueEntry, before: Resident | None = None) -> Resident:
+        measured, wake = self._measurements.get(entry.digest), self._changes.set
+        made = Resident(entry, self._needed(entry, measured), measured, capacity=self._capacity, wake=wake)
+        if before is not None:
+            made.succeed(before)
+        return made
 
     def _needed(self, entry: CatalogueEntry, measured: Measurement | None) -> int:
         settings = self._worker_settings(entry, "")

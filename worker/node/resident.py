@@ -134,6 +134,12 @@ class Resident:
             top_p=info.top_p,
         )
 
+    def succeed(self, before: "Resident") -> None:
+        """Continue the counts of the model with its earlier entry, and the wishes that it has heard."""
+        self.loads, self._failed, self._wish = before.loads, before._failed, before._wish
+        self._unloads = before._unloads
+        self._resident_before = before._resident_seconds
+
     def hear(self, wish: Wish | None) -> None:
         """Act on an operator's wish, once. A wish to load it ends the pause after a failure."""
         if wish is None:

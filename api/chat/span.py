@@ -1,6 +1,6 @@
 """The span of a chat request, with the attributes of OpenTelemetry's semantic conventions for generative AI.
 
-Prompts and answers are never recorded.
+Prompts and responses are never recorded.
 """
 
 import time

@@ -26,7 +26,7 @@ class TokenHandler:
 
     @route("POST", "/tokenize", "tokenize", body="TokenizeRequest", errors=ERRORS)
     async def tokenize(self) -> Response:
-        """Return the tokens of a prompt or of messages. A worker of the model computes them, like an answer."""
+        """Return the tokens of a prompt or of messages. A worker of the model computes them, as it does a response."""
         asked = await self._parsed(parse_tokenize)
         return json_response(render_tokens(asked, await tokenized(self._services, asked)))
 

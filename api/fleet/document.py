@@ -108,7 +108,7 @@ class BatchState(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     endpoint: str
     model: str | None
-    """The model, if all lines name the same one."""
+    """The model, if all requests name the same one."""
     created: int
     total: int
     completed: int

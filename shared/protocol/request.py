@@ -14,7 +14,7 @@ Role = Literal["system", "developer", "user", "assistant", "tool"]
 ToolChoice = Literal["none", "auto", "required"]
 ConstraintKind = Literal["json_object", "json_schema", "regex", "grammar", "structural_tag"]
 Tier = Literal["auto", "default", "flex", "priority", "batch"]
-"""A service tier. Clients cannot name ``batch``: it is that of a batch's lines."""
+"""A service tier. Clients cannot name ``batch``: it is that of batch requests."""
 Hidden = Literal["reasoning", "all"]
 Prompt = str | tuple[int, ...]
 """A plain completion's prompt: text, or token ids."""
@@ -166,7 +166,7 @@ def fill_in(sampling: Sampling, defaults: Sampling) -> Sampling:
 
 
 class Tokenization(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Requests the tokens of the prompt, or the text of a prompt of token ids, instead of an answer."""
+    """Requests the tokens of the prompt, or the text of a prompt of token ids, instead of a response."""
 
     add_special_tokens: bool = True
     """Whether the prompt begins with the tokens that the model's tokenizer puts before each text, such as BOS."""

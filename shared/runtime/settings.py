@@ -101,7 +101,7 @@ class ApiSettings(Settings):
     )
     max_answer_bytes: PositiveInt = Field(
         32 * 2**20,
-        description="Maximum estimated size of an answer in bytes (texts times tokens times log probabilities); "
+        description="Maximum estimated size of a response in bytes (texts times tokens times log probabilities); "
         "requests that ask for more get 400.",
     )
     max_choice_bytes: PositiveInt = Field(

@@ -23,7 +23,7 @@ class Responses(Dialect):
     """The :class:`api.dialects.base.interface.Dialect` of the Responses API, instantiated for each HTTP exchange."""
 
     def __init__(self, *, stores: bool = True) -> None:
-        """``stores`` is whether responses can be stored, as those of a batch's lines cannot."""
+        """``stores`` is whether responses can be stored, as those of batch requests cannot."""
         self._stores = stores
         self.skipped_tools: tuple[str, ...] = ()
         """Types of the tools that the request offers and the model does not get, because nobody here can run them."""

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import Literal, get_args
 
 from api.dialects.base.interface import Dialect
-from api.dialects.openai import OpenAI
-from api.dialects.openai.completions import OpenAICompletions
+from api.dialects.openai import OpenAI, OpenAICompletions
 from api.dialects.responses import Responses
 
 Endpoint = Literal[

@@ -5,8 +5,7 @@ from collections.abc import Callable, Collection
 from api.dialects.anthropic import VERSION_HEADER, Anthropic
 from api.dialects.azure import Azure
 from api.dialects.base.interface import Dialect, Lookup
-from api.dialects.openai import OpenAI
-from api.dialects.openai.completions import OpenAICompletions
+from api.dialects.openai import OpenAI, OpenAICompletions
 from api.dialects.ovms import ModelServer, ModelServerCompletions
 from api.dialects.ovms.responses import ModelServerResponses
 from api.dialects.responses import Responses

@@ -72,7 +72,6 @@ class OtlpTracing(Tracing):
         self._tracer = self._provider.get_tracer(_SCOPE.name, _SCOPE.version)
 
     def start_span(self, name: str, at: float, *, parent: TraceContext | None = None, server: bool = False) -> Span:
-        """Start a span."""
         return _OtlpSpan(
             self._tracer.start_span(
                 name,

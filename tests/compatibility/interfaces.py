@@ -8,8 +8,7 @@ from api.dialects.anthropic import Anthropic
 from api.dialects.anthropic.schema import MessagesRequest
 from api.dialects.azure import Azure
 from api.dialects.base.interface import Dialect
-from api.dialects.openai import OpenAI
-from api.dialects.openai.completions import OpenAICompletions
+from api.dialects.openai import OpenAI, OpenAICompletions
 from api.dialects.openai.completions_schema import CompletionRequest
 from api.dialects.openai.schema import ChatCompletionRequest
 from api.dialects.openai.tokens import parse_detokenize, parse_tokenize, render_text, render_tokens

@@ -9,8 +9,7 @@ import pytest
 from api.dialects.azure import Azure
 from api.dialects.base.interface import Dialect
 from api.dialects.base.sampling import MAX_STOP_LENGTH
-from api.dialects.openai import OpenAI
-from api.dialects.openai.completions import OpenAICompletions
+from api.dialects.openai import OpenAI, OpenAICompletions
 from api.dialects.ovms import ModelServer, ModelServerCompletions
 from shared.protocol.errors import RequestRefused
 from worker.engine.text import TextStream, Vocabulary

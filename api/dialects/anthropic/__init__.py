@@ -42,7 +42,6 @@ class Anthropic(Dialect):
         self._request_id = request_id
 
     def parse(self, body: bytes) -> ChatRequest:
-        """Parse a request body. Raises :class:`RequestRefused` and no other exception."""
         self.check_headers()
         return parse_messages(body)
 
@@ -64,11 +63,9 @@ class Anthropic(Dialect):
     def render(
         self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str
     ) -> MessagesResponseEncoder:
-        """Return the encoder of the response to ``request``."""
         return MessagesResponseEncoder(request, response_id=response_id, request_id=self._request_id)
 
     def error(self, problem: Problem) -> ErrorReply:
-        """Encode an error that occurs before the response has started."""
         return error_reply(problem, self._request_id)
 
     def headers(self, request_id: str) -> Mapping[str, str]:
@@ -76,11 +73,9 @@ class Anthropic(Dialect):
         return {"request-id": request_id}
 
     def rate_headers(self, counts: Mapping[LimitName, Counts]) -> Mapping[str, str]:
-        """Return the headers with the state of the key's rate limits."""
         return anthropic_rate_headers(counts, time.time())
 
     def model(self, model: ModelInfo) -> bytes:
-        """Encode a model as JSON."""
         return render_model(model)
 
     def models(self, models: Sequence[ModelInfo], query: MultiDict[str, str]) -> bytes:

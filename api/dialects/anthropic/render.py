@@ -66,7 +66,6 @@ class MessagesResponseEncoder(ResponseEncoder):
         return opened + self._text_head + _encode(text) + b"}}\n\n"
 
     def reasoning(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
-        """Encode a reasoning delta."""
         if self._hidden == "all":
             return b""
         opened = b""
@@ -84,7 +83,6 @@ class MessagesResponseEncoder(ResponseEncoder):
         return self._open(_tool_use(call_id, name, {})) + self.arguments(choice, index, "")
 
     def arguments(self, choice: int, index: int, text: str) -> bytes:
-        """Encode a delta of the JSON text of a call's arguments."""
         if self._hidden == "all":
             return b""
         return self._delta({"type": "input_json_delta", "partial_json": text})

@@ -4,9 +4,8 @@ from collections.abc import Callable, Collection, Mapping
 
 from api.dialects.azure.addressing import check_api_version, choose_model
 from api.dialects.azure.errors import error_reply, shown
-from api.dialects.azure.info import render_info
 from api.dialects.azure.parse import extra_parameters, parse_chat
-from api.dialects.azure.render import AzureResponseEncoder
+from api.dialects.azure.render import AzureResponseEncoder, render_info
 from api.dialects.base.body import decode_object
 from api.dialects.base.interface import Dialect, Lookup
 from api.dialects.base.problems import ErrorReply
@@ -39,7 +38,6 @@ class Azure(Dialect):
         self._body: Mapping[str, object] = {}
 
     def parse(self, body: bytes) -> ChatRequest:
-        """Parse a request body. Raises :class:`RequestRefused` and no other exception."""
         check_api_version(self._query)
         extras = extra_parameters(self._headers)
         value = self._body = decode_object(body)
@@ -47,13 +45,11 @@ class Azure(Dialect):
         return parse_chat(value, model, extras)
 
     def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> AzureResponseEncoder:
-        """Return the encoder of the response to ``request``."""
         # A later error can only be one of the whole request, and quotes the beginning of its messages.
         self._body = {"messages": shown(self._body.get("messages"))}
         return AzureResponseEncoder(request, response_id=response_id, created=created, fingerprint=fingerprint)
 
     def error(self, problem: Problem) -> ErrorReply:
-        """Encode an error that occurs before the response has started."""
         return error_reply(problem, self._body)
 
     def info(self) -> bytes:

@@ -1,10 +1,14 @@
-"""Response encoder of the Azure dialect: OpenAI's form without usage details."""
+"""Response bodies of the Azure dialect: chats in OpenAI's form without usage details, and ``/info``."""
+
+from collections.abc import Collection
 
 import msgspec
 
 from api.dialects.azure.errors import error_object
 from api.dialects.openai.render import ChatResponseEncoder
-from shared.protocol.errors import Problem
+from shared.protocol.errors import Problem, ProblemKind, refuse
+
+PROVIDER = "vinoqueue"
 
 
 class AzureResponseEncoder(ChatResponseEncoder):
@@ -22,3 +26,10 @@ class AzureResponseEncoder(ChatResponseEncoder):
         error = msgspec.json.encode({"error": error_object(problem, {})})
         words = " ".join(problem.message.split())
         return b"data: " + error + b"\n\n: error: " + words.encode() + b"\n\n" + self.done
+
+
+def render_info(model: str, serving: Collection[str]) -> bytes:
+    """Describe ``model`` as JSON. Raises :class:`RequestRefused` if no worker serves it."""
+    if model not in serving:
+        raise refuse(ProblemKind.MODEL_NOT_FOUND, f"The model '{model[:64]}' is not served here.", param="model")
+    return msgspec.json.encode({"model_name": model, "model_type": "chat-completion", "model_provider_name": PROVIDER})

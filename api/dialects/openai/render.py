@@ -208,7 +208,6 @@ class ObfuscatedResponseEncoder(ChatResponseEncoder):
     """
 
     def content(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
-        """Encode a chunk with a text delta."""
         return self._chunk(choice, {"content": text}, logprobs)
 
     def _chunk(self, choice: int, delta: dict[str, object], logprobs: Sequence[TokenLogprob] = ()) -> bytes:

@@ -12,13 +12,11 @@ class ModelServer(Dialect):
     """The chat completions :class:`api.dialects.base.interface.Dialect` of OpenVINO Model Server. Stateless."""
 
     def parse(self, body: bytes) -> ChatRequest:
-        """Parse a request body. Raises :class:`RequestRefused` and no other exception."""
         return parse_chat(body)
 
     def render(
         self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str
     ) -> ModelServerResponseEncoder:
-        """Return the encoder of the response to ``request``."""
         return ModelServerResponseEncoder(request, response_id=response_id, created=created, fingerprint=fingerprint)
 
 
@@ -26,13 +24,11 @@ class ModelServerCompletions(Dialect):
     """The plain completions :class:`api.dialects.base.interface.Dialect` of OpenVINO Model Server. Stateless."""
 
     def parse(self, body: bytes) -> ChatRequest:
-        """Parse a request body. Raises :class:`RequestRefused` and no other exception."""
         return parse_completion(body)
 
     def render(
         self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str
     ) -> ModelServerCompletionResponseEncoder:
-        """Return the encoder of the response to ``request``."""
         return ModelServerCompletionResponseEncoder(
             request, response_id=response_id, created=created, fingerprint=fingerprint
         )

@@ -46,7 +46,6 @@ class ModelServerResponses(Responses):
     """The :class:`api.dialects.base.interface.Dialect` of ``/v3/responses``, instantiated for each HTTP exchange."""
 
     def parse(self, body: bytes) -> ChatRequest:
-        """Parse a request body. Raises :class:`RequestRefused` and no other exception."""
         value = decode_object(body)
         for field in STORED_FIELDS:
             if value.get(field):

@@ -42,7 +42,6 @@ class Responses(Dialect):
         return valid
 
     def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ResponsesEncoder:
-        """Return the encoder of the response to ``request``."""
         return ResponsesEncoder(request, response_id=response_id, created=created)
 
     def headers(self, request_id: str) -> Mapping[str, str]:
@@ -50,7 +49,6 @@ class Responses(Dialect):
         return {_SKIPPED_TOOLS: ", ".join(self.skipped_tools)} if self.skipped_tools else {}
 
     def error(self, problem: Problem) -> ErrorReply:
-        """Encode an error that occurs before the response has started."""
         if problem.kind in _ABOUT_INPUT and problem.param in (None, "messages"):
             problem = msgspec.structs.replace(problem, param="input")
         return error_reply(problem)

@@ -83,7 +83,6 @@ class ResponsesEncoder(ResponseEncoder):
         return opened + self._grow(text, logprobs)
 
     def reasoning(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
-        """Encode a reasoning delta."""
         opened = b"" if self._item is not None and self._item.kind == self._reasoning else self._open(self._reasoning)
         return opened + self._grow(text)
 

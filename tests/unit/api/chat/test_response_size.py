@@ -18,8 +18,7 @@ from api.chat.stream import ResponseStream
 from api.chat.usage import UsageRecorder
 from api.chat.writer import collect, stream
 from api.dialects.base.interface import Choice, Usage
-from api.dialects.openai import OpenAI
-from api.dialects.openai.completions import OpenAICompletions
+from api.dialects.openai import OpenAI, OpenAICompletions
 from api.dialects.openai.render import ChatResponseEncoder
 from api.keys import ApiKey
 from api.keys.store import put_key

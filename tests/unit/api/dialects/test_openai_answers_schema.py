@@ -15,8 +15,7 @@ from api.batches import forms as batches
 from api.batches.record import Batch, BatchStatus, Counts, LineError
 from api.dialects.base.interface import Call, Choice, TokenLogprob, Usage
 from api.dialects.base.models import render_model, render_models
-from api.dialects.openai import OpenAI, stored
-from api.dialects.openai.completions import OpenAICompletions
+from api.dialects.openai import OpenAI, OpenAICompletions, stored
 from api.files import forms as files
 from api.files.record import FileRecord
 from api.stored.record import StoredResponse

@@ -6,7 +6,7 @@ from typing import Any
 from openai.types import Completion
 
 from api.dialects.base.interface import Choice, TokenLogprob, Usage
-from api.dialects.openai.completions import OpenAICompletions
+from api.dialects.openai import OpenAICompletions
 from api.dialects.openai.completions_render import CompletionResponseEncoder
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import PromptLogprobs, RankedToken, TopToken

@@ -16,8 +16,7 @@ from api.dialects.base import body
 from api.dialects.base.conversation import Conversation
 from api.dialects.base.encoded_reasoning import encode_reasoning
 from api.dialects.base.interface import Dialect
-from api.dialects.openai import OpenAI
-from api.dialects.openai.completions import OpenAICompletions
+from api.dialects.openai import OpenAI, OpenAICompletions
 from api.dialects.ovms import ModelServer, ModelServerCompletions
 from api.dialects.ovms.responses import ModelServerResponses
 from api.dialects.responses import Responses

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from api.dialects import dialect_of
-from api.dialects.openai import OpenAI
-from api.dialects.openai.completions import OpenAICompletions
+from api.dialects.openai import OpenAI, OpenAICompletions
 from api.dialects.responses import Responses
 from api.http.handler import openai_path
 

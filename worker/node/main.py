@@ -39,7 +39,7 @@ async def _serve(settings: NodeSettings) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
-    capacity = settings.memory or int(_SHARE * free_memory())
+    capacity = int(settings.memory) or int(_SHARE * free_memory())
     redis = connect(settings.redis_url)
     name = f"{settings.node}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
     try:

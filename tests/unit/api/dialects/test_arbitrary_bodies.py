@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from api.dialects.anthropic import Anthropic
 from api.dialects.azure import Azure
 from api.dialects.base.interface import Dialect
-from api.dialects.openai import OpenAI
-from api.dialects.openai.completions import OpenAICompletions
+from api.dialects.openai import OpenAI, OpenAICompletions
 from api.dialects.openai.completions_schema import CompletionRequest
 from api.dialects.openai.extended import ExtendedChatRequest
 from api.dialects.ovms import ModelServer, ModelServerCompletions

@@ -22,6 +22,7 @@ class Progress:
         self._started = time.monotonic()
         self._stage: tuple[int, str] | None = None
         self._serving: int | None = None
+        self._devices_told = False
 
     def __enter__(self) -> "Progress":
         return self
@@ -50,6 +51,18 @@ class Progress:
             self.say(text)
         else:
             self._stages.begin(text, silent=stage[1] != FINDING_FILES)
+
+    def devices(self, worker: WorkerInfo) -> None:
+        """Say once which devices the host of ``worker`` has, if it has several, and which one is used."""
+        if self._devices_told or not worker.devices:
+            return
+        self._devices_told = True
+        others = [name for name in worker.devices if name.partition(".")[0] != worker.device.partition(".")[0]]
+        if others:
+            self.say(
+                f"Devices: {', '.join(worker.devices)}. The model runs on {worker.device}; "
+                f"to use another: --device {others[0]}"
+            )
 
     def serving(self, pid: int, models: Sequence[str], address: str, store: str, *, web: bool) -> None:
         """Print that process ``pid`` serves at ``address``: first with an example, in one line after a restart.

@@ -148,6 +148,9 @@ class _Supervisor:
                     found = RegistrySnapshot([], [], [], {})
                 if self._settings.models:
                     self._watch_node(found, address, store)
+                for record in found.workers:
+                    if record.host == self._settings.node:
+                        self._progress.devices(record)
                 worker = next((record for record in found.workers if self._is_ours(record)), None)
                 if worker and worker.status in ("loading", "failing"):
                     self._progress.loading(worker)

@@ -92,6 +92,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether the worker serves fields that need the model's logits."""
     engine_reason: str = ""
     """Why the engine was chosen, human-readable."""
+    devices: tuple[str, ...] = ()
+    """The devices that OpenVINO finds on its host."""
     temperature: _Amount | None = None
     """The model's own default; None if it has none. The same applies to ``top_p``."""
     top_p: _Amount | None = None

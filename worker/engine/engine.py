@@ -59,7 +59,7 @@ class OpenVINOEngine:
     def __init__(self, options: EngineOptions, progress: Callable[[str], None]) -> None:
         """Load the model at ``options.path`` and warm it up. Raises :class:`EngineLoadError`."""
         started = time.monotonic()
-        check_available(options)
+        devices = check_available(options)
         self._table = SequenceTable()
         self._refused: list[Refused] = []
         self._prompts: list[PromptOutput] = []
@@ -83,7 +83,7 @@ class OpenVINOEngine:
         self._shape = loaded.shape
         self._cache_tokens = loaded.cache_tokens
         progress("hashing the model")
-        self.engine_info = describe(options, served, loaded, started)
+        self.engine_info = describe(options, served, loaded, started, devices)
         self._context_length = self.engine_info.context_length
         if device_kind(options.device) == "CPU":
             # Takes about a second. Safe while the engine runs: virtual addresses do not change.

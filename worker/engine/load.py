@@ -35,8 +35,8 @@ WARM_UP_ID = 0
 """Id of the warm-up's request."""
 
 
-def check_available(options: EngineOptions) -> None:
-    """Raise :class:`EngineLoadError` unless the model and the device of ``options`` exist."""
+def check_available(options: EngineOptions) -> tuple[str, ...]:
+    """Return OpenVINO's devices. Raises :class:`EngineLoadError` unless the model and the device exist."""
     if not Path(options.path).exists():
         raise EngineLoadError(f"there is no model at {options.path}: give a GGUF file or an OpenVINO IR folder")
     available = openvino.Core().available_devices
@@ -45,6 +45,7 @@ def check_available(options: EngineOptions) -> None:
             f"there is no device {options.device} here: OpenVINO finds {', '.join(available) or 'none'}. "
             "How to give a worker a GPU is in docs/deployment.md"
         )
+    return tuple(available)
 
 
 def served_path(options: EngineOptions, progress: Callable[[str], None]) -> Path:
@@ -145,10 +146,12 @@ def _check_suits(options: EngineOptions, served: Path, kind: EngineKind) -> None
         raise EngineLoadError("the stateful engine does not speculate: omit --draft-model and --prompt-lookup")
 
 
-def describe(options: EngineOptions, served: Path, loaded: LoadedPipeline, started: float) -> EngineInfo:
+def describe(
+    options: EngineOptions, served: Path, loaded: LoadedPipeline, started: float, devices: tuple[str, ...]
+) -> EngineInfo:
     """Hash the model at ``options.path`` and return the properties of its engine.
 
-    ``started`` is when loading started (``time.monotonic``).
+    ``devices`` are those of the host. ``started`` is when loading started (``time.monotonic``).
     """
     path = Path(options.path)
     fingerprint = fingerprint_of(path, options, converted=served != path, kind=loaded.choice.kind)
@@ -163,6 +166,7 @@ def describe(options: EngineOptions, served: Path, loaded: LoadedPipeline, start
         load_seconds=time.monotonic() - started,
         logits=loaded.logits_width > 0,
         vocabulary=loaded.vocabulary.digest(template),
+        devices=devices,
         engine=loaded.choice.kind,
         reason=loaded.choice.reason,
     )

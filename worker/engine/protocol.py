@@ -104,9 +104,9 @@ PromptOutput = Output[PromptLogprobs]
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Properties of a loaded engine. ``context_length`` and ``cache_tokens`` are in tokens, ``slots`` in sequences.
 
-    ``logits`` is whether the engine has access to the model's logits. ``vocabulary`` is the
-    digest of its vocabulary and chat template. ``engine`` is an :data:`EngineKind` or ``simulated``, and ``reason``
-    says why it was chosen.
+    ``devices`` are all that OpenVINO finds. ``logits`` is whether the engine has access to the model's logits.
+    ``vocabulary`` is the digest of its vocabulary and chat template. ``engine`` is an :data:`EngineKind` or
+    ``simulated``, and ``reason`` says why it was chosen.
     """
 
     context_length: int
@@ -115,6 +115,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str
     device: str
     load_seconds: float
+    devices: tuple[str, ...] = ()
     logits: bool = False
     vocabulary: str = ""
     engine: str = ""

@@ -58,6 +58,7 @@ class RegistryRecord:
             status="draining" if self.draining else self._engine.status,
             engine=engine.engine if engine else self._settings.engine,
             engine_reason=engine.reason if engine else "",
+            devices=engine.devices if engine else (),
             device=engine.device if engine else BACKENDS[self._settings.engine].device or self._settings.device,
             fingerprint=engine.fingerprint if engine else "",
             started=self._started,

@@ -42,7 +42,7 @@ from api.models.routes import ModelsHandler
 from api.operations import openapi
 from api.operations.metrics import Metrics
 from api.operations.routes import OperationsHandler
-from api.organization.routes import UsageHandler
+from api.organization.routes import KeysHandler, UsageHandler
 from api.page.routes import PageHandler
 from api.page.static_files import load as load_page
 from api.responses.completions import StoredCompletionHandler
@@ -89,6 +89,7 @@ HANDLERS = (
     BatchesHandler,
     ModelsHandler,
     UsageHandler,
+    KeysHandler,
     FleetHandler,
     OperationsHandler,
     PageHandler,
@@ -198,6 +199,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
             BatchesHandler(batches.store, files, parser),
             ModelsHandler(directory, redis, parser, cross_origin),
             UsageHandler(redis, parser),
+            KeysHandler(redis, keyring, parser),
             FleetHandler(fleet, streams, keyring, timeout=settings.request_timeout),
             OperationsHandler(redis, directory, relay, streams, metrics, openapi_document, replica=replica_id),
             PageHandler(page),

@@ -26,6 +26,7 @@ from api.dialects.responses.input_tokens import InputTokensRequest
 from api.dialects.responses.schema import ResponsesRequest
 from api.fleet.document import FleetDocument
 from api.http.routes import JSON, PROBE_PATHS, Route, routes_of
+from api.organization.key_forms import CreateApiKeyRequest, UpdateApiKeyRequest
 from shared.runtime.version import VERSION
 
 REFERENCE = "#/components/schemas/{model}"
@@ -35,6 +36,8 @@ COMMON_ERRORS = (400, 421, 503)
 BODIES: tuple[tuple[str, type[BaseModel], Collection[str]], ...] = (
     ("ChatCompletionRequest", ServedChatRequest, supported_fields(ServedChatRequest)),
     ("CompletionRequest", ServedCompletionRequest, supported_fields(ServedCompletionRequest)),
+    ("CreateApiKeyRequest", CreateApiKeyRequest, supported_fields(CreateApiKeyRequest)),
+    ("UpdateApiKeyRequest", UpdateApiKeyRequest, supported_fields(UpdateApiKeyRequest)),
     ("CreateBatchRequest", CreateBatchRequest, supported_fields(CreateBatchRequest)),
     ("TokenizeRequest", TokenizeRequest, supported_fields(TokenizeRequest)),
     ("DetokenizeRequest", DetokenizeRequest, supported_fields(DetokenizeRequest)),
@@ -106,7 +109,7 @@ def _only(served: Collection[str], schema: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of an object with the fields in ``served`` only."""
     return schema | {
         "properties": {name: field for name, field in schema["properties"].items() if name in served},
-        "required": [name for name in schema["required"] if name in served],
+        "required": [name for name in schema.get("required", ()) if name in served],
     }
 
 

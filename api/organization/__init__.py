@@ -1,1 +1,1 @@
-"""OpenAI's administration API, ``/v1/organization``: usage."""
+"""OpenAI's administration API, ``/v1/organization``: usage and API keys."""

@@ -1,0 +1,149 @@
+"""API keys over HTTP, by the official SDK: who may manage them, and what the audit log says."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+from openai.types.admin.organization import AdminAPIKeyCreateResponse
+
+from tests.support.batches import chat_line, submit
+from tests.support.fleet import Fleet, fleet
+from tests.support.redis_types import command
+from tests.support.store_rules import TESTER, rules_file, url
+
+PATH = "/v1/organization/admin_api_keys"
+
+
+@pytest.fixture(scope="module")
+def managed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Fleet, openai.OpenAI]]:
+    """A fleet that has keys, and a client with one of the scope ``admin``."""
+    with fleet(tmp_path_factory.mktemp("managed")) as running:
+        secret = running.key("create", "--scope", "admin")
+        running.api()
+        yield running, running.client().with_options(api_key=secret, admin_api_key=secret)
+
+
+def status(running: Fleet, secret: str, method: str, path: str = PATH, body: object = None) -> int:
+    headers = {"api-key": secret, "content-type": "application/json"}
+    return running.request(method, path, None if body is None else json.dumps(body), headers)[0]
+
+
+def create(client: openai.OpenAI, name: str, **fields: object) -> AdminAPIKeyCreateResponse:
+    return client.admin.organization.admin_api_keys.create(name=name, extra_body=fields)
+
+
+def test_from_creation_to_deletion(managed: tuple[Fleet, openai.OpenAI]) -> None:
+    running, client = managed
+    keys = client.admin.organization.admin_api_keys
+    made = create(client, "team", tokens_per_day=1000, models=["sim"], expires_in_seconds=3600)
+    assert status(running, made.value, "GET", "/v1/models") == 200
+    shown = keys.retrieve(made.id)
+    assert (shown.name, shown.expires_at) == ("team", shown.created_at + 3600)
+    assert shown.model_extra is not None
+    assert shown.model_extra["tokens_per_day"] == 1000
+    assert "value" not in shown.model_extra
+    changed = client.post(
+        f"/organization/admin_api_keys/{made.id}",
+        cast_to=httpx.Response,
+        body={"concurrency": 2, "tokens_per_day": None},
+    ).json()
+    assert (changed["concurrency"], changed["tokens_per_day"], changed["models"]) == (2, None, ["sim"])
+    assert made.id in [key.id for key in keys.list()]
+    assert keys.delete(made.id).deleted
+    assert status(running, made.value, "GET", "/v1/models") == 401
+    assert made.id not in [key.id for key in keys.list()]
+    with pytest.raises(openai.NotFoundError):
+        keys.retrieve(made.id)
+
+
+def test_pages_in_both_orders(managed: tuple[Fleet, openai.OpenAI]) -> None:
+    _, client = managed
+    for number in range(3):
+        create(client, f"page {number}")
+    keys = client.admin.organization.admin_api_keys
+    names = [key.name for key in keys.list(limit=2)]
+    assert len(names) == len({key.id for key in keys.list(limit=2)})
+    assert {"page 0", "page 1", "page 2"} <= {*names}
+    assert [key.id for key in keys.list(limit=1, order="desc")] == [key.id for key in keys.list()][::-1]
+
+
+def test_tokens_used_of_a_budget(managed: tuple[Fleet, openai.OpenAI]) -> None:
+    running, client = managed
+    made = create(client, "spender", tokens_per_month=100)
+    with running.redis() as store:
+        seconds, _ = store.time()
+        store.hset(f"vinoqueue:spent:{made.id}", mapping={str(seconds // 86400): 7, str(seconds // 86400 - 31): 9})
+    shown = client.admin.organization.admin_api_keys.retrieve(made.id).model_extra
+    assert shown is not None
+    assert (shown["tokens_used_today"], shown["tokens_used_this_month"]) == (7, 7)
+
+
+def test_only_a_key_with_the_scope_manages_keys(managed: tuple[Fleet, openai.OpenAI]) -> None:
+    running, client = managed
+    plain = create(client, "plain")
+    for method, path, body in (
+        ("GET", PATH, None),
+        ("POST", PATH, {"name": "more", "scopes": ["admin"]}),
+        ("GET", f"{PATH}/{plain.id}", None),
+        ("POST", f"{PATH}/{plain.id}", {"tokens_per_day": None}),
+        ("DELETE", f"{PATH}/{plain.id}", None),
+    ):
+        assert status(running, plain.value, method, path, body) == 403, (method, path)
+        assert status(running, "", method, path, body) == 401, (method, path)
+
+
+def test_an_open_service_is_not_closed_by_a_request(session_fleet: Fleet) -> None:
+    assert status(session_fleet, "", "POST", PATH, {"name": "mine", "scopes": ["admin"]}) == 403
+    assert status(session_fleet, "", "GET") == 403
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "name"),
+        ({"name": "x", "tokens_per_day": 0}, "tokens_per_day"),
+        ({"name": "x", "scopes": ["root"]}, "scopes[0]"),
+        ({"name": "x", "digest": "0"}, None),
+    ],
+)
+def test_what_is_wrong_is_named(
+    managed: tuple[Fleet, openai.OpenAI], body: dict[str, object], param: str | None
+) -> None:
+    _, client = managed
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.post("/organization/admin_api_keys", cast_to=httpx.Response, body=body)
+    assert refused.value.param == param
+
+
+def test_the_audit_log_has_what_was_done_over_http(managed: tuple[Fleet, openai.OpenAI]) -> None:
+    running, client = managed
+    made = create(client, "audited")
+    client.admin.organization.admin_api_keys.delete(made.id)
+    batch = submit(client, [chat_line("line")])
+    client.batches.cancel(batch.id)
+    with running.redis() as store:
+        log = [
+            tuple(fields[field].decode() for field in (b"action", b"target", b"actor"))
+            for _, fields in store.xrange("vinoqueue:audit")
+        ]
+    (admin,) = (target for action, target, actor in log if actor.startswith("cli "))
+    assert log[-3:] == [
+        ("api_key.created", made.id, f"key {admin}"),
+        ("api_key.deleted", made.id, f"key {admin}"),
+        ("batch.cancelled", batch.id, f"key {admin}"),
+    ]
+
+
+def test_replicas_change_keys_where_the_stores_rules_allow_it(tmp_path: Path) -> None:
+    with fleet(tmp_path, "--aclfile", rules_file(tmp_path), store_user=TESTER) as running:
+        secret = running.key("create", "--scope", "admin")
+        running.api("--redis-url", url(running.store, "api"))
+        client = running.client().with_options(api_key=secret, admin_api_key=secret)
+        assert len([*client.admin.organization.admin_api_keys.list()]) == 1
+        with pytest.raises(openai.PermissionDeniedError, match="~vinoqueue:keys"):
+            create(client, "team")
+        command(running.redis(), "ACL", "SETUSER", "vinoqueue-api", "~vinoqueue:keys")
+        assert create(client, "team").value

@@ -56,6 +56,53 @@ def test_an_answer_is_markdown(page: WebPage) -> None:
     expect(page.tab.get_by_role("button", name="Send")).to_be_visible()
 
 
+def test_code_is_coloured_and_formulas_are_drawn(page: WebPage) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    code = "def half(x):\n    return x / 2"
+    said = f"```python\n{code}\n```\n\nIt costs $5 or $6, and $a^2$.\n\n$$\\frac{{1}}{{2}}$$\n\n\\(\\undefined\\)"
+    answer = page.ask(f"[[say {said}]]")
+    expect(answer.locator(".hljs-keyword").first).to_have_text("def")
+    answer.get_by_role("button", name="Copy code").click()
+    expect(answer.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.tab.evaluate("navigator.clipboard.readText()") == code
+    expect(answer.locator("math")).to_have_count(2)
+    expect(answer.locator("math mfrac")).to_have_count(1)
+    expect(answer.get_by_text("It costs $5 or $6, and")).to_be_visible()
+    expect(answer.get_by_text("\\undefined")).to_be_visible()
+
+
+def test_only_blocks_that_change_are_drawn_again(page: WebPage) -> None:
+    same = page.tab.evaluate("""async () => {
+        const { update } = await import("./web/markdown/markdown.js");
+        const box = document.createElement("div");
+        const keys = update(box, [], "# A\\n\\ntext\\n\\nmo");
+        const before = [...box.children];
+        update(box, keys, "# A\\n\\ntext\\n\\nmore");
+        return [...box.children].map((child, at) => child === before[at]);
+    }""")
+    assert same == [True, True, False]
+
+
+def test_an_answer_goes_on_while_the_page_is_closed(page: WebPage, shown: Fleet) -> None:
+    tab = page.tab
+    answer = page.ask("[[tokens 400]]")
+    expect(answer.locator("p").first).to_have_text(re.compile(r"\w+ \w+"))
+    tab.reload()
+    expect(tab.get_by_role("button", name="Stop")).to_be_visible()
+    expect(answer.get_by_text("+ 400 tokens")).to_be_visible()
+    words = len(answer.locator(".markdown").inner_text().split())
+    again = page.ask("[[tokens 400]]")
+    expect(again.get_by_text("+ 400 tokens")).to_be_visible()
+    assert len(again.locator(".markdown").inner_text().split()) == words
+    # The service keeps no answer that the page has.
+    deleted = [one for one in page.requests if one.method == "DELETE"]
+    assert len(deleted) == 2
+    shown.until(
+        lambda: {shown.status(f"/v1/responses/{one.url.rpartition('/')[2]}") for one in deleted} == {404},
+        "the responses to be deleted",
+    )
+
+
 def test_an_answer_streams_and_stop_frees_the_slot(page: WebPage) -> None:
     expect(page.tab.get_by_text("0 of 8 slots in use")).to_be_visible()
     answer = page.ask(LONG)
@@ -95,18 +142,23 @@ def test_settings_reach_the_service_and_reasoning_is_folded(page: WebPage) -> No
     answer = page.ask('[[say <think>Two and two.</think>{"a": 4}]]')
     expect(answer.get_by_text('{"a": 4}')).to_be_visible()
     expect(answer.get_by_text("Two and two.")).to_be_hidden()
-    answer.get_by_text("Reasoning", exact=True).click()
+    answer.get_by_text(re.compile(r"Reasoning for \d+ s")).click()
     expect(answer.get_by_text("Two and two.")).to_be_visible()
     sent: list[dict[str, Any]] = [one.post_data_json or {} for one in page.requests if one.method == "POST"]
     assert len(sent) == 1
-    assert sent[0]["messages"][0] == {"role": "system", "content": "Be brief."}
-    assert (sent[0]["temperature"], sent[0]["max_completion_tokens"], sent[0]["seed"]) == (0.5, 60, 7)
-    assert sent[0]["response_format"]["json_schema"]["schema"] == {"type": "object"}
+    body = {name: value for name, value in sent[0].items() if name not in ("background", "store")}
+    assert (body["instructions"], body["input"][0]["role"], body["reasoning"]) == (
+        "Be brief.",
+        "user",
+        {"effort": "low"},
+    )
+    assert (body["temperature"], body["max_output_tokens"], body["seed"]) == (0.5, 60, 7)
+    assert body["text"]["format"]["schema"] == {"type": "object"}
     answer.get_by_role("button", name="More").click()
     tab.get_by_role("menuitem", name="Copy as curl").click()
     command = tab.get_by_role("textbox", name="Request").input_value()
-    assert command.startswith(f"curl -N '{page.base}v1/chat/completions'")
-    assert json.loads(command.partition("-d '")[2].removesuffix("'")) == sent[0]
+    assert command.startswith(f"curl -N '{page.base}v1/responses'")
+    assert json.loads(command.partition("-d '")[2].removesuffix("'")) == body
     tab.keyboard.press("Escape")
     answer.get_by_role("button", name="More").click()
     tab.get_by_role("menuitem", name="Copy as Python").click()
@@ -254,15 +306,19 @@ def test_hostile_answers_do_nothing(page: WebPage) -> None:
         for text in HOSTILE
         for tag in tab.evaluate(
             """async (text) => {
-                const { rendered } = await import("./web/markdown/markdown.js");
+                const { update } = await import("./web/markdown/markdown.js");
                 const box = document.createElement("div");
                 document.body.append(box);
+                let keys = [];
                 for (let end = 1; end < text.length; end += Math.ceil(text.length / 20)) {
-                    box.replaceChildren(rendered(text.slice(0, end)));
+                    keys = update(box, keys, text.slice(0, end));
                 }
-                box.replaceChildren(rendered(text));
+                update(box, keys, text);
                 const found = [...box.querySelectorAll("*")];
-                const names = ({ attributes }) => [...attributes].map(({ name }) => "." + name).join("");
+                const known = /^(code-block|code-head|quiet|hljs-.*)$/;
+                const own = ({ name, value }) => name === "class" && known.test(value);
+                const names = ({ attributes }) =>
+                    [...attributes].filter((one) => !own(one)).map(({ name }) => "." + name).join("");
                 const tags = found.map((one) => one.localName + names(one));
                 const links = found.flatMap((one) => [one.getAttribute("href"), one.getAttribute("src")]);
                 box.remove();
@@ -273,7 +329,7 @@ def test_hostile_answers_do_nothing(page: WebPage) -> None:
     }
     assert {"p", "code", "td"} <= elements
     assert not [
-        one for one in elements if re.search(r"(?i)^(img|script|style|svg|iframe|form|input|link|base|math)\b", one)
+        one for one in elements if re.search(r"(?i)^(img|script|style|svg|iframe|form|input|link|base|mglyph)\b", one)
     ]
     assert not [one for one in elements if re.search(r"(?i)javascript:|^data:|^/|\.on|\.style|\.id|\.class", one)]
     # The same, streamed by a model.
@@ -291,8 +347,9 @@ def test_the_live_view_shows_where_requests_go_when_a_worker_dies(
         live.open("live")
         card = live.tab.get_by_role("region", name="sim", exact=True)
         expect(card.get_by_role("row", name=re.compile("default"))).to_be_visible()
-        answer = page.ask("[[tokens 300]]")
         job = live.tab.locator(".jobs code")
+        expect(job).to_have_count(0)
+        answer = page.ask("[[tokens 300]]")
         expect(job).to_have_count(1)
         row = live.tab.locator(".workers tbody tr", has=job)
         victim, request = row.get_by_role("rowheader").inner_text(), job.inner_text()
@@ -304,6 +361,7 @@ def test_the_live_view_shows_where_requests_go_when_a_worker_dies(
         moved = live.tab.locator(".moves li", has_text=f"{request} left {victim}").filter(has_text="continues on")
         expect(moved).to_contain_text("because the worker is gone")
         # The stream goes on.
+        expect(answer.get_by_text("continued on another worker, because its worker was gone")).to_be_visible()
         expect(answer.get_by_text("tokens/s")).to_be_visible()
         expect(answer.get_by_text("+ 300 tokens")).to_be_visible()
         assert live.tab.locator(".chart canvas").count() == 3

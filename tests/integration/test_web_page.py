@@ -56,7 +56,10 @@ def test_it_names_only_files_that_are_there() -> None:
     named = {f"/{name}" for name in re.findall(r'(?:href|src)="([^"]*)"', index)}
     for path, file in files.items():
         if path.endswith(".js"):
-            named |= {urljoin(path, name) for name in re.findall(r'(?:from |import\()"(\.[^"]*)"', file.body.decode())}
+            named |= {
+                urljoin(path, name)
+                for name in re.findall(r'(?:from |import\(|new URL\()"(\.\.?/[^"]+)"', file.body.decode())
+            }
     assert named <= files.keys()
     assert {path for path in files if path.endswith((".js", ".css"))} <= named
 

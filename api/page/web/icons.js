@@ -31,7 +31,7 @@ const PATHS = {
 };
 
 export function Icon({ name }) {
-  return html`<svg class=${`icon ${name}`} viewBox="0 0 24 24" aria-hidden="true"><path d=${PATHS[name]} /></svg>`;
+  return html`<svg class=${`icon icon-${name}`} viewBox="0 0 24 24" aria-hidden="true"><path d=${PATHS[name]} /></svg>`;
 }
 
 // A button that shows an icon; `label` is its name, and its tooltip.

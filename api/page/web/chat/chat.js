@@ -6,7 +6,7 @@ import { layout, openDialog } from "../layout.js";
 import { useObservable } from "../state.js";
 import * as actions from "./chats.js";
 import { Composer } from "./composer.js";
-import { isEmpty, lastId, path } from "./conversation.js";
+import { isEmpty, lastId, path, siblings } from "./conversation.js";
 import { Message } from "./message.js";
 import { ModelPicker } from "./model_picker.js";
 import { useModels } from "./models.js";
@@ -65,7 +65,14 @@ export function Chat({ opener }) {
     <div class="messages" role="log" tabindex="0" aria-label="Messages" ref=${place} onScroll=${onScroll}>
       <div class="column">
         ${messages.length === 0 && html`<p class="empty">Ask something. Messages stay in this browser.</p>`}
-        ${messages.map((message) => html`<${Message} key=${`${current} ${message.id}`} message=${message} />`)}
+        ${messages.map(
+          (message) => html`<${Message}
+            key=${`${current} ${message.id}`}
+            message=${message}
+            live=${actions.isRunning(message.id)}
+            all=${siblings(conversation, message.id)}
+          />`,
+        )}
       </div>
     </div>
     <div class="below">

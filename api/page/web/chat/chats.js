@@ -1,9 +1,9 @@
 // The conversations of this browser and what a user does with them: send, stop, retry, edit, branch.
 
 import { observable, recall, remember } from "../state.js";
+import { answer as follow } from "./answer.js";
 import * as tree from "./conversation.js";
 import { SettingsError, requestBody } from "./request.js";
-import { completion } from "./running.js";
 import { deleteConversation, loadConversations, saveConversation } from "./storage.js";
 
 const SAVE_MS = 1000;
@@ -42,6 +42,7 @@ export async function loadChats() {
   chats.set({ ...chats.get(), list: [...chats.get().list, ...kept] });
   if (!chats.get().list.length) startChat();
   else if (!current()) chats.set({ ...chats.get(), current: chats.get().list[0].id });
+  kept.forEach(resume);
 }
 
 export function startChat() {
@@ -99,10 +100,35 @@ const place = (message, conversation) => `${conversation} ${message}`;
 
 export const isRunning = (message) => running.has(place(message, chats.get().current));
 
+// Makes or follows the answer `id` of a conversation.
+function run(chat, id, body) {
+  const read = () => find(chat)?.messages[id];
+  const show = (fields) => {
+    const conversation = find(chat);
+    if (conversation) keep(tree.changed(conversation, id, fields));
+  };
+  const stopping = new AbortController();
+  running.set(place(id, chat), stopping);
+  follow(read(), body, stopping.signal, show, read).finally(() => {
+    running.delete(place(id, chat));
+    show({});
+    save(chat);
+  });
+}
+
+// Goes on with the answers that were not complete when the page was closed.
+function resume({ id: chat, messages }) {
+  for (const { id, pending, response } of Object.values(messages)) {
+    if (!pending) continue;
+    if (response) run(chat, id, null);
+    else keep(tree.changed(find(chat), id, { pending: false, error: "The page was closed before the service had the message." }));
+  }
+}
+
 // Keeps a conversation, asks for an answer to its message `question`, and returns true. Tells the user why the settings
 // allow no request, and returns false.
 function answer(conversation, question) {
-  const chat = conversation.id;
+  const { id: chat, settings } = conversation;
   let body;
   try {
     body = requestBody(conversation, question);
@@ -116,19 +142,11 @@ function answer(conversation, question) {
     return false;
   }
   notify("");
-  const [grown, id] = tree.added(conversation, question, { role: "assistant", text: "", model: body.model, body });
+  const message = { role: "assistant", text: "", model: body.model, settings, pending: true };
+  const [grown, id] = tree.added(conversation, question, message);
   keep(grown);
   save(chat);
-  const show = (fields) => {
-    const conversation = find(chat);
-    if (conversation) keep(tree.changed(conversation, id, fields));
-  };
-  const stopping = new AbortController();
-  running.set(place(id, chat), stopping);
-  completion(body, stopping.signal, show, () => find(chat)?.messages[id]).finally(() => {
-    running.delete(place(id, chat));
-    show({});
-  });
+  run(chat, id, body);
   return true;
 }
 

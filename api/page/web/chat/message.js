@@ -1,17 +1,17 @@
-// One message of a conversation: its text, reasoning, tool calls and figures, and what can be done with it.
+// One message of a conversation, and what can be done with it.
 
-import { html, useState } from "../vendor/htm-preact-3.1.1.js";
-import { size, seconds } from "../format.js";
+import { html, useMemo, useState } from "../vendor/htm-preact-3.1.1.js";
+import { size } from "../format.js";
 import { Icon, IconButton } from "../icons.js";
 import { Markdown } from "../markdown/markdown.js";
 import { Menu } from "../menu.js";
-import { branch, current, edit, isRunning, retry } from "./chats.js";
-import { siblings } from "./conversation.js";
+import { branch, current, edit, retry } from "./chats.js";
+import { Figures, Waiting } from "./progress.js";
+import { requestBody } from "./request.js";
 import { CopyButton, Snippet } from "./snippet.js";
 import { asCurl, asPython } from "./snippets.js";
 
-function Branches({ id }) {
-  const all = siblings(current(), id);
+function Branches({ id, all }) {
   if (all.length < 2) return null;
   const at = all.indexOf(id);
   return html`<span class="branches">
@@ -21,37 +21,41 @@ function Branches({ id }) {
   </span>`;
 }
 
-function Waiting({ queue }) {
-  if (!queue) return html`<p class="waiting" role="status">Waiting for the server …</p>`;
-  if (queue.ahead === null) return html`<p class="waiting" role="status">A worker reads the prompt …</p>`;
-  const place = queue.ahead === 0 ? "next in the queue" : `${queue.ahead} ahead in the queue`;
-  const wait = queue.expected_wait === null ? "" : `, about ${seconds(queue.expected_wait)}`;
-  return html`<p class="waiting" role="status">${place}${wait}</p>`;
-}
-
-function Figures({ message }) {
-  const { stats = {}, finish, stopped, freed } = message;
-  const parts = [message.model];
-  if (stats.firstToken !== undefined) parts.push(`first token ${seconds(stats.firstToken)}`);
-  if (stats.perSecond !== undefined) parts.push(`${stats.perSecond.toFixed(1)} tokens/s`);
-  if (stats.tokens !== undefined) parts.push(`${stats.promptTokens} + ${stats.tokens} tokens`);
-  if (finish === "length") parts.push("cut off at the maximum number of tokens");
-  if (stopped) parts.push(freed === undefined ? "stopped" : `stopped, slot freed after ${seconds(freed)}`);
-  return html`<p class="figures">${parts.join(" · ")}</p>`;
+// Indented, if the arguments are complete.
+function readable(text) {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
 }
 
 function Call({ call }) {
-  return html`<div class="call"><span>Tool call</span> <code>${call.name}</code><pre tabindex="0">${call.arguments}</pre></div>`;
+  return html`<div class="call"><span>Tool call</span> <code>${call.name}</code><pre tabindex="0">${readable(call.arguments)}</pre></div>`;
 }
 
 function Editor({ message, close }) {
   const [text, setText] = useState(message.text);
-  const save = () => {
+  const save = (event) => {
+    event.preventDefault();
     close();
     edit(message.id, text);
   };
-  return html`<form class="editor" onSubmit=${(event) => (event.preventDefault(), save())}>
-    <textarea aria-label="Edit the message" rows="4" value=${text} onInput=${(event) => setText(event.target.value)}></textarea>
+  const onKey = (event) => {
+    if (event.key === "Escape") close();
+    else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) save(event);
+    else return;
+    event.preventDefault();
+  };
+  return html`<form class="editor" onSubmit=${save}>
+    <textarea
+      aria-label="Edit the message"
+      rows="4"
+      ref=${(field) => field && !field.matches(":focus") && field.focus()}
+      value=${text}
+      onInput=${(event) => setText(event.target.value)}
+      onKeyDown=${onKey}
+    ></textarea>
     <div class="actions">
       <button type="submit">Send as a new branch</button>
       <button type="button" class="quiet" onClick=${close}>Cancel</button>
@@ -59,7 +63,7 @@ function Editor({ message, close }) {
   </form>`;
 }
 
-function UserMessage({ message }) {
+function UserMessage({ message, all }) {
   const [editing, setEditing] = useState(false);
   if (editing) return html`<${Editor} message=${message} close=${() => setEditing(false)} />`;
   return html`<div class="said">
@@ -70,19 +74,27 @@ function UserMessage({ message }) {
       ${message.text && html`<div class="plain">${message.text}</div>`}
     </div>
     <div class="actions">
-      <${Branches} id=${message.id} />
+      <${Branches} id=${message.id} all=${all} />
       <${IconButton} icon="edit" label="Edit" onClick=${() => setEditing(true)} />
       <${CopyButton} text=${message.text} />
     </div>`;
 }
 
-function Answer({ message }) {
+function Reasoning({ message, live }) {
+  const { reasoning, stats } = message;
+  const took = stats?.reasoning === undefined ? "" : ` for ${Math.round(stats.reasoning)} s`;
+  return html`<details class="reasoning">
+    <summary>${live && !message.text ? "Reasoning …" : `Reasoning${took}`}</summary>
+    <div><${Markdown} text=${reasoning} /></div>
+  </details>`;
+}
+
+function Answer({ message, live, all }) {
   const [snippet, setSnippet] = useState(null);
-  const live = isRunning(message.id);
+  const body = () => requestBody(current(), message.parent, message.settings);
   const empty = !message.text && !message.reasoning && !message.calls?.length;
   return html`
-    ${message.reasoning &&
-    html`<details class="reasoning"><summary>Reasoning</summary><${Markdown} text=${message.reasoning} /></details>`}
+    ${message.reasoning && html`<${Reasoning} message=${message} live=${live} />`}
     ${message.text && html`<${Markdown} text=${message.text} />`}
     ${message.calls?.map((call, at) => html`<${Call} key=${at} call=${call} />`)}
     ${live && empty && html`<${Waiting} queue=${message.queue} />`}
@@ -90,14 +102,14 @@ function Answer({ message }) {
     <${Figures} message=${message} />
     ${!live &&
     html`<div class="actions">
-      <${Branches} id=${message.id} />
+      <${Branches} id=${message.id} all=${all} />
       <${CopyButton} text=${message.text} />
       <${IconButton} icon="retry" label="Regenerate" onClick=${() => retry(message.id)} />
       <${Menu}
         label="More"
         items=${[
-          { icon: "copy", label: "Copy as curl", act: () => setSnippet(asCurl(message.body)) },
-          { icon: "copy", label: "Copy as Python", act: () => setSnippet(asPython(message.body)) },
+          { icon: "copy", label: "Copy as curl", act: () => setSnippet(asCurl(body())) },
+          { icon: "copy", label: "Copy as Python", act: () => setSnippet(asPython(body())) },
         ]}
       />
     </div>`}
@@ -105,9 +117,13 @@ function Answer({ message }) {
   `;
 }
 
-export function Message({ message }) {
-  const mine = message.role === "user";
-  return html`<article class=${`message ${message.role}`} aria-label=${mine ? "You" : "Model"} aria-busy=${isRunning(message.id)}>
-    ${mine ? html`<${UserMessage} message=${message} />` : html`<${Answer} message=${message} />`}
-  </article>`;
+/** @param {{message: object, live: boolean, all: string[]}} props `live` is whether it grows, `all` the branches that it
+ * is one of. Drawn again only when one of these has changed: a conversation may have many messages. */
+export function Message({ message, live, all }) {
+  return useMemo(() => {
+    const mine = message.role === "user";
+    return html`<article class=${`message ${message.role}`} aria-label=${mine ? "You" : "Model"} aria-busy=${live}>
+      ${mine ? html`<${UserMessage} message=${message} all=${all} />` : html`<${Answer} message=${message} live=${live} all=${all} />`}
+    </article>`;
+  }, [message, live, all.join()]);
 }

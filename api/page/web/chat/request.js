@@ -21,36 +21,37 @@ function json(text, name) {
   }
 }
 
+// Chat completions have functions in an object of their own.
+const flat = (tool) => (tool?.function ? { type: "function", ...tool.function } : tool);
+
 function content({ text: written, images = [], files = [] }) {
   const text = inlined(written, files);
   if (!images.length) return text;
-  const parts = images.map((url) => ({ type: "image_url", image_url: { url } }));
-  return text ? [...parts, { type: "text", text }] : parts;
+  const parts = images.map((url) => ({ type: "input_image", image_url: url }));
+  return text ? [...parts, { type: "input_text", text }] : parts;
 }
 
-// Returns the request body for the answer to the message `id`. Raises SettingsError.
-export function requestBody(conversation, id) {
-  const { settings } = conversation;
-  const messages = upTo(conversation, id)
-    .filter((message) => message.role === "user" || message.text)
-    .map((message) => ({ role: message.role, content: content(message) }));
-  if (settings.system.trim()) messages.unshift({ role: "system", content: settings.system });
+/** Returns the body of a request for the answer to the message `id`. Raises SettingsError. */
+export function requestBody(conversation, id, settings = conversation.settings) {
   const schema = json(settings.schema, "The JSON schema");
+  const tools = json(settings.tools, "The tools");
   const body = {
     model: settings.model,
-    messages,
+    instructions: settings.system.trim() ? settings.system : undefined,
+    input: upTo(conversation, id)
+      .filter((message) => message.role === "user" || message.text)
+      .map((message) => ({ role: message.role, content: content(message) })),
     temperature: number(settings.temperature, "The temperature"),
-    max_completion_tokens: number(settings.maxTokens, "The maximum number of tokens"),
     top_p: number(settings.topP, "Top p"),
     top_k: number(settings.topK, "Top k"),
     min_p: number(settings.minP, "Min p"),
+    max_output_tokens: number(settings.maxTokens, "The maximum number of tokens"),
     seed: number(settings.seed, "The seed"),
-    tools: json(settings.tools, "The tools"),
+    tools: Array.isArray(tools) ? tools.map(flat) : tools,
     service_tier: settings.tier || undefined,
-    reasoning_effort: settings.effort || undefined,
-    response_format: schema && { type: "json_schema", json_schema: { name: "answer", schema } },
+    reasoning: settings.effort ? { effort: settings.effort } : undefined,
+    text: schema && { format: { type: "json_schema", name: "answer", schema } },
     stream: true,
-    stream_options: { include_usage: true },
   };
   return JSON.parse(JSON.stringify(body));
 }

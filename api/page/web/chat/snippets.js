@@ -7,7 +7,7 @@ const VARIABLE = "VINOQUEUE_API_KEY";
 const quoted = (text) => `'${text.replaceAll("'", String.raw`'\''`)}'`;
 
 export function asCurl(body) {
-  const parts = [`curl -N ${quoted(`${base}v1/chat/completions`)}`, "-H 'Content-Type: application/json'"];
+  const parts = [`curl -N ${quoted(`${base}v1/responses`)}`, "-H 'Content-Type: application/json'"];
   if (apiKey.get()) parts.push(`-H "Authorization: Bearer $${VARIABLE}"`);
   parts.push(`-d ${quoted(JSON.stringify(body, null, 2))}`);
   return parts.join(" \\\n  ");
@@ -27,16 +27,21 @@ function python(value, indent = "") {
   return fields.length ? `{\n${fields.join("")}${indent}}` : "{}";
 }
 
+// What the SDK has no parameters for.
+const EXTRA = ["min_p", "seed", "top_k"];
+
 export function asPython(body) {
   const key = apiKey.get() ? `os.environ["${VARIABLE}"]` : '"none"';
-  const named = Object.entries(body).map(([name, value]) => `    ${name}=${python(value, "    ")},\n`);
+  const extra = Object.fromEntries(EXTRA.filter((name) => name in body).map((name) => [name, body[name]]));
+  const fields = Object.entries({ ...body, ...(Object.keys(extra).length ? { extra_body: extra } : {}) });
+  const named = fields.filter(([name]) => !(name in extra)).map(([name, value]) => `    ${name}=${python(value, "    ")},\n`);
   return `${apiKey.get() ? "import os\n\n" : ""}from openai import OpenAI
 
 client = OpenAI(base_url=${JSON.stringify(`${base}v1`)}, api_key=${key})
-stream = client.chat.completions.create(
+stream = client.responses.create(
 ${named.join("")})
-for chunk in stream:
-    if chunk.choices:
-        print(chunk.choices[0].delta.content or "", end="", flush=True)
+for event in stream:
+    if event.type == "response.output_text.delta":
+        print(event.delta, end="", flush=True)
 `;
 }

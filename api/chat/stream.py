@@ -186,13 +186,7 @@ class ResponseStream:
         event = await self.first()
         if isinstance(event, Rejected | Failed):
             raise RequestRefused(event.problem)
-        if not isinstance(event, Started):
-            raise RequestRefused(
-                Problem(
-                    kind=ProblemKind.INTERNAL,
-                    message=f"The worker sent {type(event).__name__} before its started event.",
-                )
-            )
+        assert isinstance(event, Started)  # ChoiceStream holds back all others until it
         return event
 
     async def batches(self, bypass: Bypass | None = None) -> AsyncIterator[Batch]:

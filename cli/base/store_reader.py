@@ -38,7 +38,7 @@ def actor() -> str:
 
 
 async def _connected(redis_url: str, read: Callable[[ArqRedis], Awaitable[_T]]) -> _T:
-    redis = connect(redis_url, max_connections=2)
+    redis = connect(redis_url)
     try:
         return await read(redis)
     finally:

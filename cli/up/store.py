@@ -81,7 +81,7 @@ class EmbeddedValkey:
 async def wait_for_store(url: str, patience: float) -> None:
     """Ping the store at ``url`` until it replies. Raises :class:`click.ClickException` after ``patience`` seconds."""
     try:
-        redis = connect(url, max_connections=1)
+        redis = connect(url)
     except ValueError as error:
         raise click.ClickException(f"--redis-url is malformed: {error}") from None
     deadline = asyncio.get_running_loop().time() + patience

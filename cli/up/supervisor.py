@@ -137,7 +137,7 @@ class _Supervisor:
 
     async def _watch(self) -> NoReturn:
         """Poll the registry and print the progress of the worker and the API."""
-        redis = connect(self._settings.redis_url, max_connections=2)
+        redis = connect(self._settings.redis_url)
         store = self._store.url if self._store else ""
         address = f"http://{_for_url(reachable(self._settings.host))}:{self._settings.port}"
         try:

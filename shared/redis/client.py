@@ -26,12 +26,15 @@ READ_TIMEOUT = 5.0
 
 SENTINEL_PORT = 26379
 
+_MAX_CONNECTIONS = 64
+"""Maximum number of connections for pipelines and transactions; all other commands share two."""
+
 _RETRIES = 2
 
 _SENTINEL = "+sentinel://"
 
 
-def connect(url: str, *, max_connections: int = 64) -> ArqRedis:
+def connect(url: str) -> ArqRedis:
     """Return a client for ``url``, without connecting yet.
 
     ``url`` is ``redis://``, ``rediss://`` (TLS) or ``unix://``, or the URL of Sentinels:
@@ -40,7 +43,7 @@ def connect(url: str, *, max_connections: int = 64) -> ArqRedis:
     a second. Raises :class:`ValueError` for a malformed URL.
     """
     options = _options(url) | {
-        "max_connections": max_connections,
+        "max_connections": _MAX_CONNECTIONS,
         # A failed health check reconnects, and the handshake checks health again: without end if a password is missing.
         "health_check_interval": 0,
         "retry": _retry(_RETRIES),

@@ -9,7 +9,7 @@ import click
 
 from cli.base.instances import store_option
 from cli.base.options import option
-from shared.runtime.settings import ApiSettings, WorkerSettings
+from shared.runtime.settings import ApiSettings, NodeSettings, WorkerSettings
 
 TIMEOUT = 3.0
 """Seconds to wait for the API's response."""
@@ -17,11 +17,12 @@ TIMEOUT = 3.0
 
 @click.group()
 def health() -> None:
-    """Check the API or worker on this host; the exit code is 0 if it is healthy, else 1.
+    """Check the API, worker or node on this host; the exit code is 0 if it is healthy, else 1.
 
     \b
     vinoqueue health api
     vinoqueue health worker
+    vinoqueue health node
     """
 
 
@@ -50,6 +51,16 @@ def worker(redis_url: str, node: str, serving: bool) -> None:
     for record in workers:
         if record.status == "failing" or (serving and record.status != "serving"):
             raise click.ClickException(f"worker {record.id} is {record.status}: {record.detail}")
+
+
+@health.command("node", params=[store_option(), option(NodeSettings, "node")])
+def node_(redis_url: str, node: str) -> None:
+    """Check that this node is registered. Whether it can load its models is in 'vinoqueue status'."""
+    from cli.base.store_reader import read_store
+    from shared.protocol.registry import registered_nodes
+
+    if not any(record.host == node for record in read_store(redis_url, registered_nodes)):
+        raise click.ClickException(f"no node advertises itself as {node}.")
 
 
 def get(host: str, port: int, path: str, *, timeout: float) -> int:

@@ -304,9 +304,18 @@ async def read_registry(redis: Redis) -> RegistrySnapshot:
 
 async def registered_workers(redis: Redis) -> list[WorkerInfo]:
     """Read the workers' records only. Raises what redis-py raises when the store is unreachable."""
-    ids = await _ids(redis, keys.WORKERS)
-    names = [*map(keys.worker, ids)]
-    return _read(ids, keys.worker, dict(zip(names, await redis.mget(names) if names else (), strict=True)), WorkerInfo)
+    return await _registered(redis, keys.WORKERS, keys.worker, WorkerInfo)
+
+
+async def registered_nodes(redis: Redis) -> list[NodeInfo]:
+    """Read the nodes' records only. Raises what redis-py raises when the store is unreachable."""
+    return await _registered(redis, keys.NODES, keys.node, NodeInfo)
+
+
+async def _registered(redis: Redis, index: str, name_of: Callable[[str], str], kind: type[_Info]) -> list[_Info]:
+    ids: list[str] = await _ids(redis, index)
+    names = [*map(name_of, ids)]
+    return _read(ids, name_of, dict(zip(names, await redis.mget(names) if names else (), strict=True)), kind)
 
 
 async def heartbeats(redis: Redis, *, lease: float) -> dict[str, float]:

@@ -21,9 +21,10 @@ import yaml  # type: ignore[import-untyped]
 from api.base.metrics import CATALOGUE
 from api.build import openapi_document
 from cli.main import main
-from shared.runtime.settings import SECRETS, ApiSettings, Settings, WorkerSettings
+from shared.runtime.settings import SECRETS, ApiSettings, NodeSettings, Settings, WorkerSettings
 from tests.support.eventually import PATIENCE
 from tests.support.paths import ROOT
+from worker.node.catalogue import read_catalogue
 
 FOLDER = ROOT / "deploy" / "kubernetes"
 VERSION = "1.30"
@@ -117,7 +118,7 @@ def test_an_overlay_is_valid_as_a_whole(overlay: str) -> None:
     assert {one["metadata"]["namespace"] for one in found} == {"vinoqueue"}
     for one in found:
         if one["kind"] == "ScaledObject":
-            target = ("Deployment", one["spec"]["scaleTargetRef"]["name"])
+            target = (one["spec"]["scaleTargetRef"].get("kind", "Deployment"), one["spec"]["scaleTargetRef"]["name"])
             assert "replicas" not in found[names.index(target)]["spec"]
     selectors = [str(workload["spec"]["selector"]) for workload, _, _ in pods(found)]
     assert len(set(selectors)) == len(selectors)
@@ -172,7 +173,7 @@ def test_a_pod_has_the_time_to_drain(pod: tuple[Manifest, Manifest, Manifest]) -
 
 def test_settings_exist_and_secrets_come_from_files() -> None:
     (shared,) = manifests(Path("base/settings.yaml"))
-    kinds: dict[str, type[Settings]] = {"api": ApiSettings, "worker": WorkerSettings}
+    kinds: dict[str, type[Settings]] = {"api": ApiSettings, "worker": WorkerSettings, "node": NodeSettings}
     patched = [pod for path in sorted(patches()) for pod in pods(manifests(path))]
     assert patched
     for manifest, _, container in [*WORKLOADS, *patched]:
@@ -277,13 +278,26 @@ def test_the_command_for_the_stores_users_finds_them_and_nothing_else() -> None:
     assert [line for line in lines if re.search(pattern[1], line)] == rules[1].splitlines()
 
 
-def test_autoscaling_asks_for_metrics_that_exist() -> None:
-    (scaled,) = manifests(Path("overlays/full/scaled-object.yaml"))
+@pytest.mark.parametrize(
+    ("overlay", "metrics"),
+    [
+        ("full", {"vinoqueue_queue_waiting", "vinoqueue_queue_claimed"}),
+        ("models", {"vinoqueue_model_memory_bytes", "vinoqueue_model_wait_seconds"}),
+    ],
+)
+def test_autoscaling_asks_for_metrics_that_exist(overlay: str, metrics: set[str]) -> None:
+    (scaled,) = manifests(Path(f"overlays/{overlay}/scaled-object.yaml"))
     (trigger,) = scaled["spec"]["triggers"]
-    assert [metric.sample for metric in CATALOGUE if metric.sample in trigger["metadata"]["query"]] == [
-        "vinoqueue_queue_waiting",
-        "vinoqueue_queue_claimed",
-    ]
+    assert {metric.sample for metric in CATALOGUE if metric.sample in trigger["metadata"]["query"]} == metrics
+
+
+def test_the_catalogue_of_the_nodes_is_valid_and_mounted_where_they_read_it() -> None:
+    file = FOLDER / "nodes" / "models.toml"
+    assert read_catalogue(file, WorkerSettings())
+    ((_, specification, container),) = [pod for pod in WORKLOADS if pod[0]["metadata"]["name"] == "node"]
+    (volume,) = (one["name"] for one in specification["volumes"] if "configMap" in one)
+    (folder,) = (one["mountPath"] for one in container["volumeMounts"] if one["name"] == volume)
+    assert {"name": "VINOQUEUE_MODELS", "value": f"{folder}/{file.name}"} in container["env"]
 
 
 RENDER = """

@@ -122,6 +122,8 @@ def passed_on() -> str:
         names = kind.model_fields.keys()
         variables = [variable(name) for name in names] + [file_variable(name) for name in names & SECRETS]
         lines += [f"x-{command}-settings: &{command}-settings", *(f"  {name}:" for name in sorted(variables))]
+    own = sorted(variable(name) for name in NodeSettings.model_fields.keys() - WorkerSettings.model_fields.keys())
+    lines += ["x-node-settings: &node-settings", *(f"  {name}:" for name in own)]
     return "\n".join(lines)
 
 

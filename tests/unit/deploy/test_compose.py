@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from shared.runtime.settings import SECRETS, ApiSettings, Settings, WorkerSettings
+from shared.runtime.settings import SECRETS, ApiSettings, NodeSettings, Settings, WorkerSettings
 from shared.tracing.setup import ENDPOINTS
 from tests.support.paths import ROOT
 from tools.docs.settings_table import inserted_into_compose
 
 COMPOSE = (ROOT / "compose.yaml").read_text(encoding="utf-8")
 SERVICES: dict[str, Any] = yaml.safe_load(COMPOSE)["services"]
-KINDS: dict[str, type[Settings]] = {"api": ApiSettings, "worker": WorkerSettings}
+KINDS: dict[str, type[Settings]] = {"api": ApiSettings, "worker": WorkerSettings, "node": NodeSettings}
 
 INSIDE = {"VINOQUEUE_HOST", "VINOQUEUE_PORT"}
 """Fixed inside the API's container: on the host they say where its port is published."""
@@ -78,6 +78,12 @@ def test_the_example_names_what_compose_reads_and_nothing_else() -> None:
     assert own <= named
     handed_on = {name for service in KINDS for name in SERVICES[service]["environment"]}
     assert named <= own | handed_on
+
+
+def test_a_node_replaces_the_worker() -> None:
+    worker, node = SERVICES["worker"], SERVICES["node"]
+    assert (node["profiles"], node["image"], node["command"]) == (["models"], worker["image"], ["node"])
+    assert worker["environment"].items() <= node["environment"].items()
 
 
 def test_a_worker_on_a_gpu_is_one_on_cpus_with_the_device() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.runtime.settings import ApiSettings, WorkerSettings, variable
+from shared.runtime.settings import ApiSettings, NodeSettings, WorkerSettings, variable
 from tests.support.paths import ROOT
 
 FOLDER = ROOT / "deploy" / "systemd"
@@ -43,7 +43,9 @@ def test_every_unit_is_confined_and_stops_its_main_process_only(unit: str) -> No
         assert patience > settings.drain + getattr(settings, "drain_delay", 0.0)
 
 
-@pytest.mark.parametrize(("file", "kind"), [("api.env", ApiSettings), ("worker.env", WorkerSettings)])
+@pytest.mark.parametrize(
+    ("file", "kind"), [("api.env", ApiSettings), ("worker.env", WorkerSettings), ("node.env", NodeSettings)]
+)
 def test_environment_files_name_settings(file: str, kind: type[ApiSettings | WorkerSettings]) -> None:
     lines = (FOLDER / file).read_text(encoding="utf-8").splitlines()
     given = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))

@@ -1,8 +1,9 @@
 """models: four models on a host with room for two of them, under a Poisson load whose mix shifts.
 
-The node's queue is compared with workers that are always there, one for each model, which takes twice the memory, and
-with the same memory given to the model that was used last, without a queue: a request for another model has the one
-unloaded that was least recently used, as soon as that one's requests are done, and waits where the swap is made.
+A node is compared with workers that are always there, one for each model, which takes twice the memory, and with
+swaps in the same memory without a queue: a request for a model that is not loaded has the one unloaded at once that was
+least recently used, as soon as the requests of that one are done. Meanwhile all others wait in order of arrival, as in
+llama-swap's process groups, or only those whose own model is not loaded.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -138,6 +140,7 @@ class Queued:
 class _Worker:
     process: Process | None = None
     """None until it has got its memory."""
+    started: asyncio.Event = field(default_factory=asyncio.Event)
     ready: "asyncio.Task[None] | None" = None
     requests: int = 0
     """Requests that it has, or that wait for it."""
@@ -149,7 +152,10 @@ class LeastRecentlyUsed:
 
     slots = ROOM
 
-    def __init__(self, fleet: Fleet, sources: dict[str, str], options: tuple[str, ...]) -> None:
+    def __init__(self, in_order: bool, fleet: Fleet, sources: dict[str, str], options: tuple[str, ...]) -> None:
+        """``in_order``: whether a request that waits for a swap to begin holds up those behind it."""
+        self._in_order = in_order
+        self._order = asyncio.Lock()
         self._fleet = fleet
         self._sources = sources
         self._options = options
@@ -160,9 +166,15 @@ class LeastRecentlyUsed:
     @asynccontextmanager
     async def using(self, model: str) -> AsyncIterator[None]:
         """Load ``model`` if it is not loaded."""
-        worker = self._workers.setdefault(model, _Worker())
-        worker.requests, worker.used = worker.requests + 1, time.monotonic()
-        worker.ready = worker.ready or asyncio.create_task(self._load(model, worker))
+        async with self._order if self._in_order else nullcontext():
+            worker = self._workers.setdefault(model, _Worker())
+            worker.requests, worker.used = worker.requests + 1, time.monotonic()
+            worker.ready = worker.ready or asyncio.create_task(self._load(model, worker))
+            try:
+                await worker.started.wait()
+            except asyncio.CancelledError:
+                worker.requests -= 1
+                raise
         try:
             await asyncio.shield(worker.ready)
             yield
@@ -181,6 +193,7 @@ class LeastRecentlyUsed:
             self._loads += 1
             process = self._fleet.start("worker", "--model", f"{model}={self._sources[model]}", *self._options)
             worker.process = process
+            worker.started.set()
         pid = process.popen.pid
         serving = self._fleet.workers
         await eventually(lambda: any(one["pid"] == pid for one in serving("serving")), "the worker to serve")
@@ -195,7 +208,8 @@ class LeastRecentlyUsed:
 
 WAYS: dict[str, Callable[[Fleet, dict[str, str], tuple[str, ...]], Host]] = {
     "pinned, twice the memory": Pinned,
-    "least recently used, no queue": LeastRecentlyUsed,
+    "swapped at once, in order": partial(LeastRecentlyUsed, True),
+    "swapped at once": partial(LeastRecentlyUsed, False),
     "node": Queued,
 }
 

@@ -8,7 +8,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from faults import neighbours
+from faults import neighbours, swaps
 from faults.report import write_report
 from faults.runner import Result, run
 from faults.scenario import Scenario
@@ -18,6 +18,8 @@ from faults.versions import source_of
 REPORT = Path("docs/fault-tolerance.md")
 NEIGHBOURS = "neighbours"
 """The fuzzer of :mod:`faults.neighbours`, which is no scenario."""
+SWAPS = "swaps"
+"""The run of :mod:`faults.swaps`, which is no scenario either."""
 
 
 def main() -> int:
@@ -29,6 +31,7 @@ def main() -> int:
     parser.add_argument("--soak-seconds", type=float, default=60.0, help="how long each soak is")
     parser.add_argument("--report", type=Path, help=f"where to write the report; {REPORT} when all are run")
     parser.add_argument("--seconds", type=float, default=600.0, help="how long the greedy key of 'neighbours' sends")
+    parser.add_argument("--swaps", type=int, default=1000, help="how many swaps 'swaps' makes")
     parser.add_argument(
         "--from",
         dest="first",
@@ -40,8 +43,12 @@ def main() -> int:
     known = {one.name: one for one in (*SCENARIOS, *soaks)}
     if options.names == [NEIGHBOURS]:
         return _neighbours(options.seed, options.seconds)
+    if options.names == [SWAPS]:
+        return _swaps(options.swaps)
     if unknown := set(options.names) - set(known):
-        parser.error(f"no such scenario: {', '.join(sorted(unknown))}; there are {', '.join(known)}, and {NEIGHBOURS}")
+        parser.error(
+            f"no such scenario: {', '.join(sorted(unknown))}; there are {', '.join(known)}, {NEIGHBOURS} and {SWAPS}"
+        )
     chosen = [known[name] for name in options.names] or list(known.values())
     if options.first:
         folder = source_of(options.first)
@@ -64,6 +71,12 @@ def _neighbours(seed: int, seconds: float) -> int:
     print(f"seed {seed}, logs in {folder}", flush=True)
     report = asyncio.run(neighbours.run(folder, seed=seed, seconds=seconds))
     print(neighbours.summary(report), flush=True)
+    return int(bool(report.wrong))
+
+
+def _swaps(count: int) -> int:
+    report = swaps.run(Path(tempfile.mkdtemp(prefix=f"vinoqueue-{SWAPS}-")), swaps=count)
+    print(swaps.summary(report), flush=True)
     return int(bool(report.wrong))
 
 

@@ -16,6 +16,7 @@ from worker.engine.simulated import encode, is_one_sample
 LASTING_KEYS = (
     "vinoqueue:workers",
     "vinoqueue:replicas",
+    "vinoqueue:nodes",
     "vinoqueue:models",
     "vinoqueue:models-seen",
     "vinoqueue:load:",

@@ -24,6 +24,7 @@ async def chat(port: int, model: Model, exchange: Exchange) -> None:
                 exchange.tokens,
                 streamed=exchange.streamed,
                 sampled=exchange.sampled,
+                name=exchange.model,
                 stored_as=exchange.stored_as,
             )
         )
@@ -49,11 +50,12 @@ async def chat(port: int, model: Model, exchange: Exchange) -> None:
 
 
 def request_bytes(
-    model: Model, prompt: str, tokens: int, *, streamed: bool, sampled: bool = False, stored_as: str = ""
+    model: Model, prompt: str, tokens: int, *, streamed: bool, name: str, sampled: bool = False, stored_as: str = ""
 ) -> bytes:
-    """A chat completion as HTTP, to be stored under ``stored_as`` where that is given."""
+    """A chat completion as HTTP, to be stored under ``stored_as`` where that is given. ``name`` is the model's for
+    clients."""
     value: dict[str, object] = {
-        "model": model,
+        "model": name,
         "temperature": int(sampled),
         "stream": streamed,
         **request_fields(model, prompt, tokens),

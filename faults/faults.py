@@ -17,8 +17,9 @@ PROMPTS = "worker.prompt.child"
 
 
 async def kill_worker(service: Service, fault: Fault) -> None:
-    """Kill a worker at once; start another one."""
-    worker = _worker(service, fault)
+    """Kill a worker, or the node at the fault's moment, at once; start another one."""
+    at = service.nodes_at(fault.moment)
+    worker = next((one for one in service.workers if one.pid in at), _worker(service, fault))
     service.workers.remove(worker)
     worker.process.kill()
     service.workers.append(await service.new_worker())

@@ -22,6 +22,8 @@ class Exchange(msgspec.Struct, kw_only=True):
     tokens: int
     streamed: bool
     sent: float
+    model: str = ""
+    """The model's name for clients."""
     sampled: bool = False
     """Whether its text is random."""
     stored_as: str = ""

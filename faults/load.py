@@ -4,6 +4,7 @@ import asyncio
 import random
 import socket
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 
 from faults.background_client import respond
@@ -29,7 +30,8 @@ class Clients:
         self._history = history
         self._seed = seed
         self._turn = 0
-        self.prompts = PROMPTS[service.model]
+        self._prompts = _prompts(service.catalogue) or dict.fromkeys(PROMPTS[service.model], service.model)
+        """The prompts, and the model of each."""
 
     async def run(self) -> None:
         """Send everything; returns when each client is done."""
@@ -38,7 +40,9 @@ class Clients:
 
     async def expected(self) -> dict[str, str]:
         """Ask each prompt once, undisturbed, and return its text, unless it is random."""
-        asked = [self._exchange(-1, number, prompt, self._load.tokens) for number, prompt in enumerate(self.prompts)]
+        broken = {name for name, source in self._service.catalogue.items() if "load" in source}
+        sound = [prompt for prompt, model in self._prompts.items() if model not in broken]
+        asked = [self._exchange(-1, number, prompt, self._load.tokens) for number, prompt in enumerate(sound)]
         for one in asked:
             await chat(self._service.apis[0].port, self._service.model, one)
             assert one.outcome == "completed", one
@@ -55,7 +59,7 @@ class Clients:
             stay = dice.uniform(0, _LONGEST_STAY) ** 2 / _LONGEST_STAY if dice.random() < self._load.aborted else None
             tokens = self._load.tokens if stay is None else ENDLESS
             streamed = dice.random() < self._load.streamed
-            exchange = self._exchange(client, number, dice.choice(self.prompts), tokens, streamed=streamed)
+            exchange = self._exchange(client, number, dice.choice(tuple(self._prompts)), tokens, streamed=streamed)
             await self._ask(exchange, stay)
             number += 1
 
@@ -79,6 +83,7 @@ class Clients:
             client=client,
             number=number,
             prompt=prompt,
+            model=self._prompts.get(prompt, self._service.model),
             tokens=tokens,
             streamed=streamed,
             sampled=self._load.sampled,
@@ -100,6 +105,11 @@ class Clients:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+
+
+def _prompts(catalogue: Iterable[str]) -> dict[str, str]:
+    """Return prompts for the models of ``catalogue``, each with its model."""
+    return {f"Tell {name} about {topic}. [[tokens 100000]]": name for name in catalogue for topic in ("rain", "snow")}
 
 
 class StuckClients:
@@ -126,7 +136,7 @@ def _stuck(service: Service, number: int) -> socket.socket:
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.connect(("127.0.0.1", service.apis[number % len(service.apis)].port))
-    connection.sendall(request_bytes(service.model, "[[tokens 6000]]", 6000, streamed=True))
+    connection.sendall(request_bytes(service.model, "[[tokens 6000]]", 6000, name=service.model, streamed=True))
     return connection
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -15,6 +15,8 @@ from faults.load import Clients, StuckClients
 from faults.scenario import Fault, Scenario
 from faults.service import Service
 from faults.witness import Witness
+from shared.redis import keys
+from tests.support.redis_types import at_once
 
 AFFECTED = 0.25
 """Seconds of silence from which a stream counts as touched by a fault."""
@@ -123,8 +125,10 @@ async def _inflict(service: Service, fault: Fault, history: History, load: "asyn
     await asyncio.sleep(fault.at)
     while not load.done():
         began = time.monotonic()
-        history.faults.append((began, fault.action))
-        await FAULTS[fault.action](service, fault)
+        async with service.moments if fault.moment != "any" else nullcontext():
+            await service.until(lambda: load.done() or service.is_at(fault.moment), f"a moment of '{fault.moment}'")
+            history.faults.append((time.monotonic(), fault.action))
+            await FAULTS[fault.action](service, fault)
         if not fault.every:
             return
         with suppress(TimeoutError):
@@ -146,18 +150,22 @@ async def _at_rest(service: Service, result: Result) -> list[str]:
 
 def _busy(service: Service) -> list[str]:
     client = service.redis()
-    waiting = client.zcard(f"vinoqueue:queue:{service.model}")
-    claimed = client.zcard(f"vinoqueue:inflight:{service.model}")
+    models = service.catalogue or (service.model,)
+    waiting = sum(at_once(client.zcard(keys.queue(model))) for model in models)
+    claimed = sum(at_once(client.zcard(keys.inflight(model))) for model in models)
     busy = [f"{waiting} jobs wait"] if waiting else []
     busy += [f"{claimed} jobs are claimed"] if claimed else []
     adverts = {one["pid"]: one for one in service.adverts()}
-    for worker in service.workers:
-        advert = adverts.get(worker.pid)
-        if advert is None or advert["status"] != "serving":
-            busy.append(f"worker {worker.pid} does not serve")
+    if service.catalogue:
+        nodes = {one["pid"] for one in service.nodes()}
+        busy += [f"node {node.pid} is not registered" for node in service.workers if node.pid not in nodes]
+    for worker in adverts if service.catalogue else [worker.pid for worker in service.workers]:
+        advert = adverts.get(worker)
+        if advert is None or (advert["status"] != "serving" and not service.catalogue):
+            busy.append(f"worker {worker} does not serve")
         elif advert.get("used", 0) or advert.get("engine_requests", 0):
             busy.append(
-                f"worker {worker.pid} uses {advert.get('used', 0)} slots, its engine {advert.get('engine_requests', 0)}"
+                f"worker {worker} uses {advert.get('used', 0)} slots, its engine {advert.get('engine_requests', 0)}"
             )
     return busy
 

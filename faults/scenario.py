@@ -1,8 +1,12 @@
 """What a scenario consists of: a fleet, a load, what fails and when, and what clients may notice."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from faults.prompts import Model
+
+Moment = Literal["any", "loading", "unloading", "parked"]
+"""A node loads or unloads a model, or streams wait for their model to be loaded again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +42,8 @@ class Fault:
     target: int = 0
     seconds: float = 0.0
     """How long the fault lasts, for those that end."""
+    moment: Moment = "any"
+    """What it waits for, from ``at`` on. One at a time of those that wait."""
     every: float = 0.0
     """Seconds after which it comes again, until the load ends; 0: once."""
 
@@ -60,6 +66,8 @@ class Scenario:
     """What generates."""
     store: tuple[str, ...] = ("--appendonly", "yes")
     """Valkey's own options."""
+    catalogue: tuple[str, ...] = ()
+    """Sources of the models of a catalogue. The ``workers`` are nodes then, each with memory for one model."""
     link: str = "direct"
     """How processes reach the store: ``direct``, ``proxy``, ``tls`` or ``sentinel``."""
     worker_options: tuple[str, ...] = ()

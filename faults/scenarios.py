@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from typing import Any
 
 from faults.scenario import Fault, Load, Scenario
 
@@ -56,6 +57,23 @@ _DYNAMO = Scenario(
     faults=(Fault(at=15, action="kill_worker", target=1),),
     workers=4,
 )
+
+_NODES = Scenario(
+    name="nodes",
+    what="three models on two nodes with memory for one each: no stream is lost by a swap",
+    load=Load(clients=6, requests=5, tokens=80, patience=240),
+    catalogue=("[[vocabulary 1]]", "[[vocabulary 2]]", "[[vocabulary 3]]"),
+    step=0.03,
+    worker_options=("--swap-wait", "1", "--min-residence", "1", "--swap-drain", "0.3"),
+    api_options=("--queue-timeout", "240"),
+    store=AOF_ALWAYS,
+)
+"""The texts of its models differ, so that one that continued a stream of another would be seen."""
+
+
+def _on_nodes(name: str, what: str, *faults: Fault, **changes: Any) -> Scenario:
+    return replace(_NODES, name=name, what=what, faults=faults, **changes)
+
 
 SCENARIOS: tuple[Scenario, ...] = (
     Scenario(name="calm", what="nothing fails", load=BURST),
@@ -363,6 +381,50 @@ SCENARIOS: tuple[Scenario, ...] = (
         faults=(Fault(at=1, action="kill_api"),),
         apis=2,
         broken_connections=True,
+    ),
+    _NODES,
+    _on_nodes(
+        "node-killed-loading",
+        "kill -9 of a node while it loads a model",
+        Fault(at=0, action="kill_worker", moment="loading"),
+    ),
+    _on_nodes(
+        "node-killed-draining",
+        "kill -9 of a node while a model drains",
+        Fault(at=0, action="kill_worker", moment="unloading"),
+    ),
+    _on_nodes(
+        "node-killed-parked",
+        "kill -9 of a node while streams wait for their model to be loaded again",
+        Fault(at=0, action="kill_worker", moment="parked"),
+    ),
+    _on_nodes(
+        "nodes-store-restarted",
+        "kill -9 and restart of the store while models are loaded, drained, and awaited by their streams",
+        Fault(at=0, action="restart_store", seconds=1, moment="loading"),
+        Fault(at=1, action="restart_store", seconds=1, moment="unloading"),
+        Fault(at=2, action="restart_store", seconds=1, moment="parked"),
+    ),
+    _on_nodes(
+        "nodes-store-forgets",
+        "kill -9 and restart of the store without persistence while streams wait for their model to be loaded again",
+        Fault(at=0, action="restart_store", seconds=0.5, moment="parked"),
+        store=(),
+        visible=("lost in an outage", "store behind this service", "No worker", "does not exist"),
+        forgetful=True,
+    ),
+    _on_nodes(
+        "nodes-store-lost-and-node-killed",
+        "kill -9 of the store while a model drains, and of a node while another one is loaded",
+        Fault(at=0, action="restart_store", seconds=3, moment="unloading"),
+        Fault(at=1, action="kill_worker", moment="loading"),
+    ),
+    _on_nodes(
+        "model-crashes-at-load",
+        "one of three models kills its engine at each load: it is named, and the others are served",
+        catalogue=("[[vocabulary 1]]", "[[vocabulary 2]]", "[[crash load]]"),
+        load=Load(clients=6, requests=5, tokens=80, patience=20),
+        visible=("can't be loaded", "lost its last worker"),
     ),
 )
 

@@ -13,13 +13,14 @@ import redis
 from faults import processes
 from faults.links import Links
 from faults.proxy import Proxy
-from faults.scenario import Scenario
+from faults.scenario import Moment, Scenario
 from faults.versions import next_version
 from shared.protocol.version import PROTOCOL
+from shared.redis import keys
 from tests.support.eventually import eventually, wait_until
 from tests.support.fleet import Fleet, Process, free_port
 from tests.support.pictures import SHAPES_MODEL
-from tests.support.redis_types import command
+from tests.support.redis_types import at_once, command
 
 
 @dataclass(eq=False)
@@ -43,11 +44,15 @@ class Service:
     def __init__(self, scenario: Scenario, folder: Path) -> None:
         self.scenario = scenario
         self.model = scenario.model
+        self.catalogue = {f"model-{number}": source for number, source in enumerate(scenario.catalogue)}
+        """The models of the nodes, with their sources; empty where workers serve one model."""
         self.workers: list[Member] = []
         self.apis: list[Member] = []
         """Those that take requests."""
         self.one_at_a_time = asyncio.Lock()
         """Held while a process is replaced in good order."""
+        self.moments = asyncio.Lock()
+        """Held by a fault that waits for a moment, until it has ended."""
         self.fleet = Fleet(folder, *scenario.store)
         self.links = Links(scenario.link, self.fleet.store, folder)
         self._environment = {"VINOQUEUE_NODE": f"faults-{free_port()}-{time.monotonic_ns()}"}
@@ -79,8 +84,16 @@ class Service:
         return processes.with_environment(self._environment["VINOQUEUE_NODE"])
 
     async def new_worker(self) -> Member:
-        """Start a worker and wait until it serves."""
+        """Start a worker and wait until it serves; or a node, and wait until it is registered."""
         url, proxy = await self.links.open()
+        if self.catalogue:
+            file = self.fleet.folder / "models.toml"
+            entry = '[models.{}]\nsource = "{}"\nmemory = "60MB"\n'
+            file.write_text("".join(entry.format(name, source) for name, source in self.catalogue.items()))
+            options = ["--models", str(file), "--memory", "100MB", "--max-batch", str(self.scenario.slots)]
+            process = self._start("node", *options, *self._engine(), *self.scenario.worker_options, url=url)
+            await self.until(lambda: process.popen.pid in {one["pid"] for one in self.nodes()}, "the node to register")
+            return Member(process, proxy)
         arguments = ["--drain", "10", "--max-batch", str(self.scenario.slots), *self._engine()]
         process = self._start("worker", *arguments, *self.scenario.worker_options, url=url)
         await self.until(
@@ -118,9 +131,31 @@ class Service:
 
     def adverts(self) -> list[dict[str, Any]]:
         """What live workers advertise."""
+        return self._records("worker")
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """What live nodes advertise."""
+        return self._records("node")
+
+    def is_at(self, moment: Moment) -> bool:
+        """Whether some node, or some stream, is at ``moment``."""
+        if moment == "parked":
+            client = self.redis()
+            try:
+                waiting = [job for model in self.catalogue for job in at_once(client.zrange(keys.queue(model), 0, -1))]
+                return any(client.exists(keys.journal(job.decode())) for job in waiting)
+            except redis.RedisError:
+                return False
+        return moment == "any" or bool(self.nodes_at(moment))
+
+    def nodes_at(self, moment: Moment) -> set[int]:
+        """Return the processes of the nodes that load or unload a model at this ``moment``."""
+        return {node["pid"] for node in self.nodes() if any(model.get("status") == moment for model in node["models"])}
+
+    def _records(self, kind: str) -> list[dict[str, Any]]:
         client = self.redis()
         try:
-            found = [client.get(key) for key in client.scan_iter("vinoqueue:worker:*")]
+            found = [client.get(key) for key in client.scan_iter(f"vinoqueue:{kind}:*")]
         except redis.RedisError:
             return []
         finally:
@@ -174,7 +209,8 @@ class Service:
     def _engine(self) -> list[str]:
         match self.model:
             case "simulated":
-                return ["--engine", "simulated", "--model", "simulated", "--sim-step", str(self.scenario.step)]
+                model = () if self.catalogue else ("--model", "simulated")
+                return ["--engine", "simulated", *model, "--sim-step", str(self.scenario.step)]
             case "default":
                 return ["--model", "default=default"]
             case "pictures":

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from faults import swaps
 from faults.runner import run
 from faults.scenario import Scenario
 from faults.scenarios import SCENARIOS
@@ -16,3 +17,7 @@ async def test_no_invariant_is_broken(scenario: Scenario, tmp_path: Path) -> Non
     result = await run(short, tmp_path, seed=1)
     assert result.wrong == []
     assert result.completed > 0
+
+
+def test_swaps_of_models_leave_nothing_behind(tmp_path: Path) -> None:
+    assert swaps.run(tmp_path, swaps=10).wrong == []

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from shared.runtime.processes import module_command
+from tests.support.batches import chat_line, ended, submit
 from tests.support.fleet import Fleet, Process, fleet
+from tests.support.processes import family
 
 ONE = """
 [models.{name}]
@@ -71,7 +73,7 @@ def ask(service: Fleet, model: str, text: str = "[[tokens 4]]") -> tuple[int, di
 
 def test_models_are_loaded_when_requests_wait_for_them(service: Fleet) -> None:
     file = catalogue(service, entry("a", keep="1s"), entry("b"))
-    node(service, file)
+    process = node(service, file)
     service.until(lambda: states(service) == {"a": "unloaded", "b": "unloaded"}, "the catalogue to be listed")
     assert service.status("/ready") == 200, "without ready replicas, no request would come that has a model loaded"
     for model in ("a", "b", "a"):  # there is room for one of them
@@ -79,6 +81,7 @@ def test_models_are_loaded_when_requests_wait_for_them(service: Fleet) -> None:
         assert (status, answer.get("model")) == (200, model)
     assert len(service.workers()) == 1
     service.until(lambda: states(service) == {"a": "unloaded", "b": "unloaded"}, "the idle model to be unloaded")
+    assert family(process.popen.pid) == [process.popen.pid], "an idle model leaves no process, and so no memory"
     unloads = {model["name"]: model["unloads"] for found in nodes(service) for model in found["models"]}
     assert unloads == {"a": {"swap": 1, "idle": 1}, "b": {"swap": 1}}
     status, answer = ask(service, "c")
@@ -98,6 +101,20 @@ def test_a_stream_goes_on_when_its_model_is_back(service: Fleet) -> None:
         status, answer = stream.result()
     assert status == 200
     assert answer["choices"][0]["message"]["content"] == said
+
+
+def test_a_batch_has_a_model_loaded_but_takes_no_memory_from_requests(service: Fleet) -> None:
+    node(service, catalogue(service, entry("busy"), entry("batch")))
+    client = service.client()
+    lines = [chat_line("one", model="batch")]
+    assert ended(client, submit(client, lines), service.logs).status == "completed"
+    with ThreadPoolExecutor() as pool:
+        stream = pool.submit(ask, service, "busy", "[[tokens 400]]")
+        service.until(lambda: {one["model"] for one in service.workers("serving")} == {"busy"}, "the stream to run")
+        batch = submit(client, lines)
+        assert stream.result()[0] == 200
+    assert {one["model"] for one in service.workers()} == {"busy"}
+    assert ended(client, batch, service.logs).status == "completed"
 
 
 def test_a_model_that_fails_is_named_and_blocks_no_other(service: Fleet) -> None:

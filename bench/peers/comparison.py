@@ -2,13 +2,14 @@
 
 All are up at once and one at a time is under load. Prompts are short, and then as long as a chat's with some history
 behind it, which a server has to read before it can answer. ``python -m bench.peers.comparison 1 8`` measures at some
-concurrencies only, and leaves what was measured at others in the results.
+concurrencies only, and leaves what was measured at others in the results. With ``--size 1.1B``, the model has that size
+and random weights, and takes no part but llama.cpp; a single stream is served by the stateful engine too.
 """
 
+import argparse
 import asyncio
 import json
 import statistics
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -19,9 +20,11 @@ from typing import Any, NamedTuple
 
 from bench.alone import EngineAlone
 from bench.load import Stream, chats
-from bench.peers import PEERS
+from bench.peers import PEERS, Peer
 from bench.peers.counting import TokenCounter
 from bench.peers.environment import Unavailable
+from bench.peers.llama_cpp import LlamaCpp
+from bench.peers.shapes import SHAPES, random_model
 from bench.prompts import distinct_prompts
 from bench.report import RESULTS, median_and_spread, save, table
 from shared.runtime.event_loop import run as run_loop
@@ -37,8 +40,9 @@ LONG_WORDS = 300
 """Words, of little more than a token each, that make a prompt long; with the answer they fill half of a peer's slot."""
 LONG_CONCURRENCIES = (1, 4, 8)
 OURS = "vinoqueue"
+STATEFUL = "vinoqueue, stateful engine"
 ALONE = "the engine alone"
-_LONGEST = 60.0
+_LONGEST = 300.0
 """Seconds for one run, after which a server counts as failing."""
 
 
@@ -67,44 +71,53 @@ class Contestant:
     failure: str = ""
 
 
-def run(folder: Path, *, runs: int = 5, concurrencies: Sequence[int] = CONCURRENCIES) -> dict[str, Any]:
-    """Measure, print the table, and return the result, with what is known of other concurrencies."""
+def run(folder: Path, *, runs: int = 5, concurrencies: Sequence[int] = CONCURRENCIES, size: str = "") -> dict[str, Any]:
+    """Measure, print the table, and return the result, with what is known of other concurrencies.
+
+    ``size`` is a size in :data:`~bench.peers.shapes.SHAPES`; empty: the default model.
+    """
     loads = [Load(concurrency) for concurrency in concurrencies]
     loads += [Load(concurrency, LONG_WORDS) for concurrency in concurrencies if concurrency in LONG_CONCURRENCIES]
-    model = resolve("default")
-    failures = _prepare()
+    model = resolve(f"random={random_model(size)}" if size else "default")
+    peers: tuple[Peer, ...] = (LlamaCpp(),) if size else PEERS
+    results = f"peers-{size}" if size else "peers"
+    failures = _prepare(peers)
     counter = TokenCounter(model.path)
     most = max(concurrencies)
     options = EngineOptions.from_settings(
         EngineSettings(max_batch=most), path=str(model.path), context_length=model.context_length
     )
-    rows = _kept(loads)
+    rows = _kept(results, loads)
     with ExitStack() as stack:
         engine = EngineAlone(options)
         stack.callback(engine.stop)
         fleet = Fleet(folder, local=True)
         stack.callback(fleet.stop)
-        fleet.worker("--max-batch", str(most))
+        fleet.worker("--max-batch", str(most), "--model", f"{model.name}={model.path}")
+        if size:
+            fleet.worker("--engine", "stateful", "--model", f"stateful={model.path}")
         fleet.api()
         for load in loads:
             with ExitStack() as servers:
                 contestants = [
                     Contestant(ALONE, partial(_alone, engine)),
                     Contestant(OURS, partial(_served, fleet.port, model.name)),
-                    *_started(servers, failures, model.path, counter, load.concurrency, folder),
+                    *_started(servers, peers, failures, model.path, counter, load.concurrency, folder),
                 ]
+                if size and load.concurrency == 1:
+                    contestants.append(Contestant(STATEFUL, partial(_served, fleet.port, "stateful")))
                 compare(contestants, load, runs)
             rows += rows_of(contestants, load)
             rows.sort(key=lambda row: (row["words more"], row["concurrency"]))
-            save("peers", {"rows": rows})
-    print(table(f"peers: {TOKENS} tokens a request, greedy, medians of {runs} alternating runs", rows))
+            save(results, {"rows": rows})
+    print(table(f"{results}: {TOKENS} tokens a request, greedy, medians of {runs} alternating runs", rows))
     return {"rows": rows}
 
 
-def _prepare() -> dict[str, str]:
+def _prepare(peers: Sequence[Peer]) -> dict[str, str]:
     """Install every peer; return why some can't be, by name."""
     failures = {}
-    for peer in PEERS:
+    for peer in peers:
         try:
             peer.environment.prepare()
         except Unavailable as reason:
@@ -113,10 +126,16 @@ def _prepare() -> dict[str, str]:
 
 
 def _started(
-    servers: ExitStack, failures: dict[str, str], model: Path, counter: TokenCounter, slots: int, folder: Path
+    servers: ExitStack,
+    peers: Sequence[Peer],
+    failures: dict[str, str],
+    model: Path,
+    counter: TokenCounter,
+    slots: int,
+    folder: Path,
 ) -> list[Contestant]:
     contestants = []
-    for peer in PEERS:
+    for peer in peers:
         contestant = Contestant(peer.name, _never, failure=failures.get(peer.name, ""))
         contestants.append(contestant)
         if contestant.failure:
@@ -206,9 +225,9 @@ _HEADS = ("concurrency", "words more", "server", "tokens/s", "ratio to the engin
           "its spread", "TTFT ms", "failure")  # fmt: skip
 
 
-def _kept(loads: Sequence[Load]) -> list[dict[str, Any]]:
+def _kept(name: str, loads: Sequence[Load]) -> list[dict[str, Any]]:
     """Earlier results under other loads."""
-    path = RESULTS / "peers.json"
+    path = RESULTS / f"{name}.json"
     if not path.exists():
         return []
     rows: list[dict[str, Any]] = json.loads(path.read_text())["rows"]
@@ -217,5 +236,10 @@ def _kept(loads: Sequence[Load]) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m bench.peers.comparison")
+    parser.add_argument("concurrencies", nargs="*", type=int, default=CONCURRENCIES)
+    parser.add_argument("--size", choices=SHAPES, default="", help="the default model without it")
+    parser.add_argument("--runs", type=int, default=5)
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="vinoqueue-bench-") as scratch:
-        run(Path(scratch), concurrencies=tuple(map(int, sys.argv[1:])) or CONCURRENCIES)
+        run(Path(scratch), runs=given.runs, concurrencies=given.concurrencies, size=given.size)

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.peers import comparison
+from bench.peers import comparison, shapes
 from bench.peers.comparison import ALONE, OURS, Contestant, Load, Run
 from bench.peers.counting import text_of
 from bench.peers.environment import Unavailable, run
 from bench.peers.server import Server
+from worker.model.gguf import read_metadata
+from worker.model.local import default_model
 
 
 def test_a_failed_command_is_reported_with_its_last_output() -> None:
@@ -49,3 +51,14 @@ def test_a_server_that_fails_under_load_has_a_row_with_the_reason_and_the_others
     assert rows["broken"]["failure"] == "1 of 8 answers were not complete"
     assert rows["broken"]["tokens/s"] == ""
     assert len(peer.runs) == 3
+
+
+def test_a_model_of_another_size_has_the_default_models_tokenizer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setitem(shapes.SHAPES, "tiny", shapes.Shape(2, 128, 256, 4, 2))
+    made = read_metadata(shapes.random_model("tiny"))  # which checks that no tensor is missing
+    own = read_metadata(default_model())
+    assert (made["llama.block_count"], made["llama.embedding_length"], made["general.file_type"]) == (2, 128, 2)
+    assert made["tokenizer.chat_template"] == own["tokenizer.chat_template"]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy
 import openvino_genai
 import pytest
@@ -25,7 +26,7 @@ from tests.support.logits_reference import Reference
 from tests.support.paths import MODELS
 from worker.engine.engine import OpenVINOEngine
 from worker.engine.logits.operation import LogitsHook
-from worker.engine.protocol import Sequence
+from worker.engine.protocol import EngineLoadError, Sequence
 from worker.model.export import export_gguf
 from worker.model.local import default_model
 
@@ -67,12 +68,6 @@ def check(bench: Bench, reference: Reference, sequence: Sequence, deltas: list[D
     assert position == len(tokens) > 0
 
 
-@pytest.fixture
-def tiny() -> Bench:
-    """An engine with a tiny model."""
-    return Bench(TINY, logits="on")
-
-
 def biased(kind: random.Random, vocabulary: int) -> tuple[tuple[int, float], ...]:
     banned = {kind.randrange(vocabulary): -100.0 for _ in range(3)}
     return tuple((banned | {kind.randrange(100, vocabulary): kind.uniform(2, 12)}).items())
@@ -82,11 +77,37 @@ def test_a_busy_batch_gets_the_log_probabilities_of_the_reference(bench: Bench, 
     assert check_batch(bench, reference, 8, preempting=False) > 3
 
 
-@pytest.mark.parametrize("preempting", [False, True])
-def test_a_busier_batch_on_a_tiny_model(tiny: Bench, preempting: bool) -> None:
+@pytest.mark.parametrize(("preempting", "prompt_lookup"), [(False, False), (True, False), (True, True)])
+def test_a_busier_batch_on_a_tiny_model(preempting: bool, prompt_lookup: bool) -> None:
     """With ``preempting``, half of the requests are preempted in every third step."""
+    tiny = Bench(TINY, logits="on", prompt_lookup=prompt_lookup)
     assert check_batch(tiny, Reference(TINY), 30, preempting=preempting) > 10
     assert tiny.engine.gauges().lost_rows == 0
+
+
+def test_tokens_found_by_prompt_lookup_have_their_own_rows() -> None:
+    looking = Bench(TINY, logits="on", prompt_lookup=True)
+    few = tuple(range(100, 104))  # The output repeats itself, so that the pipeline finds tokens in it.
+    fields: dict[str, Any] = {"logprobs": True, "top_logprobs": 5, "allowed_token_ids": few}
+    sequences = [looking.sequence(f"Tell me about {topic}.", **fields) for topic in TOPICS[:6]]
+    found = 0
+    for sequence, outputs in zip(sequences, looking.run(sequences), strict=True):
+        check(looking, Reference(TINY), sequence, deltas_of(outputs))
+        assert set(tokens_of(outputs)) <= set(few)
+        found += len(tokens_of(outputs)) - len(outputs)
+    assert found > 0
+
+
+def test_what_would_need_the_guessed_tokens_is_refused() -> None:
+    looking = Bench(TINY, logits="on", prompt_lookup=True)
+    sequence = msgspec.structs.replace(looking.sequence("Hi"), bad_word_tokens=((3, 4),))
+    with pytest.raises(RequestRefused, match="Words of several tokens"):
+        looking.engine.add(sequence)
+
+
+def test_a_draft_model_leaves_no_room_for_the_hook() -> None:
+    with pytest.raises(EngineLoadError, match="draft model"):
+        Bench(TINY, logits="on", draft_model=str(TINY))
 
 
 def check_batch(bench: Bench, reference: Reference, left: int, *, preempting: bool) -> int:

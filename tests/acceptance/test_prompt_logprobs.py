@@ -54,10 +54,10 @@ class Run:
             self.step()
 
 
-@pytest.fixture(scope="module")
-def run() -> Iterator[Run]:
+@pytest.fixture(scope="module", params=[False, True], ids=["one token a step", "prompt lookup"])
+def run(request: pytest.FixtureRequest) -> Iterator[Run]:
     """Prompts are computed in parts: a step takes 48 tokens."""
-    run = Run(prefill_tokens=48, max_batch=8)
+    run = Run(prefill_tokens=48, max_batch=8, prompt_lookup=request.param)
     yield run
     assert run.engine.gauges().lost_rows == 0
     assert LogitsHook.failures == 0

@@ -96,8 +96,9 @@ def check_logits(sampling: Sampling, vocabulary_size: int, *, hooked: bool, sees
                 raise _invalid(field, message)
 
 
-def check_speculation(sampling: Sampling, speculation: Speculation) -> None:
+def check_speculation(sequence: Sequence, speculation: Speculation) -> None:
     """Raise :class:`RequestRefused` for a field that this engine does not support, or an invalid value."""
+    sampling = sequence.sampling
     for field in ("num_assistant_tokens", "assistant_confidence_threshold", "max_ngram_size"):
         value = getattr(sampling, field)
         if value is None:
@@ -108,6 +109,9 @@ def check_speculation(sampling: Sampling, speculation: Speculation) -> None:
             raise _invalid(field, f"Invalid '{field}': expected a value above 0, but got {value}.")
     if speculation != "none" and sampling.beams > 1:
         raise _invalid("best_of", f"Beam search is not supported here: {_REASONS[speculation]}.")
+    if speculation != "none" and any(len(word) > 1 for word in sequence.bad_word_tokens):
+        # A step has a row for each token that was guessed, but the hook does not see which tokens those are.
+        raise _invalid("bad_words", f"Words of several tokens are not supported here: {_REASONS[speculation]}.")
 
 
 def check_stateful(sampling: Sampling, *, hooked: bool) -> None:

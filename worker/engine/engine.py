@@ -98,7 +98,7 @@ class OpenVINOEngine:
             hooked=self._logits_width > 0,
             sees_images=self._sees_images,
         )
-        check_speculation(sequence.sampling, self._speculation)
+        check_speculation(sequence, self._speculation)
         if not self._batched:
             check_stateful(sequence.sampling, hooked=self._logits_width > 0)
             check_prompt(len(sequence.prompt), self._shape)
@@ -235,6 +235,7 @@ class OpenVINOEngine:
             width=self._logits_width,
             vocabulary=self._vocabulary,
             logprobs=not self._batched,
+            limits=self._speculation == "none",
         )
         try:
             handle = add_prompt(

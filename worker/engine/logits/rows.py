@@ -206,14 +206,16 @@ def readers_of(
     width: int,
     vocabulary: Vocabulary,
     logprobs: bool = False,
+    limits: bool = True,
 ) -> Readers:
     """Return the readers of a sequence with the request id ``number``; change its ``config`` if its prompt is scored.
 
     A row has ``width`` logits; 0 if they can't be read. ``logprobs``: log probabilities of tokens come from their rows,
-    because the pipeline reports none. The first token of a scored prompt is salted with a multiple of
-    the width, which the graph removes, so that the prompt differs from all that are cached.
+    because the pipeline reports none. ``limits``: strings are closed at their maximum length. The first token of a
+    scored prompt is salted with a multiple of the width, which the graph removes, so that the prompt differs from all
+    that are cached.
     """
-    limited = bool(sequence.length_limits)
+    limited = limits and bool(sequence.length_limits)
     wanted = scoring or limited or needs_rows(sequence.sampling) or (logprobs and sequence.sampling.logprobs)
     if not width or not wanted:
         return Readers(input_tokens)

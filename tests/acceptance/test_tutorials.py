@@ -1,14 +1,19 @@
 """The code of the tutorials runs as it is written."""
 
+import re
 import shlex
+import shutil
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from tests.integration.huggingface_server import HubServer
 from tests.support.fleet import Fleet, fleet
+from tests.support.paths import MODELS
 from tests.support.tutorials import FOLDER, STORE, all_blocks, blocks, run
+from worker.model.cache import user_cache
 
 RUN = {
     "first-chat": (4, "The capital of France is Paris"),
@@ -17,13 +22,15 @@ RUN = {
 }
 """Tutorials whose runnable blocks need nothing but the service: how many these are, and what one of them prints."""
 
-ELSEWHERE = {"images", "second-host"}
+ELSEWHERE = {"five-models", "images", "second-host"}
 """Tutorials that need other models or workers: tests/acceptance/test_image_responses.py, and below."""
 
 NOT_RUN = {
     "make run\n": "is 'vinoqueue up', as in tests/integration/test_up.py",
     "make install\n.venv/bin/vinoqueue worker --redis-url": "does not end; started below",
     "export OPENAI_BASE_URL": "does nothing by itself; used below",
+    "[models.small]": "is the catalogue; read below",
+    ".venv/bin/vinoqueue up --models": "does not end; started below",
     "model = ": "configures Codex; read below",
     "docker compose": "needs Docker",
     "export VINOQUEUE_HOST": "needs Docker",
@@ -58,6 +65,38 @@ def test_a_worker_of_another_host_joins(tmp_path: Path) -> None:
         running.start(*shlex.split(command.format(url=running.url))[1:])
         running.until(lambda: running.workers("serving"), "the worker to serve")
         assert "serving" in run(look, running, tmp_path)
+
+
+def test_several_models_share_a_node(tmp_path: Path) -> None:
+    """The ids are those of the tutorial; the models are tiny, from a stand-in for the hub."""
+    catalogue, start, *_ = all_blocks("five-models")
+    sources = [model["source"] for model in tomllib.loads(catalogue.code)["models"].values()]
+    files = {file.name: file.read_bytes() for file in (MODELS / "qwen2-byte-level-bpe").iterdir()}
+    hub = HubServer({source: files for source in sources if source.startswith("OpenVINO/")})
+    shutil.copytree(MODELS / "llava-random", tmp_path / "Qwen2.5-VL-3B-Instruct")
+    (tmp_path / "models.toml").write_text(catalogue.code.replace('"./', f'"{tmp_path}/'))
+    # Converted weights are shared, but what is measured of tiny models does not hold for those of these names.
+    cache = tmp_path / "cache" / "vinoqueue"
+    cache.mkdir(parents=True)
+    for entry in user_cache().glob("*/"):
+        (cache / entry.name).symlink_to(entry)
+    caches = {"HF_HOME": str(tmp_path / "hub"), "XDG_CACHE_HOME": str(cache.parent)}
+    options = shlex.split(start.code.replace("models.toml", str(tmp_path / "models.toml")))[2:]
+    try:
+        with fleet(tmp_path) as running:
+            running.api("--queue-timeout", "240")
+            node = running.start("node", *options, HF_ENDPOINT=hub.endpoint, **caches).popen
+            running.until(lambda: node.poll() is not None or running.workers("serving"), "the small model")
+            listed, state, control = (run(block, running, tmp_path) for block in blocks("five-models"))
+    finally:
+        hub.close()
+    assert "models: chat coder gpt-4o-mini reasoner small vision" in listed
+    assert re.search(r"^small: .*Paris", listed, re.MULTILINE)
+    assert re.search(r"^chat: ", listed, re.MULTILINE)
+    assert re.search(r"^chat +\S+ +loaded: ", state, re.MULTILINE)
+    assert re.search(r"^reasoner +\S+ +unloaded", state, re.MULTILINE)
+    assert "The model 'coder' is loaded on" in control
+    assert "Unloading the model 'coder'." in control
 
 
 def test_agents_are_led_to_the_service(real_fleet: Fleet, tmp_path: Path) -> None:

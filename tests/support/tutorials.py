@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shared.runtime.processes import module_command
+from shared.runtime.settings import variable
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet
 
@@ -21,7 +22,8 @@ _COMMANDS = (
     ".venv/bin/vinoqueue chat ",
     ".venv/bin/vinoqueue batch ",
     ".venv/bin/vinoqueue bench load ",
-    ".venv/bin/vinoqueue status ",
+    ".venv/bin/vinoqueue model ",
+    ".venv/bin/vinoqueue status",
 )
 """Beginnings of the shell commands that need nothing but the service."""
 
@@ -58,6 +60,7 @@ def run(block: Block, fleet: Fleet, folder: Path) -> str:
     code = code.replace(".venv/bin/vinoqueue", vinoqueue)
     command = [sys.executable, "-c", code] if block.language == "python" else ["sh", "-ec", code]
     environment = {**os.environ, "OPENAI_BASE_URL": f"{url}/v1", "PYTHONPATH": str(FOLDER.parents[1])}
+    environment[variable("redis_url")] = fleet.url
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE
     )

@@ -210,6 +210,25 @@ def test_requests_per_minute(closed_fleet: tuple[Fleet, str]) -> None:
     assert azure_refused.value.status_code == 429
 
 
+def test_the_limits_of_a_key_hold_for_counts_of_tokens(closed_fleet: tuple[Fleet, str]) -> None:
+    fleet, _ = closed_fleet
+    secret = create(fleet, "--requests-per-minute", "2")
+    body = {"model": "sim", "prompt": "a"}
+    assert post(fleet, "", body, "/tokenize")[0] == 401
+    assert [post(fleet, secret, body, "/tokenize")[0] for _ in range(3)] == [200, 200, 429]
+
+
+def test_responses_belong_to_their_key(closed_fleet: tuple[Fleet, str]) -> None:
+    fleet, secret = closed_fleet
+    with fleet.client().with_options(api_key=secret) as client:
+        response = client.responses.create(model="sim", input="hello", max_output_tokens=16)
+        other = client.with_options(api_key=create(fleet))
+        with pytest.raises(openai.NotFoundError):
+            other.responses.retrieve(response.id)
+        with pytest.raises(openai.BadRequestError, match="Previous response"):
+            other.responses.create(model="sim", input="a", previous_response_id=response.id)
+
+
 def test_tokens_per_minute_are_guessed_first_and_corrected_at_the_end(closed_fleet: tuple[Fleet, str]) -> None:
     fleet, _ = closed_fleet
     secret = create(fleet, "--tokens-per-minute", "1000")

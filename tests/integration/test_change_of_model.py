@@ -14,21 +14,24 @@ OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 TOKENS = 400
 MESSAGES: list[Any] = [{"role": "user", "content": f"hello [[tokens {TOKENS}]]"}]
 CHAT = {"model": "chat", "messages": MESSAGES, "max_tokens": TOKENS}
+LONG = "hello [[tokens 5000]]"
+"""Asks for more than is generated until the worker is killed, on a busy machine too."""
+LONG_CHAT = {"model": "chat", "messages": [{"role": "user", "content": LONG}], "max_tokens": 5000}
 STREAMS: dict[str, dict[str, object]] = {
-    "/v1/chat/completions": CHAT,
-    "/v3/chat/completions": CHAT,
-    "/v1/messages": CHAT,
-    "/v1/completions": {"model": "chat", "prompt": MESSAGES[0]["content"], "max_tokens": TOKENS},
-    "/v1/responses": {"model": "chat", "input": MESSAGES[0]["content"], "max_output_tokens": TOKENS},
-    "/chat/completions?api-version=2024-05-01-preview": CHAT,
+    "/v1/chat/completions": LONG_CHAT,
+    "/v3/chat/completions": LONG_CHAT,
+    "/v1/messages": LONG_CHAT,
+    "/v1/completions": {"model": "chat", "prompt": LONG, "max_tokens": 5000},
+    "/v1/responses": {"model": "chat", "input": LONG},
+    "/chat/completions?api-version=2024-05-01-preview": LONG_CHAT,
 }
 WHY = "another vocabulary or chat template"
 
 
-def worker(fleet: Fleet, vocabulary: int, *options: str) -> Process:
+def worker(fleet: Fleet, vocabulary: int, *options: str, step: float = 0.01) -> Process:
     """Start a worker for a model whose words have other ids than in models of other ``vocabulary`` numbers."""
     return fleet.worker(
-        "--engine", "simulated", "--model", f"chat=[[vocabulary {vocabulary}]]", "--sim-step", "0.01", *options
+        "--engine", "simulated", "--model", f"chat=[[vocabulary {vocabulary}]]", "--sim-step", str(step), *options
     )
 
 
@@ -65,12 +68,12 @@ def test_a_stream_is_not_continued_with_another_vocabulary(empty_fleet: Fleet) -
             lambda path=path, body=body: ask(empty_fleet, path, {**body, "stream": True})
             for path, body in STREAMS.items()
         ),
-        lambda: ask(empty_fleet, "/v1/chat/completions", CHAT),
+        lambda: ask(empty_fleet, "/v1/chat/completions", LONG_CHAT),
     ]
     threads, replies = in_background(calls)
     wait_for_tokens(empty_fleet, len(calls))
-    worker(empty_fleet, 7)
     first.kill()
+    worker(empty_fleet, 7)
     for thread in threads:
         thread.join()
     *streamed, whole = (replies[number] for number in range(len(calls)))
@@ -84,10 +87,12 @@ def test_a_stream_is_not_continued_with_another_vocabulary(empty_fleet: Fleet) -
 
 
 def test_a_stream_is_continued_by_the_worker_with_its_vocabulary(empty_fleet: Fleet) -> None:
-    first = worker(empty_fleet, 0)
+    undisturbed = worker(empty_fleet, 0)
     empty_fleet.api()
     expected = ask(empty_fleet, "/v1/chat/completions", CHAT)
     assert expected[0] == 200
+    undisturbed.stop()
+    first = worker(empty_fleet, 0, step=0.2)  # so slow that the others have started before the ends
     threads, replies = in_background(8 * [lambda: ask(empty_fleet, "/v1/chat/completions", CHAT)])
     wait_for_tokens(empty_fleet, 8)
     for vocabulary in (0, 7, 8):

@@ -64,9 +64,9 @@ def test_the_death_of_a_worker_and_where_its_requests_go(shown: tuple[Fleet, dic
         assert b"[DONE]" in running.request("POST", "/v1/chat/completions", json.dumps(CHAT), headers)[2]
 
     chats = [threading.Thread(target=chat) for _ in range(8)]
-    for one in chats:
-        one.start()
     with events(running, headers) as documents:
+        for one in chats:
+            one.start()
         held = next(
             held
             for document in documents

@@ -30,17 +30,17 @@ REPOSITORIES = {
 PROGRAM = """
 import json, sys
 from worker.model import local
-call, *arguments = sys.argv[1:]
-try:
-    result = getattr(local, call)(*arguments)
-except local.ModelError as error:
-    print(json.dumps({"error": str(error)}))
-else:
-    if call == "list_models":
-        result = [[model.name, model.source, str(model.path)] for model in result]
-    elif call == "resolve":
-        result = [result.name, str(result.path), result.kind, result.context_length]
-    print(json.dumps({"result": result}, default=str))
+for call, *arguments in json.loads(sys.argv[1]):
+    try:
+        result = getattr(local, call)(*arguments)
+    except local.ModelError as error:
+        print(json.dumps({"error": str(error)}))
+    else:
+        if call == "list_models":
+            result = [[model.name, model.source, str(model.path)] for model in result]
+        elif call == "resolve":
+            result = [result.name, str(result.path), result.kind, result.context_length]
+        print(json.dumps({"result": result}, default=str))
 """
 
 
@@ -52,11 +52,16 @@ class Machine:
         self.cache = cache
         self.progress = ""
 
-    def call(self, function: str, *arguments: str, **environment: str) -> dict[str, Any]:
-        """Call a function of ``worker.model.local``; return its result or its error."""
+    def call(self, *call: str, **environment: str) -> dict[str, Any]:
+        """Call a function of ``worker.model.local`` with its arguments; return its result or its error."""
+        (result,) = self.calls(call, **environment)
+        return result
+
+    def calls(self, *calls: tuple[str, ...], **environment: str) -> list[dict[str, Any]]:
+        """The same for several calls in one process, which takes a second to start."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
         run = subprocess.run(
-            [sys.executable, "-c", PROGRAM, function, *arguments],
+            [sys.executable, "-c", PROGRAM, json.dumps(calls)],
             env={**inherited, "HF_ENDPOINT": self.server.endpoint, "HF_HOME": str(self.cache), **environment},
             capture_output=True,
             text=True,
@@ -64,8 +69,7 @@ class Machine:
             check=True,
         )
         self.progress = run.stderr
-        result: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
-        return result
+        return [json.loads(line) for line in run.stdout.splitlines()[-len(calls) :]]
 
 
 @pytest.fixture
@@ -76,61 +80,57 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 def test_a_single_gguf_file_is_downloaded_once_and_served_offline(machine: Machine) -> None:
-    name, path, kind, context_length = machine.call("resolve", "org/single")["result"]
+    first, _ = machine.calls(("resolve", "org/single"), ("resolve", f"org/single@{COMMIT}"))
+    name, path, kind, context_length = first["result"]
     assert (name, kind, context_length) == ("org/single", "gguf", 4096)
     assert Path(path).is_relative_to(machine.cache)
     assert Path(path).read_bytes() == GGUF
-    machine.call("resolve", f"org/single@{COMMIT}")
     assert machine.server.downloads == {"tiny-Q8_0.gguf": 1}
 
     machine.server.close()
-    assert machine.call("resolve", "org/single")["result"][1] == path
+    resolved, found = machine.calls(("resolve", "org/single"), ("path", "org/single"))
+    assert resolved["result"][1] == found["result"] == path
     assert machine.call("resolve", "org/single", HF_HUB_OFFLINE="1")["result"][1] == path
-    assert machine.call("path", "org/single")["result"] == path
 
 
 def test_an_ir_repository_is_downloaded_without_other_formats_and_with_progress(machine: Machine) -> None:
-    path = machine.call("pull", "org/ir")["result"]
+    pulled, resolved = machine.calls(("pull", "org/ir"), ("resolve", "chat=org/ir"))
+    path = pulled["result"]
     assert {file.name for file in Path(path).iterdir()} == {*IR_FILES, "config.json"}
     assert "Fetching" in machine.progress
-    assert machine.call("resolve", "chat=org/ir")["result"] == ["chat", path, "openvino", 2048]
+    assert resolved["result"] == ["chat", path, "openvino", 2048]
 
 
 def test_one_of_several_gguf_files_has_to_be_named(machine: Machine) -> None:
-    error = machine.call("pull", "org/several")["error"]
-    assert "name one" in error
-    assert "a.gguf, sub/b.gguf" in error
-    assert machine.server.downloads == {}
-    assert machine.call("pull", "org/several:sub/b.gguf")["result"].endswith("sub/b.gguf")
+    unnamed, named = machine.calls(("pull", "org/several"), ("pull", "org/several:sub/b.gguf"))
+    assert "name one" in unnamed["error"]
+    assert "a.gguf, sub/b.gguf" in unnamed["error"]
+    assert named["result"].endswith("sub/b.gguf")
     assert machine.server.downloads == {"sub/b.gguf": 1}
 
 
 def test_the_cache_lists_what_can_be_served(machine: Machine) -> None:
-    paths = [machine.call("pull", source)["result"] for source in ("org/ir", "org/several:a.gguf")]
-    listed = machine.call("list_models")["result"]
-    assert [entry for entry in listed if entry[1] != "default"] == [
-        ["org/ir", "org/ir", paths[0]],
-        ["org/several", "org/several:a.gguf", paths[1]],
+    empty, ir, gguf, listed = machine.calls(
+        ("list_models",), ("pull", "org/ir"), ("pull", "org/several:a.gguf"), ("list_models",)
+    )
+    assert all(source == "default" for _, source, _ in empty["result"])
+    assert [entry for entry in listed["result"] if entry[1] != "default"] == [
+        ["org/ir", "org/ir", ir["result"]],
+        ["org/several", "org/several:a.gguf", gguf["result"]],
     ]
 
 
-def test_an_empty_cache_lists_no_hub_models(machine: Machine) -> None:
-    assert all(source == "default" for _, source, _ in machine.call("list_models")["result"])
-
-
-@pytest.mark.parametrize(
-    ("function", "source", "reason"),
-    [
-        ("pull", "org/missing", "no repository org/missing"),
-        ("pull", "org/single@nowhere", "no revision 'nowhere'"),
-        ("pull", "org/single:other.gguf", "no file 'other.gguf'. Its GGUF files: tiny-Q8_0.gguf"),
-        ("pull", "org/torch", "neither openvino_model.xml nor a GGUF file"),
-        ("pull", "org/gated", "accept its terms"),
-        ("path", "org/single", "vinoqueue model pull org/single"),
-    ],
-)
-def test_what_can_not_be_had_is_explained(machine: Machine, function: str, source: str, reason: str) -> None:
-    assert reason in machine.call(function, source)["error"]
+def test_what_can_not_be_had_is_explained(machine: Machine) -> None:
+    reasons = {
+        ("pull", "org/missing"): "no repository org/missing",
+        ("pull", "org/single@nowhere"): "no revision 'nowhere'",
+        ("pull", "org/single:other.gguf"): "no file 'other.gguf'. Its GGUF files: tiny-Q8_0.gguf",
+        ("pull", "org/torch"): "neither openvino_model.xml nor a GGUF file",
+        ("pull", "org/gated"): "accept its terms",
+        ("path", "org/single"): "vinoqueue model pull org/single",
+    }
+    for failed, reason in zip(machine.calls(*reasons), reasons.values(), strict=True):
+        assert reason in failed["error"]
 
 
 def test_the_token_opens_gated_repositories(machine: Machine) -> None:

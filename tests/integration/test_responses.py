@@ -286,18 +286,6 @@ def test_items_by_reference(client: openai.OpenAI) -> None:
     assert texts(listed(client, by_reference.id, order="asc"))[1] == first.output_text
 
 
-def test_responses_belong_to_their_key(empty_fleet: Fleet) -> None:
-    empty_fleet.worker()
-    empty_fleet.api("--api-keys", "none,another")
-    with empty_fleet.client() as client:
-        response = respond(client, max_output_tokens=1)
-        other = client.with_options(api_key="another")
-        with pytest.raises(openai.NotFoundError):
-            other.responses.retrieve(response.id)
-        with pytest.raises(openai.BadRequestError, match="Previous response"):
-            other.responses.create(model="sim", input="a", previous_response_id=response.id)
-
-
 def until_ended(fleet: Fleet, client: openai.OpenAI, response_id: str) -> Response:
     fleet.until(lambda: client.responses.retrieve(response_id).status not in ("queued", "in_progress"), "the end")
     return rechecked(client.responses.retrieve(response_id))

@@ -26,6 +26,15 @@ def durable_fleet(tmp_path: Path) -> Iterator[Fleet]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def forgetful_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """A fleet whose store starts empty; tests leave it running."""
+    with fleet(tmp_path_factory.mktemp("forgetful")) as running:
+        running.worker()
+        running.api()
+        yield running
+
+
 def stream(fleet: Fleet, tokens: int) -> Iterator[ChatCompletionChunk]:
     return iter(
         fleet.client().chat.completions.create(
@@ -51,28 +60,28 @@ def test_a_stream_goes_on_when_the_store_comes_back(durable_fleet: Fleet) -> Non
     assert text_of(iter(beginning)) + text_of(chunks) == expected
 
 
-def test_a_stream_that_the_store_has_forgotten_ends_with_an_error(small_fleet: Fleet) -> None:
-    chunks = stream(small_fleet, 2000)
+def test_a_stream_that_the_store_has_forgotten_ends_with_an_error(forgetful_fleet: Fleet) -> None:
+    chunks = stream(forgetful_fleet, 2000)
     next(chunks)
-    small_fleet.store.kill()
-    small_fleet.store.start()
+    forgetful_fleet.store.kill()
+    forgetful_fleet.store.start()
     with pytest.raises(openai.APIError, match="lost"):
         text_of(chunks)
-    small_fleet.until(lambda: small_fleet.workers("serving"), "the worker to be back")
-    assert small_fleet.client().chat.completions.create(model="sim", messages=HELLO, max_tokens=3)
+    forgetful_fleet.until(lambda: forgetful_fleet.workers("serving"), "the worker to be back")
+    assert forgetful_fleet.client().chat.completions.create(model="sim", messages=HELLO, max_tokens=3)
 
 
-def test_new_requests_get_a_retry_after_in_an_outage(small_fleet: Fleet) -> None:
-    small_fleet.store.kill()
-    assert small_fleet.status("/ready") == 503
-    assert small_fleet.status("/live") == 200
+def test_new_requests_get_a_retry_after_in_an_outage(forgetful_fleet: Fleet) -> None:
+    forgetful_fleet.store.kill()
+    assert forgetful_fleet.status("/ready") == 503
+    assert forgetful_fleet.status("/live") == 200
     with pytest.raises(openai.InternalServerError) as refused:
-        small_fleet.client().chat.completions.create(model="sim", messages=HELLO)
+        forgetful_fleet.client().chat.completions.create(model="sim", messages=HELLO)
     assert refused.value.status_code == 503
     assert refused.value.response.headers["retry-after"]
-    small_fleet.store.start()
-    small_fleet.until(lambda: small_fleet.status("/ready") == 200, "the service to be back by itself")
-    assert small_fleet.client().chat.completions.create(model="sim", messages=HELLO, max_tokens=3)
+    forgetful_fleet.store.start()
+    forgetful_fleet.until(lambda: forgetful_fleet.status("/ready") == 200, "the service to be back by itself")
+    assert forgetful_fleet.client().chat.completions.create(model="sim", messages=HELLO, max_tokens=3)
 
 
 def test_a_store_full_of_our_own_queue_empties_itself(empty_fleet: Fleet) -> None:

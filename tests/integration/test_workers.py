@@ -107,15 +107,6 @@ def test_a_worker_is_drained_and_resumed_on_command(empty_fleet: Fleet) -> None:
     assert (code, lines[-1]) == (2, "Error: Write --lease after 'drain'.")
 
 
-def test_without_a_worker_a_known_model_is_unavailable(small_fleet: Fleet) -> None:
-    small_fleet.processes[0].stop()
-    small_fleet.until(lambda: small_fleet.status("/ready") == 503, "readiness to end")
-    with pytest.raises(openai.InternalServerError) as refused:
-        small_fleet.client().chat.completions.create(model="sim", messages=HELLO)
-    assert refused.value.status_code == 503
-    assert float(refused.value.response.headers["retry-after"]) > 0
-
-
 def test_a_worker_added_while_requests_wait_takes_some(empty_fleet: Fleet) -> None:
     # Long enough for some to wait still when the second worker has started, on a slow machine too.
     slow = (*SIMULATED[:-1], "0.1")
@@ -152,9 +143,10 @@ def test_a_stream_survives_the_death_of_its_worker(small_fleet: Fleet) -> None:
     expected = text_of(stream(small_fleet, tokens=300))
     chunks = stream(small_fleet, tokens=300)
     beginning = [next(chunks) for _ in range(20)]
-    small_fleet.worker()
     small_fleet.processes[0].kill()
+    other = small_fleet.worker()
     assert text_of(iter(beginning)) + text_of(chunks) == expected
+    assert "continues here after" in other.log.read_text()
 
 
 def test_a_stream_survives_the_death_of_its_engine(lasting: Fleet) -> None:
@@ -183,13 +175,18 @@ def test_a_hung_engine_is_replaced(lasting: Fleet) -> None:
     assert text_of(stream(lasting, "[[hang at 5]]", 30)).count(" ") >= 28
 
 
-def test_a_draining_worker_ends_what_it_runs(small_fleet: Fleet) -> None:
+def test_a_draining_worker_ends_what_it_runs_and_its_model_is_then_unavailable(small_fleet: Fleet) -> None:
     chunks = stream(small_fleet, tokens=200)
     next(chunks)
     small_fleet.processes[0].signal(signal.SIGTERM)
     assert text_of(chunks)
     assert small_fleet.processes[0].stop() == 0
     assert small_fleet.workers() == []
+    small_fleet.until(lambda: small_fleet.status("/ready") == 503, "readiness to end")
+    with pytest.raises(openai.InternalServerError) as refused:
+        small_fleet.client().chat.completions.create(model="sim", messages=HELLO)
+    assert refused.value.status_code == 503
+    assert float(refused.value.response.headers["retry-after"]) > 0
 
 
 def test_a_drain_past_its_time_hands_the_rest_over(empty_fleet: Fleet) -> None:
@@ -198,9 +195,10 @@ def test_a_drain_past_its_time_hands_the_rest_over(empty_fleet: Fleet) -> None:
     expected = text_of(stream(empty_fleet, tokens=300))
     chunks = stream(empty_fleet, tokens=300)
     beginning = [next(chunks) for _ in range(5)]
-    empty_fleet.worker()
     assert first.stop() == 0
+    other = empty_fleet.worker()
     assert text_of(iter(beginning)) + text_of(chunks) == expected
+    assert "continues here after" in other.log.read_text()
 
 
 def test_a_draining_api_serves_until_it_closes_its_port(empty_fleet: Fleet) -> None:

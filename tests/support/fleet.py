@@ -121,6 +121,8 @@ class Fleet:
                 "VINOQUEUE_REDIS_URL": self.url,
                 "VINOQUEUE_DRAIN": "5",
                 "VINOQUEUE_DRAIN_DELAY": "0",
+                # Requests outlive their last worker until the test has started another one, on a busy machine too.
+                "VINOQUEUE_WORKER_GRACE": str(PATIENCE),
                 "VINOQUEUE_FILES_DIR": str(self.folder / "files"),
                 **environment,
             },

@@ -63,7 +63,7 @@ while at <= #ARGV do
     if kind then
       add_usage(kind, tenant, usage)
     end
-    call('PEXPIRE', journal, math.max(LINGER, call('PTTL', JOURNAL .. 'needed:' .. job)))
+    call('PEXPIRE', journal, math.max(LINGER, call('PTTL', NEEDED .. job)))
   end
   at = at + 4 + events
 end

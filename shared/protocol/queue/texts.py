@@ -25,6 +25,7 @@ _CONSTANTS: dict[str, str | int] = {
     "PAYLOAD": keys.PAYLOAD_PREFIX,
     "STATE": keys.state(""),
     "JOURNAL": keys.journal(""),
+    "NEEDED": keys.journal_needed(""),
     "WORKER_CHANNEL": keys.worker_channel(""),
     "WORKER_RECORD": keys.worker(""),
     "WORKERS": keys.WORKERS,

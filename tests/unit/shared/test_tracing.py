@@ -52,6 +52,7 @@ def unreachable(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tracing]:
 
 def test_it_is_off_without_an_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     assert start() is NO_TRACING
+    assert not NO_TRACING.enabled
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     assert start("http://127.0.0.1:1") is NO_TRACING
 

@@ -30,18 +30,3 @@ def test_one_character_at_a_time_and_two_pieces_cut_anywhere(transcript: Transcr
     assert read(transcript.parser(), transcript.text) == whole
     for cut in range(len(transcript.text)):
         assert read(transcript.parser(), [transcript.text[:cut], transcript.text[cut:]]) == whole
-
-
-@each
-def test_a_text_cut_off_early_gives_the_beginning(transcript: Transcript) -> None:
-    whole = read(transcript.parser(), [transcript.text])
-    for end in range(len(transcript.text)):
-        cut = read(transcript.parser(), [transcript.text[:end]])
-        assert len(cut.calls) <= len(whole.calls)
-        for call, complete in zip(cut.calls, whole.calls, strict=False):
-            assert call.name == complete.name
-            if call.closed:
-                assert call.arguments == complete.arguments
-            else:
-                assert complete.arguments.startswith(call.arguments)
-                assert whole.content.startswith(cut.content)

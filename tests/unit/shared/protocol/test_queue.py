@@ -130,6 +130,15 @@ async def test_the_end_leaves_nothing_but_an_expiring_journal(queue: JobQueue, r
     assert 0 < await redis.pttl(keys.journal("a")) <= 60_000
 
 
+async def test_a_journal_outlives_its_job_for_as_long_as_it_is_needed(queue: JobQueue, redis: ArqRedis) -> None:
+    await enqueue(queue, "a")
+    (claim,), _ = await queue.claim("w1", used=0, slots=1)
+    await redis.set(keys.journal_needed("a"), "", px=600_000)
+    held = Lease("a", claim.attempt, REPLICA)
+    await emit(redis, EMITTER, {held: [encode_event(Finished(0, "stop"))]}, ended={held}, load=0.0)
+    assert await redis.pttl(keys.journal("a")) > 500_000
+
+
 async def test_an_expired_claim_goes_back_to_its_old_place(redis: ArqRedis, wall_clock: WallClock) -> None:
     queue = JobQueue(redis, "tiny", lease_ms=60_000)
     await enqueue(queue, "a")

@@ -10,7 +10,7 @@ from tests.support.gguf_files import tiny_llama
 from worker.engine.vocabulary import open_tokenizer
 from worker.model import export
 from worker.model.cache import cache_folder
-from worker.model.export import tokenizer_path
+from worker.model.export import cached_form, tokenizer_path
 from worker.prompt.openvino import load_prompt_maker
 
 TEXT = "the thing<|im_end|>, says é"
@@ -63,6 +63,16 @@ def test_a_file_that_was_changed_gets_another(gguf: Path) -> None:
     first = tokenizer_path(gguf)
     gguf.write_bytes(tiny_llama(layers=2))
     assert tokenizer_path(gguf) not in (first, gguf)
+
+
+def test_a_form_has_a_folder_for_each_set_of_what_it_depends_on(gguf: Path) -> None:
+    def make(scratch: Path) -> Path:
+        (scratch / "made").mkdir()
+        return scratch / "made"
+
+    made = [cached_form("form", gguf, depends_on, make) for depends_on in ((), ("1",), ("2",), ("1",))]
+    assert made[1] == made[3]
+    assert len(set(made)) == 3
 
 
 def test_folders_and_large_files_are_opened_themselves(

@@ -19,7 +19,7 @@ ROOT = "/"
 HEADERS = {
     "cache-control": "no-cache",
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "img-src 'self' data: blob:; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "referrer-policy": "no-referrer",
     "vary": "accept-encoding",
     "x-content-type-options": "nosniff",
@@ -30,8 +30,10 @@ _CONTENT_TYPES = {
     "css": "text/css; charset=utf-8",
     "html": "text/html; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
+    "png": "image/png",
     "svg": "image/svg+xml",
     "txt": "text/plain; charset=utf-8",
+    "webmanifest": "application/manifest+json",
 }
 
 TYPES = tuple(content_type.partition(";")[0] for content_type in _CONTENT_TYPES.values())

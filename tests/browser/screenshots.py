@@ -1,6 +1,6 @@
 """``make screenshots``: pictures of the web page for the documentation, with the real default model.
 
-The live view is taken while a simulated worker dies under load.
+The fleet view is taken while a simulated worker dies under load.
 """
 
 import json
@@ -33,28 +33,33 @@ def take_chat(browser: Browser, running: Fleet, name: str, *, width: int, height
         page.tab.screenshot(path=FOLDER / f"{name}.png")
 
 
-def take_live(browser: Browser, running: Fleet) -> None:
-    """Take pictures of the live view while a worker dies and after its requests have moved."""
+def take_fleet(browser: Browser, running: Fleet) -> None:
+    """Take pictures of the fleet view: idle, busy, in the second after a worker was killed, and when its requests have
+    moved."""
 
     def ask() -> None:
         running.request("POST", "/v1/chat/completions", json.dumps(BUSY))
 
     clients = [threading.Thread(target=ask) for _ in range(14)]
-    with web_page(browser, running, height=1250) as page, web_page(browser, running, width=360, height=1100) as small:
+    with web_page(browser, running) as page, web_page(browser, running, width=360, height=740) as small:
         page.open("live")
         small.open("live")
-        expect(page.tab.locator(".workers tbody tr").first).to_be_visible()
+        expect(page.tab.get_by_text("All is quiet")).to_be_visible()
         page.tab.wait_for_timeout(3000)
+        page.tab.screenshot(path=FOLDER / "web-fleet-idle.png")
         for client in clients:
             client.start()
-        expect(page.tab.locator(".jobs code")).to_have_count(len(clients))
+        expect(page.tab.locator("[data-job]")).to_have_count(len(clients))
         page.tab.wait_for_timeout(4000)
+        page.tab.screenshot(path=FOLDER / "web-fleet-busy.png")
         victim = next(one["pid"] for one in running.workers() if one["model"] == "sim")
         next(process for process in running.processes if process.popen.pid == victim).kill()
+        expect(page.tab.locator(".worker.troubled")).to_be_visible()
+        page.tab.screenshot(path=FOLDER / "web-fleet-kill.png")
         expect(page.tab.locator(".moves li", has_text=re.compile("continues on")).first).to_be_visible()
-        page.tab.wait_for_timeout(700)
-        page.tab.screenshot(path=FOLDER / "web-live-kill.png")
-        small.tab.screenshot(path=FOLDER / "web-live-360.png")
+        page.tab.wait_for_timeout(1500)
+        page.tab.screenshot(path=FOLDER / "web-fleet-moved.png")
+        small.tab.screenshot(path=FOLDER / "web-fleet-360.png")
     for client in clients:
         client.join()
 
@@ -71,10 +76,10 @@ def main() -> int:
         running.start("worker", "--node", "host-3", "--worker-id", "worker-3")
         running.api()
         running.until(lambda: len(running.workers("serving")) == 3, "three workers to serve")
-        take_chat(browser, running, "web-chat-light", width=1200, height=760)
-        take_chat(browser, running, "web-chat-dark", width=1200, height=760, dark=True)
+        take_chat(browser, running, "web-chat-light", width=1280, height=800)
+        take_chat(browser, running, "web-chat-dark", width=1280, height=800, dark=True)
         take_chat(browser, running, "web-chat-360", width=360, height=740)
-        take_live(browser, running)
+        take_fleet(browser, running)
     return 0
 
 

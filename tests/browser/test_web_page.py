@@ -340,35 +340,53 @@ def test_hostile_answers_do_nothing(page: WebPage) -> None:
     assert tab.evaluate("window.violations") == []
 
 
-def test_the_live_view_shows_where_requests_go_when_a_worker_dies(
+COUNT_FLIGHTS = """() => {
+    window.flights = [];
+    const animate = Element.prototype.animate;
+    Element.prototype.animate = function (...how) {
+        flights.push(this.dataset.job);
+        return animate.apply(this, how);
+    };
+}"""
+
+
+def test_the_fleet_view_shows_where_requests_go_when_a_worker_dies(
     page: WebPage, browser: Browser, shown: Fleet
 ) -> None:
     with web_page(browser, shown) as live:
         live.open("live")
         card = live.tab.get_by_role("region", name="sim", exact=True)
         expect(card.get_by_role("row", name=re.compile("default"))).to_be_visible()
-        job = live.tab.locator(".jobs code")
-        expect(job).to_have_count(0)
+        expect(live.tab.get_by_text(re.compile("All is quiet: 4 workers are ready"))).to_be_visible()
         answer = page.ask("[[tokens 300]]")
-        expect(job).to_have_count(1)
-        row = live.tab.locator(".workers tbody tr", has=job)
-        victim, request = row.get_by_role("rowheader").inner_text(), job.inner_text()
+        stream = live.tab.locator("[data-job]")
+        expect(stream).to_have_count(1)
+        expect(live.tab.get_by_text("1 request runs; none waits.")).to_be_visible()
+        victim, job = stream.get_attribute("data-worker") or "", stream.get_attribute("data-job") or ""
+        worker = live.tab.get_by_role("article", name=victim, exact=True)
+        expect(worker.get_by_role("img", name="1 of 4 slots in use")).to_be_visible()
+        live.tab.evaluate(COUNT_FLIGHTS)
         pid = next(one["pid"] for one in shown.workers() if one["id"] == victim)
         next(process for process in shown.processes if process.popen.pid == pid).kill()
-        troubled = live.tab.locator(".workers tr.troubled", has_text=victim)
-        expect(troubled).to_contain_text(re.compile("silent|gone"))
+        expect(worker).to_contain_text(re.compile("silent|gone"))
         expect(live.tab.get_by_role("status")).to_contain_text(f"Worker {victim} is")
+        expect(live.tab.get_by_text(f"{victim} no longer responds.")).to_be_visible()
+        # Its dot flies to the other worker.
+        flown = live.tab.locator(f"[data-job='{job}']:not([data-worker='{victim}']).moved")
+        expect(flown).to_be_visible()
+        assert live.tab.evaluate("window.flights") == [job]
+        request = job[:8]
         moved = live.tab.locator(".moves li", has_text=f"{request} left {victim}").filter(has_text="continues on")
         expect(moved).to_contain_text("because the worker is gone")
         # The stream goes on.
         expect(answer.get_by_text("continued on another worker, because its worker was gone")).to_be_visible()
         expect(answer.get_by_text("tokens/s")).to_be_visible()
         expect(answer.get_by_text("+ 300 tokens")).to_be_visible()
-        assert live.tab.locator(".chart canvas").count() == 3
+        expect(card.get_by_role("img", name=re.compile(r"^Tokens.s over \d+ seconds, now"))).to_be_visible()
         with shown.client() as client:
             submit(client, [chat_line(f"line-{number}") for number in range(20)])
         expect(live.tab.get_by_role("region", name="Batches")).to_contain_text(re.compile("completed.* 20 of 20 lines"))
-        assert sum("fleet/events" in one.url for one in live.requests) == 1
+        assert sum(one.url.endswith("v1/fleet/events") for one in live.requests) == 1
 
 
 def violations(tab: Page) -> list[str]:
@@ -387,7 +405,7 @@ def test_axe_finds_nothing_on_a_small_screen_in_either_theme(browser: Browser, s
         page.choose("sim")
         answer = page.ask("[[say # Title\n\ntext `code` [link](http://example.org)\n\n```\n" + "long " * 60 + "\n```]]")
         expect(answer.get_by_text("tokens/s")).to_be_visible()
-        for view, place in (("Chat", ".composer"), ("Fleet", ".chart canvas")):
+        for view, place in (("Chat", ".composer"), ("Fleet", ".chart svg")):
             tab.get_by_role("button", name="Open the side bar").click()
             tab.get_by_role("link", name=view).click()
             expect(tab.locator(place).first).to_be_visible()
@@ -426,9 +444,9 @@ def test_keys(browser: Browser, shown: Fleet) -> None:
         page.errors.clear()
         field.fill(admin)
         field.press("Enter")
-        expect(page.tab.locator(".workers tbody tr").first).to_be_visible()
+        expect(page.tab.locator(".worker").first).to_be_visible()
         assert page.tab.evaluate("sessionStorage.getItem('vinoqueue.key')") == admin
         assert admin not in page.tab.evaluate("JSON.stringify({...localStorage})")
         assert not [one.url for one in page.requests if admin in one.url or plain in one.url]
         page.tab.reload()
-        expect(page.tab.locator(".workers tbody tr").first).to_be_visible()
+        expect(page.tab.locator(".worker").first).to_be_visible()

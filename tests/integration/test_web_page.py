@@ -20,7 +20,7 @@ MAX_BYTES = 300_000
 """Of all files, compressed."""
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 ORIGIN = "https://app.example"
 CHAT = "/v1/chat/completions"
@@ -62,6 +62,28 @@ def test_it_names_only_files_that_are_there() -> None:
             }
     assert named <= files.keys()
     assert {path for path in files if path.endswith((".js", ".css"))} <= named
+
+
+def test_every_module_that_the_first_view_needs_is_requested_at_once() -> None:
+    """A chain of imports would cost one round trip for each of its links."""
+    files = load(enabled=True)
+    index = files["/"].body.decode()
+    found, unread = set[str](), ["/web/page.js"]
+    while unread:
+        path = unread.pop()
+        found.add(path)
+        named = {urljoin(path, name) for name in re.findall(r'from "([^"]*)"', files[path].body.decode())}
+        unread += named - found
+    assert found == {f"/{name}" for name in re.findall(r'(?:modulepreload" href|module" src)="([^"]*)"', index)}
+
+
+def test_the_page_can_be_installed() -> None:
+    files = load(enabled=True)
+    (named,) = re.findall(r'rel="manifest" href="([^"]*)"', files["/"].body.decode())
+    manifest = json.loads(files[f"/{named}"].body)
+    assert urljoin(f"/{named}", manifest["start_url"]) == "/"
+    for icon in manifest["icons"]:
+        assert files[urljoin(f"/{named}", icon["src"])].content_type == icon["type"]
 
 
 def test_compression_and_revalidation(closed: tuple[Fleet, str]) -> None:

@@ -4,7 +4,7 @@ import { html, render } from "./vendor/htm-preact-3.1.1.js";
 import { Chat } from "./chat/chat.js";
 import { loadChats } from "./chat/chats.js";
 import { watchFleet } from "./fleet/feed.js";
-import { Live } from "./fleet/live.js";
+import { FleetView } from "./fleet/view.js";
 import { IconButton } from "./icons.js";
 import { layout, toggleSidebar, useView } from "./layout.js";
 import { Shortcuts, listenForKeys } from "./shortcuts.js";
@@ -26,7 +26,7 @@ function Page() {
   return html`<div class="shell" data-sidebar=${sidebar ? "open" : "closed"}>
     <${Sidebar} view=${view} open=${sidebar} theme=${theme} />
     <div class="backdrop" onClick=${() => toggleSidebar(false)}></div>
-    ${view === "live" ? html`<${Live} theme=${theme[2]} opener=${opener} />` : html`<${Chat} opener=${opener} />`}
+    ${view === "live" ? html`<${FleetView} opener=${opener} />` : html`<${Chat} opener=${opener} />`}
     ${dialog === "shortcuts" && html`<${Shortcuts} />`}
   </div>`;
 }

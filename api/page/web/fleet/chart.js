@@ -1,66 +1,50 @@
-// Line charts over the history of the fleet, with uPlot.
+// A small line chart of the last minutes, with its newest value.
 
-import { html, useEffect, useRef } from "../vendor/htm-preact-3.1.1.js";
+import { html } from "../vendor/htm-preact-3.1.1.js";
 
-const HEIGHT = 190;
-const COLOURS = 6;
+const WIDTH = 240;
+const HEIGHT = 56;
+const POINTS = 120;
 
-// Resolves colours of the stylesheet, which differ between light and dark.
-function colour(place, name) {
-  const probe = document.createElement("span");
-  probe.className = name;
-  place.append(probe);
-  const found = getComputedStyle(probe).color;
-  probe.remove();
+// Returns the largest value of each of POINTS equal parts of the time; null where nothing is known.
+function buckets(times, values, span) {
+  const found = new Array(POINTS).fill(null);
+  const end = times.at(-1);
+  times.forEach((time, at) => {
+    const place = POINTS - 1 - Math.floor(((end - time) / span) * POINTS);
+    if (values[at] !== null && place >= 0) found[place] = Math.max(found[place] ?? 0, values[at]);
+  });
   return found;
 }
 
-function options(place, { names, unit, top }, width) {
-  const axis = { stroke: colour(place, "chart-text"), grid: { stroke: colour(place, "chart-grid"), width: 1 } };
-  const lines = names.map((name, at) => ({
-    label: name,
-    stroke: colour(place, `chart-line-${at % COLOURS}`),
-    width: 2,
-    points: { show: false },
-    value: (_, value) => (value == null ? "–" : `${Number(value.toPrecision(3))}${unit}`),
-  }));
-  return {
-    width,
-    height: HEIGHT,
-    series: [{ value: "{HH}:{mm}:{ss}" }, ...lines],
-    axes: [
-      { ...axis, values: [[60, "{HH}:{mm}"], [1, "{HH}:{mm}:{ss}"]].map(([step, form]) => [step, form, null, null, null, null, null, null, 1]) },
-      { ...axis, size: 56, values: (_, values) => values.map((value) => `${value}${unit}`) },
-    ],
-    scales: { y: { range: (_, least, most) => [0, Math.max(top, (most ?? 0) * 1.1)] } },
-    legend: { live: false },
-    cursor: { drag: { x: false, y: false } },
-  };
+function line(points, top) {
+  let drawn = "";
+  let pen = false;
+  points.forEach((value, at) => {
+    if (value === null) {
+      pen = false;
+      return;
+    }
+    const x = ((at + 0.5) / POINTS) * WIDTH;
+    const y = HEIGHT - 2 - (value / top) * (HEIGHT - 6);
+    drawn += `${pen ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`;
+    // A value alone is a short line.
+    if (!pen) drawn += `h${WIDTH / POINTS}`;
+    pen = true;
+  });
+  return drawn;
 }
 
-// `rows` are the values of each line over `times` (Unix seconds), `top` is the least value at the top of the axis.
-// `theme` is anything that changes with the colours.
-export function Chart({ title, unit, top, times, names, rows, theme }) {
-  const place = useRef(null);
-  const drawn = useRef(null);
-  const newest = useRef(null);
-  newest.current = [times, ...rows];
-  const shape = names.join("\n");
-  useEffect(() => {
-    const box = place.current;
-    const plot = new uPlot(options(box, { names, unit, top }, box.clientWidth), newest.current, box);
-    drawn.current = plot;
-    const sized = new ResizeObserver(() => plot.setSize({ width: box.clientWidth, height: HEIGHT }));
-    sized.observe(box);
-    return () => {
-      sized.disconnect();
-      plot.destroy();
-    };
-  }, [shape, theme]);
-  useEffect(() => drawn.current?.setData(newest.current));
-  const last = rows.map((values, at) => `${names[at]} ${values.at(-1) ?? "none"}${unit}`).join(", ");
+/** @param {{title: string, shown: string, least: number, times: number[], values: (number | null)[], span: number}} props
+ * `shown` is the newest value as text, `least` the least value at the top, `span` the time that is shown, in seconds. */
+export function Chart({ title, shown, least, times, values, span }) {
+  const points = times.length ? buckets(times, values, span) : [];
+  const top = Math.max(least, ...points);
   return html`<figure class="chart">
-    <figcaption>${title}</figcaption>
-    <div ref=${place} role="img" aria-label=${`${title}, now: ${last || "nothing"}`}></div>
+    <figcaption>${title} <b>${shown}</b></figcaption>
+    <svg viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label=${`${title} over ${Math.round(span)} seconds, now ${shown}`}>
+      <path d=${`M0 ${HEIGHT - 1}H${WIDTH}`} class="axis" />
+      <path d=${line(points, top)} class="line" />
+    </svg>
   </figure>`;
 }

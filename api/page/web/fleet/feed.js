@@ -3,7 +3,7 @@
 import { ApiError, apiKey, request, serverSentEvents } from "../api.js";
 import { observable } from "../state.js";
 
-const HISTORY_SECONDS = 900;
+export const HISTORY_SECONDS = 900;
 const RETRY_MS = 2000;
 
 // {state: "connecting" | "open" | "refused" | "lost", error, document}

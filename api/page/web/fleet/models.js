@@ -1,0 +1,64 @@
+// Models as cards: their queue by priority, and charts.
+
+import { html } from "../vendor/htm-preact-3.1.1.js";
+import { seconds } from "../format.js";
+import { Chart } from "./chart.js";
+import { HISTORY_SECONDS, history } from "./feed.js";
+
+const MAX_DOTS = 40;
+const STATES = { loading: "is loading", unloading: "is being unloaded", unloaded: "loads when asked", failed: "failed to load" };
+
+const wait = (value) => (value === null ? "–" : value === 0 ? "none" : seconds(value));
+
+function Tier({ tier }) {
+  return html`<tr>
+    <th scope="row">${tier.tier}</th>
+    <td>${tier.running}</td>
+    <td>${tier.waiting}<span class="queue" aria-hidden="true">${Array.from({ length: Math.min(MAX_DOTS, tier.waiting) }, (_, at) => html`<i key=${at}></i>`)}</span></td>
+    <td>${wait(tier.expected_wait)}</td>
+  </tr>`;
+}
+
+function Charts({ model }) {
+  const times = history.map(({ time }) => time);
+  const row = (field) => history.map(({ models }) => models[model.id]?.[field] ?? null);
+  const known = times.length ? times.at(-1) - times[0] : 0;
+  const span = Math.min(HISTORY_SECONDS, Math.max(60, known));
+  const { p95 } = model.time_to_first_token;
+  const running = row("running").at(-1) ?? 0;
+  const chart = (title, shown, least, field) =>
+    html`<${Chart} title=${title} shown=${shown} least=${least} times=${times} values=${row(field)} span=${span} />`;
+  return html`<div class="charts">
+    ${chart("Tokens/s", String(Math.round(model.tokens_per_second)), 10, "tokens")}
+    ${chart("Running", String(running), 4, "running")}
+    ${chart("Waiting", String(row("waiting").at(-1) ?? 0), 4, "waiting")}
+    ${chart("First token p95", p95 === null ? "–" : seconds(p95), 0.5, "p95")}
+  </div>`;
+}
+
+function Model({ model }) {
+  const facts = [
+    STATES[model.state],
+    model.modalities.join(" + "),
+    model.context_length > 0 && `${model.context_length.toLocaleString()} tokens of context`,
+    model.workers === 1 ? "1 worker" : `${model.workers} workers`,
+    `${model.used} of ${model.slots} slots`,
+  ];
+  return html`<section class="card" aria-label=${model.id}>
+    <h2>${model.id}</h2>
+    <p class="faint">${facts.filter(Boolean).join(" · ")}</p>
+    <table>
+      <thead><tr><th scope="col">Priority</th><th scope="col">Running</th><th scope="col">Waiting</th><th scope="col">Expected wait</th></tr></thead>
+      <tbody>${model.tiers.map((tier) => html`<${Tier} key=${tier.tier} tier=${tier} />`)}</tbody>
+    </table>
+    <${Charts} model=${model} />
+  </section>`;
+}
+
+/** @param {{models: object[]}} props */
+export function Models({ models }) {
+  return html`<section aria-label="Models">
+    <h2>Models and their queues</h2>
+    <div class="cards">${models.map((model) => html`<${Model} key=${model.id} model=${model} />`)}</div>
+  </section>`;
+}

@@ -214,15 +214,21 @@ WAYS: dict[str, Callable[[Fleet, dict[str, str], tuple[str, ...]], Host]] = {
 }
 
 
-def run(folder: Path, *, runs: int = 1) -> dict[str, Any]:
-    """Measure, print the table, and return the result."""
-    names = ("qwen2-byte-level-bpe", "llama-byte-fallback-bpe", "phi3-byte-fallback-bpe")
-    sources = {"default": "default"} | {name.split("-")[0]: str(MODELS / name) for name in names}
-    load = Load(tokens=dict.fromkeys(sources, 200) | {"default": 24})
+def run(folder: Path, *, runs: int = 1, model: str = "default") -> dict[str, Any]:
+    """Measure, print the table, and return the result. ``model`` is the source of the largest model; with
+    ``simulated``, all are simulated."""
+    if model == "simulated":
+        sources = dict.fromkeys(("a", "b", "c", "d"), "[[tokens 100000]]")
+        load = Load(seconds=80, rate=3, tokens=dict.fromkeys(sources, 50))
+        options = "--engine simulated --sim-load 3 --sim-step 0.05 --max-batch 8"
+    else:
+        names = ("qwen2-byte-level-bpe", "llama-byte-fallback-bpe", "phi3-byte-fallback-bpe")
+        sources = {"default": model} | {name.split("-")[0]: str(MODELS / name) for name in names}
+        load = Load(tokens=dict.fromkeys(sources, 200) | {"default": 24})
+        options = "--max-batch 8 --cache-size 1"
     rows = []
-    options = ("--max-batch", "8", "--cache-size", "1")
     for turn, way in itertools.product(range(runs), WAYS):
-        rows.append(measure(folder / f"{turn} {way}", way, sources, load, options))
+        rows.append(measure(folder / f"{turn} {way}", way, sources, load, tuple(options.split())))
     rate = f"{load.rate} requests/s for {load.seconds:.0f} s"
     print(table(f"models: {len(sources)} models, {rate}, maximum wait {MAX_WAIT} s", rows))
     save("models", {"rows": rows})

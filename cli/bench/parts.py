@@ -61,7 +61,7 @@ def bench(ctx: click.Context) -> None:
 
     Without PARTS, most benchmarks run, which takes half an hour. They print tables and write bench/results/*.json.
     After PARTS, --runs N sets the number of alternating turns, --sizes N,N,... the numbers of requests at a time, and
-    --model MODEL the model of 'images', --corpus FOLDER the schemas of 'reach'.
+    --model MODEL the model of 'images' or the largest one of 'models', --corpus FOLDER the schemas of 'reach'.
     """
     if ctx.invoked_subcommand is None:
         _run((), {})

@@ -10,7 +10,8 @@ from pathlib import Path
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
-from shared.protocol.queue.occupancy import Occupancy, OccupancyReader
+from shared.protocol.cost import UNBOUNDED_RESPONSE
+from shared.protocol.queue.occupancy import Occupancy, OccupancyReader, waiting_tokens
 from shared.protocol.registry import NodeInfo, WorkerInfo, announce_node, registered_workers, withdraw_node
 from shared.protocol.wishes import read_wishes
 from shared.redis import keys, outage
@@ -159,11 +160,13 @@ class Node:
         entry = resident.entry
         occupancy, leases = await asyncio.gather(self._occupancies.read(entry.name), self._placements.count(entry.name))
         waiting, batch = _waiting(occupancy)
+        tokens, batch_tokens = await waiting_tokens(self._redis, entry.name, occupancy)
         served = any(worker.model == entry.name and worker.status == "serving" for worker in workers)
         if served:
             resident.wished_since = None
         wished = resident.wished_since is not None
         waiting += wished
+        tokens += wished * UNBOUNDED_RESPONSE
         resident.waiting_since = (resident.waiting_since or time.monotonic()) if waiting + batch else None
         waited = time.monotonic() - resident.waiting_since if resident.waiting_since else 0.0
         resident.waited = 0.0 if served else waited
@@ -180,6 +183,7 @@ class Node:
             load_seconds=resident.measured.load_seconds if resident.measured else 0.0,
             waiting=waiting,
             waiting_batch=batch,
+            tokens=tokens or batch_tokens,
             wished=wished,
             waited=waited,
             workers=leases + alone + own - (resident.has_lease and resident.here == "absent" and not replaces),

@@ -40,6 +40,8 @@ class ModelState:
     waiting_batch: int = 0
     waited: float = 0.0
     """Time since jobs wait without a pause."""
+    tokens: int = 0
+    """Estimated tokens of the waiting jobs; those of batch requests count only if nothing else waits."""
     wished: bool = False
     """Whether an operator wishes it loaded."""
     workers: int = 0
@@ -61,12 +63,11 @@ class ModelState:
 
     @property
     def need(self) -> tuple[bool, float]:
-        """How much it needs a worker: waiting jobs times their wait, against the time to load it.
+        """How much it needs a worker: waiting tokens times their wait, against the time to load it.
 
         Batch requests count only among models for which nothing else waits.
         """
-        jobs = self.waiting or self.waiting_batch
-        return self.waiting > 0, self.priority * jobs * (1 + self.waited) / (1 + self.load_seconds)
+        return self.waiting > 0, self.priority * self.tokens * (1 + self.waited) / (1 + self.load_seconds)
 
 
 class Unload(NamedTuple):

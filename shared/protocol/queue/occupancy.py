@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import msgspec
 from redis.asyncio import Redis
 
+from shared.protocol.cost import BYTES_PER_TOKEN, UNBOUNDED_RESPONSE
 from shared.protocol.queue.texts import PRIORITY_CLASSES, ServedTier, queue_keys, script_text
 from shared.redis import keys
 from shared.redis.records import UNREADABLE, report_unreadable
@@ -80,6 +82,27 @@ class OccupancyReader:
             },
             tuple(_last_moves(moves_key, moves)),
         )
+
+
+async def waiting_tokens(redis: Redis, model: str, occupancy: Occupancy) -> tuple[int, int]:
+    """Estimate the tokens of the waiting jobs of ``model``: of batch requests, and of all others first.
+
+    The store knows the bytes of the queued and claimed requests together, so these are shared among both. Raises what
+    redis-py raises.
+    """
+    sums = await cast("Any", redis.hmget(keys.sizes(model), ["sum:text", "sum:text:batch"]))
+    text, batch_text = (int(found or 0) for found in sums)
+    batch = occupancy.waiting["batch"]
+    other = sum(occupancy.waiting.values()) - batch
+    running = occupancy.running("batch")
+    return (
+        _tokens(other, len(occupancy.claimed) - running, text - batch_text),
+        _tokens(batch, running, batch_text),
+    )
+
+
+def _tokens(waiting: int, claimed: int, text: int) -> int:
+    return waiting * (UNBOUNDED_RESPONSE + text // (BYTES_PER_TOKEN * (waiting + claimed))) if waiting else 0
 
 
 def _last_moves(name: str, entries: list[bytes]) -> Iterator[Move]:

@@ -5,8 +5,10 @@ import random
 import pytest
 from arq.connections import ArqRedis
 
+from shared.protocol.cost import UNBOUNDED_RESPONSE
 from shared.protocol.events import Finished, encode_event
 from shared.protocol.queue import Claim, Emitter, JobQueue, JobsTooLarge, Lease, QueueFull
+from shared.protocol.queue.occupancy import OccupancyReader, waiting_tokens
 from shared.protocol.request import ChatRequest, Job, Message
 from shared.redis import keys
 from tests.support.emitting import emit
@@ -148,3 +150,17 @@ async def test_a_worker_that_lost_its_lease_moves_nothing_to_the_dead_letters(qu
     await queue.move_to_dead_letters("w2", second, END)
     assert await queue.journal("a") == [Finished(0, "stop")]
     assert await awaitable(redis.lrange(keys.dead_letters("tiny"), 0, -1)) == [second.payload]
+
+
+async def test_the_tokens_of_waiting_jobs_follow_their_bytes(redis: ArqRedis, queue: JobQueue) -> None:
+    async def tokens() -> tuple[int, int]:
+        return await waiting_tokens(redis, "tiny", await OccupancyReader(redis).read("tiny"))
+
+    assert await tokens() == (0, 0)
+    await put(queue, "a", "one", size=LARGE)
+    await put(queue, "b", "two", size=LARGE)
+    waiting, batch = await tokens()
+    assert 2 * (LARGE // 4 + UNBOUNDED_RESPONSE) <= waiting < 2.5 * (LARGE // 4 + UNBOUNDED_RESPONSE)
+    assert batch == 0
+    await queue.claim("w", used=0, slots=1)
+    assert (await tokens())[0] == pytest.approx(waiting / 2, abs=1)

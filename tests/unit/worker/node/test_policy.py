@@ -13,6 +13,7 @@ def model(name: str, **fields: Any) -> ModelState:
     values = {"priority": 1.0, "keep": 900.0, "least": 0, "most": 1, "memory": 4, "load_seconds": 5.0, "idle": 60.0}
     if fields.get("here", "absent") != "absent":
         values |= {"workers": 1, "resident": 60.0}
+    values["tokens"] = 256 * (fields.get("waiting") or fields.get("waiting_batch", 0))
     return ModelState(name=name, **(values | fields))
 
 
@@ -90,6 +91,8 @@ def test_the_greatest_need_comes_first() -> None:
     many, few = model("many", waiting=10, waited=5), model("few", waiting=1, waited=5)
     assert decide(few, many, capacity=4) == (["many"], [])
     assert decide(model("few", waiting=1, waited=5, priority=20), many, capacity=4) == (["few"], [])
+    long = model("long", waiting=2, waited=5, tokens=20_000)
+    assert decide(many, long, capacity=4) == (["long"], [])
     slow = model("slow", waiting=10, waited=5, load_seconds=600)
     assert decide(slow, few, capacity=4) == (["few"], [])
     assert decide(model("batch", waiting_batch=1000, waited=60), few, capacity=4) == (["few"], [])

@@ -9,26 +9,19 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import openai
 import pytest
 
 from tests.acceptance.conftest import MODEL
-from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet
 
 STORY: list[Any] = [{"role": "user", "content": "Tell me a story."}]
 FRANCE: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
 
 
-def client(fleet: Fleet, version: str = "v1") -> openai.OpenAI:
-    address = f"http://127.0.0.1:{fleet.port}/{version}"
-    return openai.OpenAI(base_url=address, api_key="none", max_retries=0, timeout=PATIENCE)
-
-
 def ask(fleet: Fleet, version: str = "v1", **fields: Any) -> Any:
     own = {name: fields.pop(name) for name in list(fields) if name in ("best_of", "ignore_eos", "length_penalty")}
     own |= {"include_stop_str_in_output": fields.pop("include_stop")} if "include_stop" in fields else {}
-    with client(fleet, version) as opened:
+    with fleet.client(version) as opened:
         made = {"model": MODEL, "messages": STORY, "max_tokens": 24, **fields}
         answer = opened.chat.completions.create(**made, extra_body=own)
         return list(answer) if fields.get("stream") else answer
@@ -76,7 +69,7 @@ def test_choices_stream_side_by_side_with_texts_of_their_own(real_fleet: Fleet) 
 @pytest.mark.parametrize("version", ["v1", "v3"])
 def test_a_prompt_is_repeated_before_its_text(real_fleet: Fleet, version: str) -> None:
     prompt = "The capital of France is"
-    with client(real_fleet, version) as opened:
+    with real_fleet.client(version) as opened:
         fields: dict[str, Any] = {"model": MODEL, "prompt": prompt, "temperature": 0, "max_tokens": 8}
         text = opened.completions.create(**fields).choices[0].text
         assert "Paris" in text
@@ -87,7 +80,7 @@ def test_a_prompt_is_repeated_before_its_text(real_fleet: Fleet, version: str) -
 
 @pytest.mark.parametrize("version", ["v1", "v3"])
 def test_log_probabilities_of_a_streamed_completion_fit_its_text(real_fleet: Fleet, version: str) -> None:
-    with client(real_fleet, version) as opened:
+    with real_fleet.client(version) as opened:
         fields: dict[str, Any] = {"model": MODEL, "prompt": "One, two,", "temperature": 0, "max_tokens": 8}
         chunks = list(opened.completions.create(**fields, logprobs=int(version == "v3"), stream=True))
     text = "".join(chunk.choices[0].text for chunk in chunks)

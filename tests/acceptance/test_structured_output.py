@@ -171,8 +171,7 @@ def test_schemas_that_cannot_be_held_are_refused_and_harm_nobody(real_fleet: Fle
     ],
 )
 def test_structural_tags_hold(real_fleet: Fleet, form: Any, allowed: list[str]) -> None:
-    client = openai.OpenAI(base_url=f"http://127.0.0.1:{real_fleet.port}/v3", api_key="none", max_retries=0)
-    answer = client.chat.completions.create(
+    answer = real_fleet.client("v3").chat.completions.create(
         model=MODEL, messages=user("Say something."), max_tokens=30, extra_body={"response_format": form}
     )
     assert answer.choices[0].message.content in allowed

@@ -3,9 +3,6 @@
 import json
 from typing import Any
 
-import openai
-
-from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -56,8 +53,7 @@ def test_a_stop_string_is_shown_in_streams_and_where_asked_for(session_fleet: Fl
 
 
 def test_openais_sdk_speaks_it_with_extra_fields(session_fleet: Fleet) -> None:
-    address = f"http://127.0.0.1:{session_fleet.port}/v3"
-    client = openai.OpenAI(base_url=address, api_key="none", max_retries=0, timeout=PATIENCE)
+    client = session_fleet.client("v3")
     answer = client.chat.completions.create(
         model="sim", messages=[{"role": "user", "content": "hello"}], max_tokens=5, extra_body={"top_k": 1}
     )

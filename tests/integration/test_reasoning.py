@@ -6,7 +6,6 @@ from typing import Any
 import openai
 import pytest
 
-from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet
 from tests.support.sdk_types import rechecked
 
@@ -52,8 +51,7 @@ def test_the_model_server_and_azure_tell_it_too(session_fleet: Fleet) -> None:
 
 @pytest.mark.parametrize("name", ["messages", "tools", "add_generation_prompt", "bos_token", "eos_token"])
 def test_reserved_variables_are_refused_by_name(session_fleet: Fleet, name: str) -> None:
-    address = f"http://127.0.0.1:{session_fleet.port}/v3"
-    with openai.OpenAI(base_url=address, api_key="none", max_retries=0, timeout=PATIENCE) as client:
+    with session_fleet.client("v3") as client:
         extra: dict[str, Any] = {"chat_template_kwargs": {name: []}}
         with pytest.raises(openai.BadRequestError, match=name) as refused:
             client.chat.completions.create(model="sim", messages=SAID, extra_body=extra)

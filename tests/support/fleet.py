@@ -93,12 +93,12 @@ class Fleet:
         self.port = 0
         self._clients: list[openai.OpenAI] = []
 
-    def client(self) -> "openai.OpenAI":
-        """The official SDK, without its own retries; closed with the fleet at the latest."""
+    def client(self, version: str = "v1") -> "openai.OpenAI":
+        """The official SDK, without its own retries; closed with the fleet at the latest. ``version``: v1 or v3."""
         import openai  # The benchmarks, which do not need it, run without the test tools.
 
         client = openai.OpenAI(
-            base_url=f"http://127.0.0.1:{self.port}/v1",
+            base_url=f"http://127.0.0.1:{self.port}/{version}",
             api_key="none",
             max_retries=0,
             timeout=PATIENCE,

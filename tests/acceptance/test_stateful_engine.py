@@ -1,5 +1,6 @@
 """The stateful engine against the batched one, with a tiny model with random weights."""
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,8 +8,10 @@ import pytest
 
 from shared.protocol.errors import RequestRefused
 from shared.protocol.request import Constraint, PromptScoring
+from shared.runtime.processes import module_command
 from tests.support.engine_driver import TOPICS, Bench
 from tests.support.engine_outputs import deltas_of, text_of, tokens_of
+from tests.support.fleet import fleet
 from tests.support.paths import MODELS
 from tests.support.unfused_attention import copy_unfused
 from worker.engine.logits.operation import Listener, LogitsHook
@@ -148,3 +151,21 @@ def test_a_model_without_fused_attention_is_loaded_with_this_engine(engines: Swi
 def test_speculation_needs_the_batched_engine() -> None:
     with pytest.raises(EngineLoadError, match="does not speculate"):
         Bench(MODEL, engine="stateful", prompt_lookup=True)
+
+
+def test_a_worker_with_one_slot_serves_several_choices_and_says_why_it_has_one(tmp_path: Path) -> None:
+    unfused = copy_unfused(MODEL, tmp_path / "unfused")
+    with fleet(tmp_path) as running:
+        running.worker("--model", f"tiny={unfused}")
+        running.api()
+        completion = running.client().chat.completions.create(
+            model="tiny", messages=[{"role": "user", "content": PROMPT}], n=2, max_tokens=5, logprobs=True
+        )
+        status = subprocess.run(
+            [*module_command("cli.main", "status"), "--redis-url", running.url],
+            capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+    assert [choice.index for choice in completion.choices] == [0, 1]
+    assert all(choice.logprobs and len(choice.logprobs.content or ()) == 5 for choice in completion.choices)
+    assert "stateful: the batched engine can't load the model: No ScaledDotProductAttention" in status
+    assert "0/1" in status

@@ -11,14 +11,15 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
+from shared.protocol.errors import RequestRefused
 from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from tests.support.fuzzing import cases as examples
 from tests.support.grammar_oracle import GrammarOracle, tiny_oracle
-from tests.support.json_schemas import Case, cases, changed, single_cases
+from tests.support.json_schemas import Case, cases, changed, narrowed_cases, single_cases
 from worker.grammar.planner import make_plan
 from worker.json_schema.keywords import UNSUPPORTED
 from worker.json_schema.lengths import LengthChecker
@@ -106,6 +107,18 @@ def test_grammars_generate_what_jsonschema_accepts(case: Case) -> None:
     for seed in range(10):
         text = served.random(seed)
         assert text is None or served.is_valid(text), text
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(case=narrowed_cases(), data=st.data())
+def test_keywords_that_a_grammar_narrows_are_never_widened(case: Case, data: st.DataObject) -> None:
+    try:
+        served = Served(tiny_oracle(), case.schema)
+    except RequestRefused:
+        reject()
+    made = [served.random(seed) for seed in range(4)]
+    made += [served.nearest(compact(value)) for value in data.draw(st.lists(case.values, min_size=4, max_size=4))]
+    assert [text for text in made if text is not None and not served.is_valid(text)] == []
 
 
 @settings(max_examples=examples(30), deadline=None)

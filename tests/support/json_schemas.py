@@ -242,6 +242,36 @@ single_cases: Cases = st.recursive(
 )  # fmt: skip
 cases: Cases = st.one_of(single_cases, single_cases, single_cases, _lists_by_reference())
 
+_PARTS: tuple[dict[str, Any], ...] = (
+    {"type": "integer", "multipleOf": 5}, {"type": "number", "multipleOf": 0.1}, {"type": "boolean"},
+    {"enum": ["a", "ab", None, 7]}, {"type": "string", "not": {"const": "a"}}, {"const": "k"},
+    {"type": "array", "items": {"enum": ["a", "b", 1]}, "uniqueItems": True, "minItems": 1},
+    {"type": "array", "contains": {"const": 1}, "items": {"type": "integer"}},
+)  # fmt: skip
+_ABOUT_MEMBERS: tuple[dict[str, Any], ...] = (
+    {"minProperties": 2}, {"minProperties": 1, "maxProperties": 2}, {"propertyNames": {"maxLength": 3}},
+    {"propertyNames": {"enum": ["a", "b", "x-1"]}}, {"patternProperties": {"^x-[0-9]+$": {"type": "null"}}},
+    {"patternProperties": {"^z": {"type": ["boolean", "string"]}}}, {"additionalProperties": {"type": "integer"}},
+    {"additionalProperties": False}, {"dependentRequired": {"a": ["b"], "b": ["c"]}},
+    {"dependentSchemas": {"a": {"properties": {"b": {"const": "k"}}, "required": ["b"]}}},
+    {"if": {"properties": {"a": {"enum": ["a", "k", True]}}, "required": ["a"]}, "then": {"required": ["c"]}},
+    {"if": {"required": ["a"]}, "then": {"required": ["b"]}, "else": {"properties": {"b": False}}},
+    {"allOf": [{"properties": {"d": {"type": "null"}}}], "unevaluatedProperties": False},
+    {"anyOf": [{"properties": {"d": {"const": 1}}, "required": ["d"]}, {}], "unevaluatedProperties": False},
+)  # fmt: skip
+
+
+@st.composite
+def narrowed_cases(draw: st.DrawFn) -> Case:
+    """Draw an object schema of keywords for which a grammar may allow less, with values that need not be valid."""
+    properties = {name: draw(st.sampled_from(_PARTS)) for name in ("a", "b", "c")}
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    for keywords in draw(st.lists(st.sampled_from(_ABOUT_MEMBERS), min_size=1, max_size=2)):
+        schema |= keywords
+    values = st.sampled_from([5, -10, 2.5, True, "a", "k", "b", None, ["a", 1], [1], [2, 1]])
+    return Case("object", schema, st.dictionaries(st.sampled_from(["a", "b", "c", "d", "x-1", "ze"]), values))
+
+
 _JUNK = st.sampled_from([*_SCALARS, 1.5, 10**6, "b" * 7, [], {}, [None], {"a": 1}])
 
 

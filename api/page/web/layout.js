@@ -22,7 +22,7 @@ export const isNarrow = () => narrow.matches;
 
 narrow.addEventListener("change", () => toggleSidebar(!narrow.matches && recall("sidebar", true)));
 
-const VIEWS = ["chat", "live"];
+const VIEWS = ["chat", "live", "desk"];
 
 const named = () => VIEWS.find((view) => location.hash === `#${view}`) ?? VIEWS[0];
 

@@ -1,8 +1,9 @@
-// The page: the side bar, and one of the two views.
+// The page: the side bar, and one of the views.
 
 import { html, render } from "./vendor/htm-preact-3.1.1.js";
 import { Chat } from "./chat/chat.js";
 import { loadChats } from "./chat/chats.js";
+import { Desk } from "./desk/view.js";
 import { watchFleet } from "./fleet/feed.js";
 import { FleetView } from "./fleet/view.js";
 import { IconButton } from "./icons.js";
@@ -11,6 +12,8 @@ import { Shortcuts, listenForKeys } from "./shortcuts.js";
 import { Sidebar } from "./sidebar.js";
 import { useObservable } from "./state.js";
 import { useTheme } from "./theme.js";
+
+const VIEWS = { chat: Chat, live: FleetView, desk: Desk };
 
 function Page() {
   const view = useView();
@@ -26,7 +29,7 @@ function Page() {
   return html`<div class="shell" data-sidebar=${sidebar ? "open" : "closed"}>
     <${Sidebar} view=${view} open=${sidebar} theme=${theme} />
     <div class="backdrop" onClick=${() => toggleSidebar(false)}></div>
-    ${view === "live" ? html`<${FleetView} opener=${opener} />` : html`<${Chat} opener=${opener} />`}
+    <${VIEWS[view]} opener=${opener} />
     ${dialog === "shortcuts" && html`<${Shortcuts} />`}
   </div>`;
 }

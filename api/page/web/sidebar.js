@@ -55,7 +55,7 @@ export function Sidebar({ view, open, theme: [theme, choose] }) {
   };
   return html`<aside class="sidebar" id="sidebar" ref=${place} hidden=${!open} onKeyDown=${onKey}>
     <div class="brand"><img src="web/icon.svg" alt="" width="24" height="24" /> <b>Vinoqueue</b></div>
-    <nav aria-label="Views">${link("chat", "chat", "Chat")}${link("live", "fleet", "Fleet")}</nav>
+    <nav aria-label="Views">${link("chat", "chat", "Chat")}${link("live", "fleet", "Fleet")}${link("desk", "key", "Desk")}</nav>
     <button type="button" class="row" onClick=${start}><${Icon} name="plus" /> New conversation</button>
     <${Conversations} />
     <div class="foot">

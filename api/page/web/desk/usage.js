@@ -1,0 +1,59 @@
+// Tokens of the last 31 days, by key or by model.
+
+import { html, useState } from "../vendor/htm-preact-3.1.1.js";
+import { Section, Table, call, useListed } from "./section.js";
+
+const DAY = 86_400;
+const DAYS = 31;
+const FIELDS = ["num_model_requests", "input_tokens", "output_tokens", "engine_seconds", "num_errors"];
+const GROUPS = { api_key_id: "Key", model: "Model" };
+
+const today = () => Math.floor(Date.now() / 1000 / DAY) * DAY;
+
+const read = (group) =>
+  call(`v1/organization/usage/completions?start_time=${today() - (DAYS - 1) * DAY}&limit=${DAYS}&group_by[]=${group}`);
+
+// Returns the sums of each key or model over all days, the largest first.
+function sums(buckets, group) {
+  const found = new Map();
+  for (const result of buckets.flatMap(({ results }) => results)) {
+    const sum = found.get(result[group]) ?? Object.fromEntries(FIELDS.map((field) => [field, 0]));
+    for (const field of FIELDS) sum[field] += result[field];
+    found.set(result[group], sum);
+  }
+  return [...found].sort(([, one], [, other]) => other.output_tokens - one.output_tokens);
+}
+
+function Days({ buckets }) {
+  const days = buckets.map(({ start_time: time, results }) => ({
+    time,
+    tokens: results.reduce((sum, { input_tokens: input, output_tokens: output }) => sum + input + output, 0),
+  }));
+  const top = Math.max(1, ...days.map(({ tokens }) => tokens));
+  const total = days.reduce((sum, { tokens }) => sum + tokens, 0);
+  return html`<svg class="days" viewBox=${`0 0 ${days.length * 10} 60`} preserveAspectRatio="none" role="img" aria-label=${`Tokens per day, ${total.toLocaleString()} in all`}>
+    ${days.map(({ time, tokens }, at) => html`<rect key=${time} x=${at * 10 + 1} width="8" y=${60 - (tokens / top) * 58} height=${(tokens / top) * 58} />`)}
+  </svg>`;
+}
+
+export function Usage() {
+  const [group, setGroup] = useState("api_key_id");
+  const { found, error } = useListed(() => read(group), [group]);
+  const rows = found ? sums(found.data, group) : [];
+  return html`<${Section} title="Usage of the last 31 days" error=${error}>
+    <label class="faint">By <select value=${group} onChange=${({ target }) => setGroup(target.value)}>
+      ${Object.entries(GROUPS).map(([name, label]) => html`<option key=${name} value=${name}>${label.toLowerCase()}</option>`)}
+    </select></label>
+    ${found && html`<${Days} buckets=${found.data} />
+      <${Table}
+        label="Table of usage"
+        heads=${[GROUPS[group], "Requests", "Input tokens", "Output tokens", "Engine seconds", "Errors"]}
+        rows=${rows.map(
+          ([name, sum]) => html`<tr key=${name}>
+            <th scope="row">${name ?? "without a key"}</th>
+            ${FIELDS.map((field) => html`<td key=${field}>${Math.round(sum[field]).toLocaleString()}</td>`)}
+          </tr>`,
+        )}
+      />`}
+  </${Section}>`;
+}

@@ -9,7 +9,9 @@ import pytest
 from openvino import opset13 as opset
 
 from shared.runtime.settings import EngineSettings
+from tests.support.gguf_files import tiny_llama
 from tests.support.paths import MODELS
+from worker.engine.logits import graph
 from worker.engine.logits.graph import NoHook, add_hook, hooked_folder, hooked_model
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
@@ -56,6 +58,21 @@ def test_where_it_was_not_tried_it_is_off_unless_asked_for(model: Path, fields: 
     assert hooked_model(options(**fields), model) is None
     with pytest.raises(EngineLoadError, match="--logits on is not possible"):
         hooked_model(options(logits="on", **fields), model)
+
+
+def test_a_large_gguf_file_is_saved_as_an_ir_only_if_the_hook_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph, "SMALL_MODEL", 3)
+    file = tmp_path / "large.gguf"
+    file.write_bytes(tiny_llama())
+    assert hooked_model(options(), file) is None
+    folder = hooked_model(options(logits="on"), file)
+    assert folder is not None
+    made = (folder / "openvino_model.bin").stat().st_mtime_ns
+    assert "LogitsHook" in (folder / "openvino_model.xml").read_text()
+    assert hooked_model(options(logits="on"), file) == folder
+    assert (folder / "openvino_model.bin").stat().st_mtime_ns == made
 
 
 def test_off_makes_nothing(model: Path, tmp_path: Path) -> None:

@@ -62,6 +62,8 @@ async def _poll(
         if response["status"] in ("completed", "incomplete"):
             exchange.pieces.append(response["output"][0]["content"][0]["text"])
             exchange.arrivals.append(time.monotonic())
+            usage = response["usage"]
+            exchange.prompt_tokens, exchange.completion_tokens = usage["input_tokens"], usage["output_tokens"]
             exchange.outcome = "completed"
             exchange.endings += 1
             return

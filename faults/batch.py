@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from contextlib import suppress
 
 import openai
+from openai.types import BatchUsage
 
 from faults.prompts import PROMPTS, request_fields
 from faults.service import Service
@@ -22,6 +23,8 @@ class BatchUnderWay:
         self._service = service
         self._lines = lines
         self._id = ""
+        self.usage: BatchUsage | None = None
+        """What the service has told that it used; None before its end."""
 
     async def submit(self) -> None:
         """Submit it."""
@@ -61,6 +64,7 @@ class BatchUnderWay:
     def _check(self, status: str) -> list[str]:
         client = self._client()
         batch = client.batches.retrieve(self._id)
+        self.usage = batch.usage
         output, errors = results(client, batch.output_file_id), results(client, batch.error_file_id)
         wrong = [f"it is {status}"] if status != "completed" else []
         wrong += [f"{line['custom_id']} has the error {line}" for line in errors]

@@ -1,14 +1,18 @@
 """The invariants: what must hold for every history and every fleet, whatever was done to it."""
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable
 
 import redis
+from openai.types import BatchUsage
 
 from faults.history import Exchange, History
+from faults.load import STUCK_TOKENS
 from faults.processes import Footprint
 from faults.scenario import Scenario
+from shared.protocol.usage import UsageCounts
 from shared.redis import keys
 from tests.support.redis_types import at_once
 from worker.engine.simulated import encode, is_one_sample
@@ -128,6 +132,59 @@ def check_stored(client: "redis.Redis", history: History, expected: dict[str, st
             elif found != {expected.get(exchange.prompt)}:
                 wrong.append(f"request {exchange.stored_as} is stored with another text")
     return wrong
+
+
+_LONGEST_PROMPT = 1000
+"""Tokens that no prompt exceeds."""
+
+
+def counted_usage(client: "redis.Redis") -> dict[str, UsageCounts]:
+    """Return the usage that the service has counted, of batch requests (``batch``) and of others (``other``)."""
+    counted = {"other": UsageCounts(), "batch": UsageCounts()}
+    for name in client.scan_iter(keys.usage("*")):
+        for field, counts in at_once(client.hgetall(name)).items():
+            counted[field.decode().split(" ")[1]] += UsageCounts.decode(counts)
+    return counted
+
+
+def check_usage(
+    counted: dict[str, UsageCounts],
+    before: dict[str, UsageCounts],
+    history: History,
+    batch: BatchUsage | None,
+    scenario: Scenario,
+) -> Iterable[str]:
+    """Yield how ``counted`` differs from the usage ``before`` and the sums of what clients were told since.
+
+    A request without a whole answer may have used up to what it asked for.
+    """
+    whole = [one for one in history.exchanges if one.outcome == "completed"]
+    unknown = [one.tokens for one in history.exchanges if one.outcome != "completed"]
+    unknown += [STUCK_TOKENS] * scenario.stuck
+    told = before["other"] + UsageCounts(
+        requests=len(whole),
+        prompt_tokens=sum(one.prompt_tokens for one in whole),
+        completion_tokens=sum(one.completion_tokens for one in whole),
+    )
+    most = told + UsageCounts(
+        requests=len(unknown), prompt_tokens=_LONGEST_PROMPT * len(unknown), completion_tokens=sum(unknown)
+    )
+    yield from _differences("requests", counted["other"], told, most)
+    if batch is not None:
+        lines = UsageCounts(
+            requests=scenario.batch, prompt_tokens=batch.input_tokens, completion_tokens=batch.output_tokens
+        )
+        # A replica that dies before it has committed a result leaves the request to another, which serves it again.
+        again = scenario.broken_connections
+        yield from _differences("batch requests", counted["batch"], lines, None if again else lines)
+
+
+def _differences(what: str, counted: UsageCounts, least: UsageCounts, most: UsageCounts | None) -> Iterable[str]:
+    for name in ("requests", "prompt_tokens", "completion_tokens"):
+        number, low = getattr(counted, name), getattr(least, name)
+        high = getattr(most, name) if most is not None else math.inf
+        if not low <= number <= high:
+            yield f"usage of {what}: {name} are {number}, but clients were told {low}, and at most {high} were used"
 
 
 def check_footprints(before: dict[int, Footprint], after: dict[int, Footprint]) -> list[str]:

@@ -60,6 +60,8 @@ def request_bytes(
         "stream": streamed,
         **request_fields(model, prompt, tokens),
     }
+    if streamed:
+        value["stream_options"] = {"include_usage": True}
     if stored_as:
         value |= {"store": True, "metadata": {"request": stored_as}}
     body = json.dumps(value).encode()
@@ -99,6 +101,10 @@ def _note_chunk(line: bytes, exchange: Exchange) -> None:
         exchange.error = json.dumps(chunk["error"])
         exchange.endings += 1
         return
+    if chunk.get("usage"):
+        _note_usage(chunk["usage"], exchange)
+    if not chunk["choices"]:
+        return
     choice = chunk["choices"][0]
     if text := choice["delta"].get("content"):
         exchange.pieces.append(text)
@@ -109,8 +115,14 @@ def _note_chunk(line: bytes, exchange: Exchange) -> None:
 
 
 def _read_completion(body: bytes, exchange: Exchange) -> None:
-    choice = json.loads(body)["choices"][0]
+    answer = json.loads(body)
+    _note_usage(answer["usage"], exchange)
+    choice = answer["choices"][0]
     exchange.pieces.append(choice["message"]["content"])
     exchange.arrivals.append(time.monotonic())
     exchange.endings += 1
     exchange.outcome = "completed"
+
+
+def _note_usage(usage: dict[str, int], exchange: Exchange) -> None:
+    exchange.prompt_tokens, exchange.completion_tokens = usage["prompt_tokens"], usage["completion_tokens"]

@@ -41,6 +41,9 @@ class Exchange(msgspec.Struct, kw_only=True):
     """Pieces of text that came after a terminal event."""
     error: str = ""
     retry_after: float = 0.0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    """Its usage, as the service has told it."""
 
     @property
     def text(self) -> str:

@@ -112,6 +112,10 @@ def _prompts(catalogue: Iterable[str]) -> dict[str, str]:
     return {f"Tell {name} about {topic}. [[tokens 100000]]": name for name in catalogue for topic in ("rain", "snow")}
 
 
+STUCK_TOKENS = 6000
+"""Tokens that each client asks for that never reads."""
+
+
 class StuckClients:
     """Clients that ask for long streams and never read."""
 
@@ -136,7 +140,9 @@ def _stuck(service: Service, number: int) -> socket.socket:
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.connect(("127.0.0.1", service.apis[number % len(service.apis)].port))
-    connection.sendall(request_bytes(service.model, "[[tokens 6000]]", 6000, name=service.model, streamed=True))
+    connection.sendall(
+        request_bytes(service.model, f"[[tokens {STUCK_TOKENS}]]", STUCK_TOKENS, name=service.model, streamed=True)
+    )
     return connection
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 
 from faults.batch import BatchUnderWay
-from faults.checker import check_footprints, check_history, check_keys, check_stored
+from faults.checker import check_footprints, check_history, check_keys, check_stored, check_usage, counted_usage
 from faults.faults import FAULTS
 from faults.history import History
 from faults.load import Clients, StuckClients
@@ -72,7 +72,7 @@ async def run(scenario: Scenario, folder: Path, *, seed: int) -> Result:
         await service.start()
         clients = Clients(service, history, seed)
         expected = await clients.expected()
-        before = service.footprints()
+        before, used = service.footprints(), await asyncio.to_thread(counted_usage, service.redis())
         witness = Witness(service)
         watching = asyncio.create_task(witness.run())
         await asyncio.to_thread(stuck.open, service, scenario.stuck)
@@ -93,6 +93,9 @@ async def run(scenario: Scenario, folder: Path, *, seed: int) -> Result:
             (after[pid].megabytes - then.megabytes for pid, then in before.items() if pid in after), default=0
         )
         result.wrong += check_history(history, expected, scenario)
+        if not scenario.forgetful:
+            counted = await asyncio.to_thread(counted_usage, service.redis())
+            result.wrong += check_usage(counted, used, history, batch.usage, scenario)
         await asyncio.to_thread(service.read_stored)
         result.wrong += await asyncio.to_thread(check_stored, service.redis(), history, expected)
         result.wrong += check_footprints(before, after)

@@ -4,14 +4,16 @@ import json
 
 import pytest
 from fakeredis import FakeRedis
+from openai.types import BatchUsage
 
-from faults.checker import check_footprints, check_history, check_stored
+from faults.checker import check_footprints, check_history, check_stored, check_usage
 from faults.history import Exchange, History
 from faults.processes import Footprint
 from faults.scenario import Scenario
 from faults.scenarios import soak
 from faults.witness import Attempts
 from shared.protocol.events import Delta, Entry, Finished
+from shared.protocol.usage import UsageCounts
 from shared.redis import keys
 
 CALM = Scenario(name="calm", what="")
@@ -142,3 +144,29 @@ def test_events_after_the_end_are_found() -> None:
 def test_a_seed_makes_the_same_soak() -> None:
     assert soak(7, 60) == soak(7, 60)
     assert soak(7, 60).faults != soak(8, 60).faults
+
+
+@pytest.mark.parametrize(
+    ("requests", "completion_tokens", "complaints"),
+    [(3, 6, 0), (4, 9, 0), (2, 6, 1), (3, 5, 1), (5, 6, 1), (4, 10, 1)],
+    ids=["least", "most", "a request too few", "a token too few", "a request too many", "a token too many"],
+)
+def test_usage_is_what_clients_were_told(requests: int, completion_tokens: int, complaints: int) -> None:
+    history = History()
+    history.exchanges += [whole(prompt_tokens=5, completion_tokens=3)] * 2
+    history.exchanges.append(whole(outcome="aborted"))
+    before = {"other": UsageCounts(requests=1), "batch": UsageCounts()}
+    counted = UsageCounts(requests=requests, prompt_tokens=10, completion_tokens=completion_tokens)
+    found = [*check_usage({"other": counted, "batch": UsageCounts()}, before, history, None, CALM)]
+    assert len(found) == complaints
+
+
+def test_usage_of_a_batch_may_be_more_only_where_replicas_die() -> None:
+    told = BatchUsage.construct(input_tokens=5, output_tokens=3)
+    counted = {"other": UsageCounts(), "batch": UsageCounts(requests=2, prompt_tokens=10, completion_tokens=6)}
+    before = {"other": UsageCounts(), "batch": UsageCounts()}
+    for scenario, complaints in (
+        (Scenario(name="batch", what="", batch=1), 3),
+        (Scenario(name="batch", what="", batch=1, broken_connections=True), 0),
+    ):
+        assert len([*check_usage(counted, before, History(), told, scenario)]) == complaints

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.huggingface_server import HubServer
-from tests.support.fleet import Fleet, fleet
+from tests.support.fleet import SIMULATED, Fleet, fleet
 from tests.support.paths import MODELS
 from tests.support.tutorials import FOLDER, STORE, all_blocks, blocks, run
 from worker.model.cache import user_cache
@@ -22,8 +22,8 @@ RUN = {
 }
 """Tutorials whose runnable blocks need nothing but the service: how many these are, and what one of them prints."""
 
-ELSEWHERE = {"five-models", "images", "second-host"}
-"""Tutorials that need other models or workers: tests/acceptance/test_image_responses.py, and below."""
+ELSEWHERE = {"five-models", "images", "second-host", "team"}
+"""Tutorials that need other models, workers or keys: tests/acceptance/test_image_responses.py, and below."""
 
 NOT_RUN = {
     "make run\n": "is 'vinoqueue up', as in tests/integration/test_up.py",
@@ -32,6 +32,7 @@ NOT_RUN = {
     "[models.small]": "is the catalogue; read below",
     ".venv/bin/vinoqueue up --models": "does not end; started below",
     "model = ": "configures Codex; read below",
+    "export OPENAI_ADMIN_KEY": "does nothing by itself; used below",
     "docker compose": "needs Docker",
     "export VINOQUEUE_HOST": "needs Docker",
     "RENDER_GROUP=": "needs Docker and a GPU",
@@ -97,6 +98,25 @@ def test_several_models_share_a_node(tmp_path: Path) -> None:
     assert re.search(r"^reasoner +\S+ +unloaded", state, re.MULTILINE)
     assert "The model 'coder' is loaded on" in control
     assert "Unloading the model 'coder'." in control
+
+
+def test_a_team_shares_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (key,) = (block for block in all_blocks("team") if block.code.startswith("export OPENAI_ADMIN_KEY"))
+    create, ask, usage, more, audit = blocks("team")
+    simulated = [word.replace("sim", "SmolLM2-135M-Instruct") if word == "sim" else word for word in SIMULATED]
+    with fleet(tmp_path) as running:
+        monkeypatch.setenv("VINOQUEUE_REDIS_URL", running.url)
+        running.worker(*simulated)
+        running.api()
+        secret = run(key._replace(code=key.code + "echo $OPENAI_ADMIN_KEY\n"), running, tmp_path).strip()
+        monkeypatch.setenv("OPENAI_ADMIN_KEY", secret)
+        known = {"authorization": f"Bearer {secret}"}
+        running.until(lambda: running.request("GET", "/v1/models", None, known)[0] == 200, "the key to be known")
+        assert run(create, running, tmp_path) == "11 keys\n"
+        assert (told := run(ask, running, tmp_path)).startswith("member 1 used ")
+        assert "member 1" in run(usage, running, tmp_path)
+        assert run(more, running, tmp_path) == f"member 1 has used {told.split()[3]} of 2000000 tokens\n"
+        assert run(audit, running, tmp_path).count("api_key.") == 12
 
 
 def test_agents_are_led_to_the_service(real_fleet: Fleet, tmp_path: Path) -> None:

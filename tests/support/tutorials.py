@@ -24,6 +24,8 @@ _COMMANDS = (
     ".venv/bin/vinoqueue bench load ",
     ".venv/bin/vinoqueue model ",
     ".venv/bin/vinoqueue status",
+    ".venv/bin/vinoqueue usage ",
+    ".venv/bin/vinoqueue audit",
 )
 """Beginnings of the shell commands that need nothing but the service."""
 

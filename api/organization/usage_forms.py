@@ -7,7 +7,7 @@ import msgspec
 from pydantic import Field
 
 from api.dialects.base.fields import Strict
-from api.dialects.base.unsupported import Only, Refused, check_supported
+from api.dialects.base.unsupported import Only, Refused, check_supported, unsupported_value
 from api.organization.usage import Stored, Usage, decoded, summed
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.usage import DAY, UsageCounts
@@ -47,14 +47,7 @@ def check_usage(wanted: UsageQuery) -> None:
     check_supported(wanted)
     for name in wanted.group_by or ():
         if name not in _GROUPS:
-            mark = Only(tuple(_GROUPS), "")
-            raise refuse(
-                ProblemKind.INVALID,
-                f"Unsupported value: 'group_by' does not support '{name}' on this server. Supported values are: "
-                f"{', '.join(repr(value) for value in mark.values)}.",
-                param="group_by",
-                code="unsupported_value",
-            )
+            raise unsupported_value("group_by", name, Only(tuple(_GROUPS), "Usage is counted by these."))
 
 
 def days_of(wanted: UsageQuery, today: int) -> tuple[range, bool]:

@@ -14,7 +14,7 @@ from api.http.guards import CrossOrigin
 from api.http.routes import json_response, route
 from api.models.directory import Directory
 from shared.protocol.errors import ProblemKind, refuse
-from shared.protocol.registry import read_registry
+from shared.protocol.registry import ModelInfo, read_registry
 from shared.protocol.wishes import Action, WishRefused, make_wish
 
 _ADMIN_ERRORS = (400, 401, 403, 404, 503)
@@ -52,12 +52,12 @@ class ModelsHandler:
     @route("POST", "/v1/models/<path:name>/load", "loadModel", errors=_ADMIN_ERRORS)
     async def load(self, name: str) -> Response:
         """Have a node load a model of its catalogue. Returns at once; the model's ``status`` says how far it is."""
-        return await self._described(await self._wish(name, "load"))
+        return json_response(current_exchange().dialect.model(await self._wish(name, "load")))
 
     @route("POST", "/v1/models/<path:name>/unload", "unloadModel", errors=_ADMIN_ERRORS)
     async def unload(self, name: str) -> Response:
         """Have all nodes unload a model until a request needs it. Requests in progress may finish, or go on later."""
-        return await self._described(await self._wish(name, "unload"))
+        return json_response(current_exchange().dialect.model(await self._wish(name, "unload")))
 
     @route("POST", "/models/load", "routerLoadModel", body="NamedModel", errors=(*_ADMIN_ERRORS, 408, 413, 415))
     async def router_load(self) -> Response:
@@ -74,23 +74,21 @@ class ModelsHandler:
         await self._wish(named.model, action)
         return json_response(b'{"success":true}')
 
-    async def _wish(self, name: str, action: Action) -> str:
-        """Store the wish, and return the model's own name."""
+    async def _wish(self, name: str, action: Action) -> ModelInfo:
+        """Store the wish, and return the model as it was before."""
         require_admin()
         self._cross_origin.refuse_foreign(request.headers, "load and unload models")
         key = current_exchange().key
         model = await self._directory.own_name(name)
-        if model not in self._directory.fleet.serving() or not self._directory.may_use(key, name):
+        info = self._directory.fleet.serving().get(model)
+        if info is None or not self._directory.may_use(key, name):
             raise self._directory.not_found(name, key)
         async with store_errors():
             try:
                 await make_wish(self._redis, (await read_registry(self._redis)).nodes, model, action)
             except WishRefused as refusal:
                 raise refuse(ProblemKind.INVALID, str(refusal), param="model") from None
-        return model
-
-    async def _described(self, model: str) -> Response:
-        return json_response(current_exchange().dialect.model(self._directory.fleet.serving()[model]))
+        return info
 
     @route("GET", "/info", "azureInfo", errors=(400, 401, 404, 503))
     @route("GET", "/models/info", "azureModelsInfo", errors=(400, 401, 404, 503))

@@ -106,6 +106,7 @@ class Draining:
         logger.info("claims jobs again")
         self._task.cancel()
         self._task = None
+        self._limited = True
         self._record.draining = False
         self._consumer.open()
         self._heartbeat.trigger()

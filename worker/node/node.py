@@ -233,9 +233,9 @@ class Node:
         The new entry may have another vocabulary, so no other worker could continue its streams.
         """
         info = workers.get(old.worker)
-        if info is None or info.status == "loading":
-            old.unload("changed", "its entry has changed")
-        elif info.status != "draining":
+        if info is None:
+            return  # it renews its record late, or is about to exit
+        if info.status != "draining":
             await self._redis.publish(keys.worker_channel(old.worker), "retire")
         elif info.used == 0:
             old.unload("changed", "its entry has changed")

@@ -43,6 +43,9 @@ _TAIL = """
 adds 50 soaks to the scenarios. A seed repeats the same requests and faults, but not to the microsecond.
 `make test` runs the short scenarios, with fewer requests.
 
+`make faults ARGS=swaps` has two models take the memory of one from each other 1,000 times, and prints what the node,
+the workers and the store hold meanwhile ([catalogue.md](catalogue.md#measurements)).
+
 ## Limits
 
 - A hung engine is detected after ten times its longest step of the last ten minutes, but not before 3 s. Until it has

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import tempfile
 import time
 from collections import Counter
@@ -79,7 +80,7 @@ class Resident:
         self._last_used = 0.0
         self._failing_since: float | None = None
         self._child: Child | None = None
-        self._last_words = tempfile.NamedTemporaryFile("w+", encoding="utf-8", prefix="vinoqueue-")  # noqa: SIM115
+        self._last_words = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
         """Where its worker says why it cannot serve the model."""
         self._ended: asyncio.Task[None] | None = None
 
@@ -90,7 +91,9 @@ class Resident:
         self.loads += 1
         self._since = self._last_used = time.monotonic()
         self._failing_since = None
-        environment = {**environment, variable("termination_log"): self._last_words.name}
+        # The file has no name that a killed node would leave behind.
+        last_words = f"/proc/{os.getpid()}/fd/{self._last_words.fileno()}"
+        environment = {**environment, variable("termination_log"): last_words}
         self._child = Child(f"worker of {self.entry.name}", module_command("cli.main", "worker"), environment)
         try:
             await self._child.start()

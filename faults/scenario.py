@@ -71,6 +71,8 @@ class Scenario:
     link: str = "direct"
     """How processes reach the store: ``direct``, ``proxy``, ``tls`` or ``sentinel``."""
     worker_options: tuple[str, ...] = ()
+    engines: tuple[str, ...] = ("auto",)
+    """``--engine`` of the workers of a real model, in turns, in the order in which they start."""
     api_options: tuple[str, ...] = ()
     visible: tuple[str, ...] = ()
     """Words, one of which each error that clients see must have; without any, there may be no error."""

@@ -316,6 +316,23 @@ SCENARIOS: tuple[Scenario, ...] = (
         worker_options=("--precision", "exact"),
     ),
     Scenario(
+        name="both-engines",
+        what="a worker with the batched engine and one with the stateful one on the real model, in exact precision; "
+        "an engine and a worker are killed, frozen and drained, so that requests change engines both ways",
+        load=Load(clients=6, requests=10, tokens=24, streamed=1.0, patience=120),
+        faults=(
+            Fault(at=4, action="kill_engine", target=1),
+            Fault(at=20, action="kill_worker", target=0),
+            Fault(at=45, action="freeze_worker", target=0, seconds=6),
+            Fault(at=60, action="drain_worker", target=1),
+            Fault(at=80, action="freeze_engine", target=0, seconds=20),
+        ),
+        model="default",
+        slots=4,
+        worker_options=("--precision", "exact"),
+        engines=("batched", "stateful", "batched"),
+    ),
+    Scenario(
         name="pictures",
         what="200 requests with pictures to a vision-language model; a worker killed every 8 s, an engine every 5 s",
         load=Load(clients=8, requests=25, tokens=120, streamed=1.0),

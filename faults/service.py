@@ -1,6 +1,7 @@
 """The processes of one run: started, found again, and looked into."""
 
 import asyncio
+import itertools
 import json
 import time
 from collections.abc import Callable
@@ -53,6 +54,7 @@ class Service:
         """Held while a process is replaced in good order."""
         self.moments = asyncio.Lock()
         """Held by a fault that waits for a moment, until it has ended."""
+        self._engines = itertools.cycle(scenario.engines)
         self.fleet = Fleet(folder, *scenario.store)
         self.links = Links(scenario.link, self.fleet.store, folder)
         self._environment = {"VINOQUEUE_NODE": f"faults-{free_port()}-{time.monotonic_ns()}"}
@@ -85,16 +87,17 @@ class Service:
 
     async def new_worker(self) -> Member:
         """Start a worker and wait until it serves; or a node, and wait until it is registered."""
+        engine = self._engine()
         url, proxy = await self.links.open()
         if self.catalogue:
             file = self.fleet.folder / "models.toml"
             entry = '[models.{}]\nsource = "{}"\nmemory = "60MB"\n'
             file.write_text("".join(entry.format(name, source) for name, source in self.catalogue.items()))
             options = ["--models", str(file), "--memory", "100MB", "--max-batch", str(self.scenario.slots)]
-            process = self._start("node", *options, *self._engine(), *self.scenario.worker_options, url=url)
+            process = self._start("node", *options, *engine, *self.scenario.worker_options, url=url)
             await self.until(lambda: process.popen.pid in {one["pid"] for one in self.nodes()}, "the node to register")
             return Member(process, proxy)
-        arguments = ["--drain", "10", "--max-batch", str(self.scenario.slots), *self._engine()]
+        arguments = ["--drain", "10", "--max-batch", str(self.scenario.slots), *engine]
         process = self._start("worker", *arguments, *self.scenario.worker_options, url=url)
         await self.until(
             lambda: any(one["pid"] == process.popen.pid and one["status"] == "serving" for one in self.adverts()),
@@ -212,7 +215,7 @@ class Service:
                 model = () if self.catalogue else ("--model", "simulated")
                 return ["--engine", "simulated", *model, "--sim-step", str(self.scenario.step)]
             case "default":
-                return ["--model", "default=default"]
+                return ["--model", "default=default", "--engine", next(self._engines)]
             case "pictures":
                 return ["--model", f"pictures={SHAPES_MODEL}", "--cache-size", "1"]
 

@@ -85,7 +85,9 @@ async def follow(
             if queue_events is not None:
                 moves = (event for event in events if isinstance(event, Started) and event.attempt > 1)
                 pieces = b"".join(map(another_attempt, moves)) + pieces
-                if running and not replay.has_started and time.monotonic() >= announced + INTERVAL:
+                due = not replay.has_started and time.monotonic() >= announced + INTERVAL
+                # The first one names the job, also where it has started.
+                if running and (due or not announced):
                     announced = time.monotonic()
                     pieces += await queue_events.place(record.model, record.jobs[0])
             if pieces:

@@ -10,3 +10,9 @@ export function size(bytes) {
 }
 
 export const percent = (value) => `${Math.round(value * 100)} %`;
+
+const LOADING = { loading: "is loading", unloading: "is being unloaded", unloaded: "loads when asked", failed: "failed to load" };
+
+/** Returns what a model of a catalogue does now: "" where it is ready.
+ * @param {string | undefined} status */
+export const loadState = (status) => LOADING[status] ?? "";

@@ -39,7 +39,7 @@ class Growing {
   }
 
   comment({ queue, attempt }) {
-    if (queue && this.first === undefined) this.show({ queue, job: queue.request });
+    if (queue) this.show({ job: queue.request, ...(this.first === undefined && { queue }) });
     if (!attempt || this.attempts.some(({ number }) => number === attempt.number)) return;
     this.attempts = [...this.attempts, attempt];
     this.show({ attempts: this.attempts });

@@ -3,6 +3,7 @@
 import { useEffect } from "../vendor/htm-preact-3.1.1.js";
 import { apiKey, listModels } from "../api.js";
 import { fleet } from "../fleet/feed.js";
+import { loadState } from "../format.js";
 import { observable, useObservable } from "../state.js";
 import { notify } from "./chats.js";
 
@@ -37,8 +38,6 @@ export function useFleetEntry(model) {
   return document?.models.find(({ id, aliases }) => id === model || aliases.includes(model));
 }
 
-const LOADING = { loading: "is loading", unloading: "is being unloaded", unloaded: "loads when asked", failed: "failed to load" };
-
 /** Returns what a model with this entry of `/v1/models` does now: "" where it is ready.
  * @param {{status?: {value: string}} | undefined} model */
-export const stateOf = (model) => LOADING[model?.status?.value] ?? "";
+export const stateOf = (model) => loadState(model?.status?.value);

@@ -1,20 +1,11 @@
 // Copying to the clipboard: a button, and a dialog with a text to copy.
 
 import { html, useEffect, useRef, useState } from "../vendor/htm-preact-3.1.1.js";
+import { copy } from "../clipboard.js";
 import { Drawer } from "../drawer.js";
 import { IconButton } from "../icons.js";
 
 const COPIED_MS = 1500;
-
-// The clipboard needs HTTPS or a loopback address.
-async function copy(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    return false;
-  }
-}
 
 export function CopyButton({ text }) {
   const [copied, setCopied] = useState(null);

@@ -1,12 +1,11 @@
 // Models as cards: their queue by priority, and charts.
 
 import { html } from "../vendor/htm-preact-3.1.1.js";
-import { seconds } from "../format.js";
+import { loadState, seconds } from "../format.js";
 import { Chart } from "./chart.js";
 import { HISTORY_SECONDS, history } from "./feed.js";
 
 const MAX_DOTS = 40;
-const STATES = { loading: "is loading", unloading: "is being unloaded", unloaded: "loads when asked", failed: "failed to load" };
 
 const wait = (value) => (value === null ? "–" : value === 0 ? "none" : seconds(value));
 
@@ -38,7 +37,7 @@ function Charts({ model }) {
 
 function Model({ model }) {
   const facts = [
-    STATES[model.state],
+    loadState(model.state),
     model.modalities.join(" + "),
     model.context_length > 0 && `${model.context_length.toLocaleString()} tokens of context`,
     model.workers === 1 ? "1 worker" : `${model.workers} workers`,

@@ -1,6 +1,8 @@
 // Blocks of code, with the name of the language, a button that copies, and colours. The highlighter is loaded when the
 // first block is shown.
 
+import { copy } from "../clipboard.js";
+
 const MAX_LENGTH = 50_000;
 const COPIED_MS = 1500;
 const COLOURED = { ALLOWED_TAGS: ["span"], ALLOWED_ATTR: ["class"], ALLOW_DATA_ATTR: false, RETURN_DOM_FRAGMENT: true };
@@ -24,13 +26,9 @@ function copier(code) {
   button.className = "quiet";
   button.textContent = "Copy code";
   button.addEventListener("click", async () => {
-    try {
-      await navigator.clipboard.writeText(code.textContent);
-      button.textContent = "Copied";
-    } catch {
-      getSelection().selectAllChildren(code);
-      button.textContent = "Selected";
-    }
+    const copied = await copy(code.textContent);
+    if (!copied) getSelection().selectAllChildren(code);
+    button.textContent = copied ? "Copied" : "Selected";
     setTimeout(() => (button.textContent = "Copy code"), COPIED_MS);
   });
   return button;

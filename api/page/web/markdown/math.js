@@ -1,5 +1,7 @@
 // Formulas in LaTeX, as MathML. Temml is loaded when the first one is shown.
 
+import { escaped } from "./escape.js";
+
 const TEMML = new URL("../vendor/temml-0.13.5.js", import.meta.url);
 const MAX = 4000;
 
@@ -12,8 +14,6 @@ const INLINE = [
   // As Pandoc does it: prices are no formulas.
   { rule: /^\$(?![\s$])((?:\\.|[^\\$\n]){1,1000}?)(?<!\s)\$(?!\d)/, block: false },
 ];
-
-const escaped = (text) => text.replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
 
 // Only this module makes `samp` elements: raw HTML of models is shown as text.
 const renderer = ({ text, block }) => `<samp title="${block ? "block" : "inline"}">${escaped(text.trim())}</samp>`;

@@ -3,6 +3,7 @@
 
 import { Marked } from "../vendor/marked-18.2.1.js";
 import { drawCode } from "./code.js";
+import { escaped } from "./escape.js";
 import { drawMath, extensions } from "./math.js";
 
 const PURIFIED = {
@@ -23,8 +24,6 @@ const PICTURE = /^data:image\/(?:png|jpeg|gif|webp);base64,/i;
 const MAX_DEPTH = 40;
 const DEEP = new RegExp(String.raw`^[ \t]*(?:(?:>|[-+*]|\d+[.)])[ \t]*){${MAX_DEPTH}}`, "m");
 const MAX_LENGTH = 200_000;
-
-const escaped = (text) => text.replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
 
 const marked = new Marked({
   gfm: true,

@@ -104,6 +104,8 @@ async def test_queue_events_of_a_background_response(redis: ArqRedis, store: Res
     assert opening[1] == b": j1\n\n"
     moved = replace(STARTED, attempt=2, cause="worker_lost")
     await journalled(redis, (STARTED, Delta(0, (1,), "Hel"), moved, Delta(1, (1,), "lo"), Finished(2, "stop")))
+    late = follow(store, "k", RUNNING, after=-1, queue_events=places)
+    assert [await anext(late), (await anext(late)).endswith(b": j1\n\n")] == [opening[0], True]
     await store.end("k", RUNNING, document())
     rest = [piece async for piece in stream]
     comments = [line for line in b"".join(rest).split(b"\n") if line.startswith(b":")]

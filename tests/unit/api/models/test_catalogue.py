@@ -90,3 +90,9 @@ async def test_the_list_says_what_a_load_waits_for(redis: ArqRedis) -> None:
         "value": "loading",
         "detail": "a: 1 of 2 GB",
     }
+
+
+async def test_streams_that_waited_for_such_a_model_end_with_the_reasons_too(redis: ArqRedis) -> None:
+    found = await directory(redis, node("a", status="failed", detail="too large"))
+    assert "a: too large" in found.why_without_worker("tiny")
+    assert "lost its last worker" in found.why_without_worker("other")

@@ -31,7 +31,7 @@ def entry(name: str, source: str = "[[tokens 4]]", keep: str = "1h") -> str:
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Fleet]:
     with fleet(tmp_path) as running:
-        running.api("--queue-timeout", "60")
+        running.api("--queue-timeout", "60", "--worker-grace", "1")
         yield running
 
 

@@ -200,7 +200,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
             ModelsHandler(directory, redis, parser, cross_origin),
             UsageHandler(redis, parser),
             KeysHandler(redis, keyring, parser),
-            FleetHandler(fleet, streams, keyring, timeout=settings.request_timeout),
+            FleetHandler(fleet, redis, streams, keyring, cross_origin, timeout=settings.request_timeout),
             OperationsHandler(redis, directory, relay, streams, metrics, openapi_document, replica=replica_id),
             PageHandler(page),
         ),

@@ -42,7 +42,7 @@ SECTIONS: dict[str, dict[str, _Entry]] = {
     },
     "Access": {
         "key": _Entry("cli.manage.key:key", "Create, list, revoke and rotate API keys."),
-        "audit": _Entry("cli.manage.audit:audit", "Show who changed keys, batches and workers."),
+        "audit": _Entry("cli.manage.audit:audit", "Show who changed keys, batches, workers and models."),
     },
     "Other": {
         "completion": _Entry("cli.shell:completion", "Print a shell script that completes commands and options."),

@@ -1,4 +1,4 @@
-"""The audit log: who changed what and when, of keys, batches and workers."""
+"""The audit log: who changed what and when, of keys, batches, workers and models."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

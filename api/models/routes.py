@@ -5,11 +5,12 @@ from typing import cast
 from arq.connections import ArqRedis
 from quart import Response, request
 
+from api.base.audit import log_change
 from api.base.store_errors import store_errors
 from api.dialects.azure import Azure
 from api.dialects.base.models import NamedModel, parse_named_model
 from api.http.bodies import BodyParser
-from api.http.exchange import current_exchange, key_owner, require_admin
+from api.http.exchange import actor, current_exchange, key_owner, require_admin
 from api.http.guards import CrossOrigin
 from api.http.routes import json_response, route
 from api.models.directory import Directory
@@ -88,6 +89,7 @@ class ModelsHandler:
                 await make_wish(self._redis, (await read_registry(self._redis)).nodes, model, action)
             except WishRefused as refusal:
                 raise refuse(ProblemKind.INVALID, str(refusal), param="model") from None
+            await log_change(self._redis, actor(), f"model.{action}", model)  # type: ignore[misc]
         return info
 
     @route("GET", "/info", "azureInfo", errors=(400, 401, 404, 503))

@@ -1,4 +1,4 @@
-"""``vinoqueue audit``: who changed keys, batches and workers."""
+"""``vinoqueue audit``: who changed keys, batches, workers and models."""
 
 import datetime
 
@@ -16,7 +16,7 @@ from shared.runtime.logs import escaped
 @click.option("--last", type=click.IntRange(1), default=100, show_default=True, help="Number of changes to print.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def audit(redis_url: str, last: int, as_json: bool) -> None:
-    """Print who changed keys, cancelled batches, or drained workers, and when (UTC), oldest first."""
+    """Print who changed keys, cancelled batches, drained workers, or loaded models, and when (UTC), oldest first."""
 
     async def read(redis: ArqRedis) -> list[Change]:
         return await read_changes(redis, last)

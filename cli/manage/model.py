@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 from arq.connections import ArqRedis
 
+from api.base.audit import log_change
 from cli.base.instances import store_option
-from cli.base.store_reader import read_store
+from cli.base.store_reader import actor, read_store
 from shared.protocol.registry import DeclaredModel, NodeInfo, forget_model, read_registry
 from shared.protocol.wishes import WISH_TTL, Action, Wish, WishRefused, make_wish
 from shared.runtime.logs import escaped
@@ -118,9 +119,11 @@ async def _wish(redis: ArqRedis, name: str, action: Action) -> tuple[str, Wish]:
         listed = ", ".join(sorted(set(names.values()))) or "none"
         raise click.ClickException(escaped(f"No node has the model '{name}' in its catalogue. Models: {listed}."))
     try:
-        return names[name], await make_wish(redis, nodes, names[name], action)
+        wish = await make_wish(redis, nodes, names[name], action)
     except WishRefused as refusal:
         raise click.ClickException(escaped(str(refusal))) from None
+    await log_change(redis, actor(), f"model.{action}", names[name])  # type: ignore[misc]
+    return names[name], wish
 
 
 async def _loaded(redis: ArqRedis, model: str, wish: Wish) -> str:

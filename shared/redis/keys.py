@@ -42,7 +42,7 @@ API_KEYS = PREFIX + "keys"
 """Hash of API key id to the encoded record of the key, without its secret."""
 
 AUDIT = PREFIX + "audit"
-"""Stream of bounded length: the changes of keys, batches and workers (see :mod:`api.base.audit`)."""
+"""Stream of bounded length: the changes of keys, batches, workers and models (see :mod:`api.base.audit`)."""
 
 UNFINISHED_BATCHES = PREFIX + "batches"
 """Sorted set of the ids of unfinished batches, scored by the time (ms) at which the lease of their feeder ends."""

@@ -75,6 +75,19 @@ def test_keys_are_created_used_and_revoked(browser: Browser, closed: tuple[Fleet
         assert tab.evaluate("document.documentElement.scrollWidth") <= 360
 
 
+def test_a_worker_is_drained_and_resumed(browser: Browser, closed: tuple[Fleet, str]) -> None:
+    running, admin = closed
+    with web_page(browser, running) as page:
+        page.open("desk")
+        enter(page, admin)
+        row = page.tab.get_by_role("region", name="Table of workers").locator("tbody tr")
+        row.get_by_role("button", name="Drain").click()
+        expect(row).to_contain_text("draining")
+        row.get_by_role("button", name="Resume").click()
+        expect(row).to_contain_text("serving")
+        page.errors.clear()  # the browser logs each 401
+
+
 def test_a_key_without_the_scope_sees_its_own_usage_and_no_keys(browser: Browser, closed: tuple[Fleet, str]) -> None:
     running, _ = closed
     plain = running.key("create")

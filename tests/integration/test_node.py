@@ -230,6 +230,13 @@ def test_operators_load_and_unload_models(service: Fleet) -> None:
     )
     assert post(service, "/models/load", {"model": "c"})[0] == post(service, "/v1/models/c/load")[0] == 404
     assert "name" in post(service, "/models/load", {"name": "c"})[1]["error"]["message"]
+    with service.redis() as store:
+        changes = store.xrange("vinoqueue:audit")
+    assert [(change[b"action"], change[b"target"]) for _, change in changes] == [
+        (b"model.load", b"a"),
+        (b"model.load", b"b"),
+        (b"model.unload", b"b"),
+    ]
 
 
 def test_a_wish_tries_a_model_that_has_failed_again_at_once(service: Fleet) -> None:

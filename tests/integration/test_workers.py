@@ -101,6 +101,11 @@ def test_a_worker_is_drained_and_resumed_on_command(empty_fleet: Fleet) -> None:
     assert command("worker", "resume", busy) == (0, [f"{busy} is serving."])
     fleet.until(lambda: fleet.status("/ready") == 200, "the worker to serve again")
     assert text_of(stream(fleet, tokens=3))
+    for word, status in (("drain", "draining"), ("resume", "serving")):
+        code, _, body = fleet.request("POST", f"/v1/fleet/workers/{busy}/{word}")
+        assert (code, json.loads(body)) == (200, {"id": busy, "status": status, "used": 0})
+    assert fleet.request("POST", "/v1/fleet/workers/nobody/drain")[0] == 404
+    assert fleet.request("POST", f"/v1/fleet/workers/{busy}/drain", None, {"origin": "https://other.example"})[0] == 403
     unknown = [f"Error: There is no worker 'nobody'. Registered workers: {busy}."]
     assert command("worker", "drain", "nobody") == (1, unknown)
     code, lines = command("worker", "--lease", "2", "drain", busy)

@@ -1,16 +1,17 @@
-// The desk: keys, usage, models and batches, for whoever has a key with the scope `admin`.
+// The desk: keys, usage, workers, models and batches, for whoever has a key with the scope `admin`.
 
 import { html } from "../vendor/htm-preact-3.1.1.js";
 import { Batches } from "./batches.js";
 import { Keys } from "./keys.js";
 import { Models } from "./models.js";
 import { Usage } from "./usage.js";
+import { Workers } from "./workers.js";
 
 export function Desk({ opener }) {
   return html`<main class="view">
     <div class="bar">${opener}<h1>Desk</h1></div>
     <div class="fleet">
-      <div class="width"><${Usage} /><${Keys} /><${Models} /><${Batches} /></div>
+      <div class="width"><${Usage} /><${Keys} /><${Workers} /><${Models} /><${Batches} /></div>
     </div>
   </main>`;
 }

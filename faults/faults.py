@@ -18,7 +18,7 @@ PROMPTS = "worker.prompt.child"
 
 async def kill_worker(service: Service, fault: Fault) -> None:
     """Kill a worker, or the node at the fault's moment, at once; start another one."""
-    at = service.nodes_at(fault.moment)
+    at = await asyncio.to_thread(service.nodes_at, fault.moment)  # the store may be frozen
     worker = next((one for one in service.workers if one.pid in at), _worker(service, fault))
     service.workers.remove(worker)
     worker.process.kill()

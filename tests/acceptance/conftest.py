@@ -17,10 +17,11 @@ MODEL = "SmolLM2-135M-Instruct"
 def real_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """One API replica and one worker with the default model.
 
-    It computes exactly, so that a text does not depend on what else is in the batch and can be compared.
+    It computes exactly, so that a text does not depend on what else is in the batch and can be compared. On slow CPUs,
+    the grammar of Codex's ``apply_patch`` takes longer to compile than the default limit.
     """
     with fleet(tmp_path_factory.mktemp("real")) as running:
-        running.worker("--precision", "exact", "--plugin-config", json.dumps(ONE_THREAD))
+        running.worker("--precision", "exact", "--grammar-seconds", "1", "--plugin-config", json.dumps(ONE_THREAD))
         running.api()
         yield running
 

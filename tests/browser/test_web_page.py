@@ -63,8 +63,7 @@ def test_code_is_coloured_and_formulas_are_drawn(page: WebPage) -> None:
     answer = page.ask(f"[[say {said}]]")
     expect(answer.locator(".hljs-keyword").first).to_have_text("def")
     answer.get_by_role("button", name="Copy code").click()
-    expect(answer.get_by_role("button", name="Copied")).to_be_visible()
-    assert page.tab.evaluate("navigator.clipboard.readText()") == code
+    page.tab.wait_for_function("code => navigator.clipboard.readText().then((text) => text === code)", arg=code)
     expect(answer.locator("math")).to_have_count(2)
     expect(answer.locator("math mfrac")).to_have_count(1)
     expect(answer.get_by_text("It costs $5 or $6, and")).to_be_visible()
@@ -86,9 +85,8 @@ def test_only_blocks_that_change_are_drawn_again(page: WebPage) -> None:
 def test_an_answer_goes_on_while_the_page_is_closed(page: WebPage, shown: Fleet) -> None:
     tab = page.tab
     answer = page.ask("[[tokens 400]]")
-    expect(answer.locator("p").first).to_have_text(re.compile(r"\w+ \w+"))
+    expect(answer.locator("p").first).to_have_text(re.compile(r"(\w+ ){20}"))
     tab.reload()
-    expect(tab.get_by_role("button", name="Stop")).to_be_visible()
     expect(answer.get_by_text("+ 400 tokens")).to_be_visible()
     words = len(answer.locator(".markdown").inner_text().split())
     again = page.ask("[[tokens 400]]")

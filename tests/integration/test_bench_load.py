@@ -119,7 +119,7 @@ def test_a_load_on_a_replica(running: Fleet, monkeypatch: pytest.MonkeyPatch, ap
 def test_a_load_that_is_refused_says_why(running: Fleet) -> None:
     done = CliRunner().invoke(bench, ["load", "--url", f"http://127.0.0.1:{running.port}", "--api-key", "wrong"])
     assert (done.exit_code, done.stdout) == (1, "")
-    assert "answered with 401: Incorrect API key" in done.stderr
+    assert "responded with 401: Incorrect API key" in done.stderr
 
 
 def test_a_server_without_usage_counts_chunks() -> None:
@@ -183,7 +183,7 @@ async def test_a_request_ends_after_its_timeout() -> None:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         async with Endpoint(url, "", "chat", {}, timeout=0.1) as endpoint:
             outcome = await endpoint.ask("hello")
-    assert (outcome.error, outcome.message) == ("timeout", "no complete answer within 0.1 s")
+    assert (outcome.error, outcome.message) == ("timeout", "no complete response within 0.1 s")
 
 
 def test_a_load_without_a_success_fails() -> None:

@@ -159,7 +159,12 @@ def test_a_worker_with_one_slot_serves_several_choices_and_says_why_it_has_one(t
         running.worker("--model", f"tiny={unfused}")
         running.api()
         completion = running.client().chat.completions.create(
-            model="tiny", messages=[{"role": "user", "content": PROMPT}], n=2, max_tokens=5, logprobs=True
+            model="tiny",
+            messages=[{"role": "user", "content": PROMPT}],
+            n=2,
+            max_tokens=5,
+            logprobs=True,
+            extra_body={"ignore_eos": True},
         )
         status = subprocess.run(
             [*module_command("cli.main", "status"), "--redis-url", running.url],

@@ -5,7 +5,6 @@ from typing import cast
 from arq.connections import ArqRedis
 from quart import Response, request
 
-from api.base.audit import log_change
 from api.base.store_errors import store_errors
 from api.dialects.azure import Azure
 from api.dialects.base.models import NamedModel, parse_named_model
@@ -13,10 +12,11 @@ from api.http.bodies import BodyParser
 from api.http.exchange import actor, current_exchange, key_owner, require_admin
 from api.http.guards import CrossOrigin
 from api.http.routes import json_response, route
+from api.models.commands import command_model
 from api.models.directory import Directory
 from shared.protocol.errors import ProblemKind, refuse
+from shared.protocol.model_commands import Action, CommandRefused
 from shared.protocol.registry import ModelInfo, read_registry
-from shared.protocol.wishes import Action, WishRefused, make_wish
 
 _ADMIN_ERRORS = (400, 401, 403, 404, 503)
 
@@ -53,30 +53,30 @@ class ModelsHandler:
     @route("POST", "/v1/models/<path:name>/load", "loadModel", errors=_ADMIN_ERRORS)
     async def load(self, name: str) -> Response:
         """Have a node load a model of its catalogue. Returns at once; the model's ``status`` says how far it is."""
-        return json_response(current_exchange().dialect.model(await self._wish(name, "load")))
+        return json_response(current_exchange().dialect.model(await self._command(name, "load")))
 
     @route("POST", "/v1/models/<path:name>/unload", "unloadModel", errors=_ADMIN_ERRORS)
     async def unload(self, name: str) -> Response:
         """Have all nodes unload a model until a request needs it. Requests in progress may finish, or go on later."""
-        return json_response(current_exchange().dialect.model(await self._wish(name, "unload")))
+        return json_response(current_exchange().dialect.model(await self._command(name, "unload")))
 
     @route("POST", "/models/load", "routerLoadModel", body="NamedModel", errors=(*_ADMIN_ERRORS, 408, 413, 415))
     async def router_load(self) -> Response:
         """Have a node load a model, in the form of llama.cpp's router."""
-        return await self._router_wish("load")
+        return await self._router_command("load")
 
     @route("POST", "/models/unload", "routerUnloadModel", body="NamedModel", errors=(*_ADMIN_ERRORS, 408, 413, 415))
     async def router_unload(self) -> Response:
         """Have all nodes unload a model, in the form of llama.cpp's router."""
-        return await self._router_wish("unload")
+        return await self._router_command("unload")
 
-    async def _router_wish(self, action: Action) -> Response:
+    async def _router_command(self, action: Action) -> Response:
         named: NamedModel = await self._parser.read(request, key_owner(), parse_named_model)
-        await self._wish(named.model, action)
+        await self._command(named.model, action)
         return json_response(b'{"success":true}')
 
-    async def _wish(self, name: str, action: Action) -> ModelInfo:
-        """Store the wish, and return the model as it was before."""
+    async def _command(self, name: str, action: Action) -> ModelInfo:
+        """Command all nodes, and return the model as it was before."""
         require_admin()
         self._cross_origin.refuse_foreign(request.headers, "load and unload models")
         key = current_exchange().key
@@ -86,10 +86,10 @@ class ModelsHandler:
             raise self._directory.not_found(name, key)
         async with store_errors():
             try:
-                await make_wish(self._redis, (await read_registry(self._redis)).nodes, model, action)
-            except WishRefused as refusal:
+                nodes = (await read_registry(self._redis)).nodes
+                await command_model(self._redis, nodes, model, action, by=actor())
+            except CommandRefused as refusal:
                 raise refuse(ProblemKind.INVALID, str(refusal), param="model") from None
-            await log_change(self._redis, actor(), f"model.{action}", model)  # type: ignore[misc]
         return info
 
     @route("GET", "/info", "azureInfo", errors=(400, 401, 404, 503))

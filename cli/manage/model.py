@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 from arq.connections import ArqRedis
 
-from api.base.audit import log_change
+from api.models.commands import command_model
 from cli.base.instances import store_option
 from cli.base.store_reader import actor, read_store
+from shared.protocol.model_commands import COMMAND_TTL, Action, CommandRefused, ModelCommand
 from shared.protocol.registry import DeclaredModel, NodeInfo, forget_model, read_registry
-from shared.protocol.wishes import WISH_TTL, Action, Wish, WishRefused, make_wish
 from shared.runtime.logs import escaped
 
 _POLL = 0.2
@@ -65,11 +65,11 @@ def load(redis_url: str, name: str, no_wait: bool) -> None:
     failure ends.
     """
 
-    async def wish(redis: ArqRedis) -> str:
-        own, made = await _wish(redis, name, "load")
-        return f"Loading the model '{own}'." if no_wait else await _loaded(redis, own, made)
+    async def command(redis: ArqRedis) -> str:
+        own, sent = await _command(redis, name, "load")
+        return f"Loading the model '{own}'." if no_wait else await _loaded(redis, own, sent)
 
-    click.echo(escaped(read_store(redis_url, wish)))
+    click.echo(escaped(read_store(redis_url, command)))
 
 
 @model.command(params=[store_option()])
@@ -80,11 +80,11 @@ def unload(redis_url: str, name: str) -> None:
     Requests in progress have the nodes' --swap-drain to finish; the others go on when the model is loaded again.
     """
 
-    async def wish(redis: ArqRedis) -> str:
-        own, _ = await _wish(redis, name, "unload")
+    async def command(redis: ArqRedis) -> str:
+        own, _ = await _command(redis, name, "unload")
         return f"Unloading the model '{own}'."
 
-    click.echo(escaped(read_store(redis_url, wish)))
+    click.echo(escaped(read_store(redis_url, command)))
 
 
 @model.command(params=[store_option()])
@@ -111,33 +111,31 @@ def forget(redis_url: str, name: str) -> None:
     click.echo(escaped(f"Forgot the model '{name}'."))
 
 
-async def _wish(redis: ArqRedis, name: str, action: Action) -> tuple[str, Wish]:
-    """Store a wish for the model or alias ``name``; return the model's own name and the wish."""
+async def _command(redis: ArqRedis, name: str, action: Action) -> tuple[str, ModelCommand]:
+    """Command all nodes about the model or alias ``name``; return the model's own name and the command."""
     nodes = (await read_registry(redis)).nodes
     names = {known: entry.name for node in nodes for entry in node.models for known in (*entry.aliases, entry.name)}
     if name not in names:
         listed = ", ".join(sorted(set(names.values()))) or "none"
         raise click.ClickException(escaped(f"No node has the model '{name}' in its catalogue. Models: {listed}."))
     try:
-        wish = await make_wish(redis, nodes, names[name], action)
-    except WishRefused as refusal:
+        return names[name], await command_model(redis, nodes, names[name], action, by=actor())
+    except CommandRefused as refusal:
         raise click.ClickException(escaped(str(refusal))) from None
-    await log_change(redis, actor(), f"model.{action}", names[name])  # type: ignore[misc]
-    return names[name], wish
 
 
-async def _loaded(redis: ArqRedis, model: str, wish: Wish) -> str:
+async def _loaded(redis: ArqRedis, model: str, command: ModelCommand) -> str:
     """Wait until ``model`` is loaded; return where."""
-    ends = time.monotonic() + WISH_TTL
+    ends = time.monotonic() + COMMAND_TTL
     entries: list[tuple[NodeInfo, DeclaredModel]] = []
     while time.monotonic() < ends:
         nodes = (await read_registry(redis)).nodes
         entries = [(node, entry) for node in nodes for entry in node.models if entry.name == model]
-        # Before a node has read the wish, its record says how an earlier load ended.
-        heard = [(node, entry) for node, entry in entries if entry.wish == wish.id]
-        if loaded := [node.host for node, entry in heard if entry.status == "loaded"]:
+        # Before a node has read the command, its record says how an earlier load ended.
+        obeying = [(node, entry) for node, entry in entries if entry.command == command.id]
+        if loaded := [node.host for node, entry in obeying if entry.status == "loaded"]:
             return f"The model '{model}' is loaded on {', '.join(loaded)}."
-        if len(heard) == len(entries) and all(entry.status == "failed" for _, entry in heard):
+        if len(obeying) == len(entries) and all(entry.status == "failed" for _, entry in obeying):
             break
         await asyncio.sleep(_POLL)
     states = "; ".join(f"{node.host}: {entry.detail or entry.status}" for node, entry in entries)

@@ -165,8 +165,8 @@ class DeclaredModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """How long it has been loaded altogether."""
     waited: _Amount = 0.0
     """Seconds for which requests wait while no worker in the fleet serves it."""
-    wish: str = ""
-    """Id of the last wish for the model that the node has read (see :mod:`shared.protocol.wishes`)."""
+    command: str = ""
+    """Id of the last command for the model that the node has read (see :mod:`shared.protocol.model_commands`)."""
     context_length: _Count = 0
     fingerprint: str = ""
     modalities: tuple[str, ...] = ()

@@ -95,8 +95,8 @@ reserved = _named("reserved")
 placements = _named("placements")
 """Sorted set with a TTL: the ids of the nodes that load or serve a model, scored by the end of their lease (ms)."""
 
-wish = _named("wish")
-"""String with a TTL: an operator's wish that nodes load or unload a model (see :mod:`shared.protocol.wishes`)."""
+model_command = _named("model-command")
+"""String with a TTL: an operator's command to load or unload a model (see :mod:`shared.protocol.model_commands`)."""
 
 # By day.
 

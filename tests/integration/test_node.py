@@ -239,7 +239,7 @@ def test_operators_load_and_unload_models(service: Fleet) -> None:
     ]
 
 
-def test_a_wish_tries_a_model_that_has_failed_again_at_once(service: Fleet) -> None:
+def test_a_command_to_load_tries_a_model_that_has_failed_again_at_once(service: Fleet) -> None:
     node(service, catalogue(service, entry("broken", "[[fail load]]")))
     for _ in range(2):
         code, said = command(service, "load", "broken")

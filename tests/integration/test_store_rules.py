@@ -261,7 +261,7 @@ def test_a_command_without_the_right_says_so(rules: Store, role: str, command: t
         ("api", ("SET", "vinoqueue:worker:w1", "{}")),
         ("api", ("SET", "other:service", "1")),
         ("worker", ("HGETALL", "vinoqueue:keys")),
-        ("worker", ("SET", "vinoqueue:wish:model", "{}")),
+        ("worker", ("SET", "vinoqueue:model-command:model", "{}")),
         ("worker", ("HGETALL", "vinoqueue:buckets:key-1")),
         ("worker", ("ZRANGE", "vinoqueue:stored-index:key-1", "0", "-1")),
         ("worker", ("HGETALL", "vinoqueue:stored:key-1:resp_1")),
@@ -287,10 +287,10 @@ def test_no_role_can_do_more(rules: Store, role: str, command: tuple[str, ...]) 
         client.execute_command(*command)
 
 
-def test_replicas_store_wishes_that_nodes_read(rules: Store) -> None:
+def test_replicas_store_commands_that_nodes_read(rules: Store) -> None:
     with redis.Redis.from_url(url(rules, "api")) as api, redis.Redis.from_url(url(rules, "worker")) as node:
-        command(api, "SET", "vinoqueue:wish:model", "{}", "EX", "9")
-        assert command(node, "MGET", "vinoqueue:wish:model") == [b"{}"]
+        command(api, "SET", "vinoqueue:model-command:model", "{}", "EX", "9")
+        assert command(node, "MGET", "vinoqueue:model-command:model") == [b"{}"]
         command(node, "SET", "vinoqueue:node:n", "{}")
         assert command(api, "MGET", "vinoqueue:node:n") == [b"{}"]
 

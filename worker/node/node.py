@@ -11,9 +11,9 @@ from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
 from shared.protocol.cost import UNBOUNDED_RESPONSE
+from shared.protocol.model_commands import read_commands
 from shared.protocol.queue.occupancy import Occupancy, OccupancyReader, waiting_tokens
 from shared.protocol.registry import NodeInfo, WorkerInfo, announce_node, registered_workers, withdraw_node
-from shared.protocol.wishes import read_wishes
 from shared.redis import keys, outage
 from shared.runtime.settings import NodeSettings, WorkerSettings, environment
 from shared.runtime.version import VERSION
@@ -99,9 +99,9 @@ class Node:
                 resident.memory = self._needed(resident.entry, measured)
         self._follow_catalogue()
         await self._replace(by_id)
-        wishes = await read_wishes(self._redis, [*self._residents])
+        commands = await read_commands(self._redis, [*self._residents])
         for name, resident in self._residents.items():
-            resident.hear(wishes.get(name))
+            resident.obey(commands.get(name))
         states = [await self._state(resident, workers) for resident in self._residents.values()]
         todo = plan(states, self._capacity - sum(old.memory for old in self._retiring.values()), self._rules)
         for name, reason in todo.load.items():
@@ -163,10 +163,10 @@ class Node:
         tokens, batch_tokens = await waiting_tokens(self._redis, entry.name, occupancy)
         served = any(worker.model == entry.name and worker.status == "serving" for worker in workers)
         if served:
-            resident.wished_since = None
-        wished = resident.wished_since is not None
-        waiting += wished
-        tokens += wished * UNBOUNDED_RESPONSE
+            resident.requested_since = None
+        requested = resident.requested_since is not None
+        waiting += requested
+        tokens += requested * UNBOUNDED_RESPONSE
         resident.waiting_since = (resident.waiting_since or time.monotonic()) if waiting + batch else None
         waited = time.monotonic() - resident.waiting_since if resident.waiting_since else 0.0
         resident.waited = 0.0 if served else waited
@@ -184,7 +184,7 @@ class Node:
             waiting=waiting,
             waiting_batch=batch,
             tokens=tokens or batch_tokens,
-            wished=wished,
+            requested=requested,
             waited=waited,
             workers=leases + alone + own - (resident.has_lease and resident.here == "absent" and not replaces),
             here=resident.here,

@@ -36,14 +36,14 @@ class ModelState:
     """What it takes on this node, or would take."""
     load_seconds: float
     waiting: int = 0
-    """Waiting jobs, without batch requests; an operator's wish to load it counts as one."""
+    """Waiting jobs, without batch requests; an operator's command to load it counts as one."""
     waiting_batch: int = 0
     waited: float = 0.0
     """Time since jobs wait without a pause."""
     tokens: int = 0
     """Estimated tokens of the waiting jobs; those of batch requests count only if nothing else waits."""
-    wished: bool = False
-    """Whether an operator wishes it loaded."""
+    requested: bool = False
+    """Whether an operator has commanded to load it."""
     workers: int = 0
     """Workers in the whole fleet that serve or load it."""
     here: Residence = "absent"
@@ -129,7 +129,7 @@ def _is_wanted(model: ModelState, rules: Rules) -> bool:
 
 
 def _reason(model: ModelState) -> str:
-    if model.wished:
+    if model.requested:
         return "an operator has loaded it"
     jobs = model.waiting + model.waiting_batch
     return f"{jobs} requests wait" if jobs else "it is kept loaded"

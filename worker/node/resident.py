@@ -8,8 +8,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from shared.protocol.model_commands import ModelCommand
 from shared.protocol.registry import FINDING_FILES, DeclaredModel, UnloadCause, WorkerInfo
-from shared.protocol.wishes import Wish
 from shared.runtime.children import Child
 from shared.runtime.processes import exit_description, module_command
 from shared.runtime.settings import variable
@@ -62,10 +62,10 @@ class Resident:
         self.waiting_since: float | None = None
         self.waited = 0.0
         """Seconds for which requests wait while no worker in the fleet serves it."""
-        self.wished_since: float | None = None
-        """Since when an operator wishes it loaded; ``None`` when a worker serves it, or it has failed."""
+        self.requested_since: float | None = None
+        """When an operator commanded to load it; ``None`` when a worker serves it, or it has failed."""
         self.has_lease = False
-        self._wish = ""
+        self._command = ""
         self._failures = 0
         """Failures in a row."""
         self._failed = 0
@@ -138,22 +138,22 @@ class Resident:
         )
 
     def succeed(self, before: "Resident") -> None:
-        """Continue the counts of the model with its earlier entry, and the wishes that it has heard."""
-        self.loads, self._failed, self._wish = before.loads, before._failed, before._wish
+        """Continue the counts of the model with its earlier entry, and the command that it has obeyed."""
+        self.loads, self._failed, self._command = before.loads, before._failed, before._command
         self._unloads = before._unloads
         self._resident_before = before._resident_seconds
 
-    def hear(self, wish: Wish | None) -> None:
-        """Act on an operator's wish, once. A wish to load it ends the pause after a failure."""
-        if wish is None:
-            self.wished_since = None
-        elif wish.id != self._wish:
-            self._wish = wish.id
-            if wish.action == "unload":
-                self.wished_since = None
+    def obey(self, command: ModelCommand | None) -> None:
+        """Obey an operator's command, once. One to load it ends the pause after a failure."""
+        if command is None:
+            self.requested_since = None
+        elif command.id != self._command:
+            self._command = command.id
+            if command.action == "unload":
+                self.requested_since = None
                 self.unload("operator", "an operator has unloaded it")
             else:
-                self.wished_since = time.monotonic()
+                self.requested_since = time.monotonic()
                 self._failures, self._blocked_until = 0, 0.0
 
     def unload(self, cause: UnloadCause, reason: str) -> None:
@@ -205,7 +205,7 @@ class Resident:
         self._failures = 0 if healthy else self._failures + 1
         self._blocked_until = time.monotonic() + pause
         self._problem = ""
-        self.wished_since = None
+        self.requested_since = None
         self.here, self.worker = "absent", ""
         too_large = self.memory > self._capacity
         self.reason = reason if too_large else f"{reason}; it is loaded again in {pause:.0f} s at the earliest"
@@ -250,7 +250,7 @@ class Resident:
             unloads={**self._unloads},
             resident_seconds=round(self._resident_seconds, 1),
             waited=round(self.waited, 1),
-            wish=self._wish,
+            command=self._command,
             context_length=known.context_length if known else 0,
             fingerprint=known.fingerprint if known else "",
             modalities=known.modalities if known else (),

@@ -12,7 +12,7 @@ import json
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from bench.report import save, table
 from cli.bench.report import percentile
 from shared.runtime.event_loop import run as run_loop
 from tests.support.eventually import eventually
-from tests.support.fleet import Fleet, Process
+from tests.support.fleet import Fleet, Process, fleet
 from tests.support.paths import MODELS
 
 ROOM = 2
@@ -237,8 +237,10 @@ def run(folder: Path, *, runs: int = 1, model: str = "default") -> dict[str, Any
 
 def measure(folder: Path, way: str, sources: dict[str, str], load: Load, options: tuple[str, ...]) -> dict[str, object]:
     """Play ``load`` to a host of one of :data:`WAYS`, with ``options`` of its workers. Return a row of the table."""
-    with _service(folder) as fleet:
-        return run_loop(_play(fleet, way, sources, load, options))
+    folder.mkdir(parents=True)
+    with fleet(folder) as service:
+        service.api("--queue-timeout", str(MAX_WAIT), "--max-queue", "10000")
+        return run_loop(_play(service, way, sources, load, options))
 
 
 async def _play(
@@ -275,14 +277,3 @@ async def _play(
         "useful time": len(served.useful) * _BIN / seconds / host.slots,
         "seconds": seconds,
     }
-
-
-@contextmanager
-def _service(folder: Path) -> Iterator[Fleet]:
-    folder.mkdir(parents=True)
-    fleet = Fleet(folder)
-    try:
-        fleet.api("--queue-timeout", str(MAX_WAIT), "--max-queue", "10000")
-        yield fleet
-    finally:
-        fleet.stop()

@@ -75,3 +75,12 @@ def web_page(
         assert page.foreign_requests() == []
     finally:
         page.context.close()
+
+
+@contextmanager
+def chat_page(browser: Browser, fleet: Fleet) -> Iterator[WebPage]:
+    """A tab with a chat with the model ``sim``, as in :func:`web_page`."""
+    with web_page(browser, fleet) as page:
+        page.open()
+        page.choose("sim")
+        yield page

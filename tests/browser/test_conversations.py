@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, FilePayload, expect
 
 from tests.browser.conftest import simulated
-from tests.browser.page import WebPage, web_page
+from tests.browser.page import WebPage, chat_page
 from tests.support.fleet import Fleet, fleet
 
 
@@ -22,9 +22,7 @@ def one_worker(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def page(browser: Browser, one_worker: Fleet) -> Iterator[WebPage]:
-    with web_page(browser, one_worker) as opened:
-        opened.open()
-        opened.choose("sim")
+    with chat_page(browser, one_worker) as opened:
         yield opened
 
 

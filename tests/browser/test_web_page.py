@@ -11,7 +11,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.page import WebPage, web_page
+from tests.browser.page import WebPage, chat_page, web_page
 from tests.support.batches import chat_line, submit
 from tests.support.fleet import Fleet
 from tests.support.pictures import HELD_OUT, png, question
@@ -22,9 +22,7 @@ DARK = "rgb(26, 24, 21)"
 
 @pytest.fixture
 def page(browser: Browser, shown: Fleet) -> Iterator[WebPage]:
-    with web_page(browser, shown) as opened:
-        opened.open()
-        opened.choose("sim")
+    with chat_page(browser, shown) as opened:
         yield opened
 
 

@@ -92,7 +92,7 @@ class Node:
         """Look at queues and workers once, and do what the policy says. Raises what redis-py raises."""
         workers = await registered_workers(self._redis)
         by_id = {worker.id: worker for worker in workers}
-        for resident in (*self._residents.values(), *self._retiring.values()):
+        for resident in self._all:
             if (measured := resident.observe(by_id.get(resident.worker))) is not None:
                 self._measurements.put(resident.entry.digest, measured)
                 resident.measured = measured
@@ -138,7 +138,7 @@ class Node:
 
     async def stop(self, drain: float) -> None:
         """Unload all models; requests have ``drain`` seconds to finish. Then withdraw from the registry."""
-        residents = [*self._residents.values(), *self._retiring.values()]
+        residents = self._all
         for resident in residents:
             resident.unload("stop", "the node stops")
         try:
@@ -153,7 +153,7 @@ class Node:
 
     def kill(self) -> None:
         """Kill all workers."""
-        for resident in (*self._residents.values(), *self._retiring.values()):
+        for resident in self._all:
             resident.kill()
 
     async def _state(self, resident: Resident, workers: list[WorkerInfo]) -> ModelState:
@@ -240,10 +240,13 @@ class Node:
         elif info.used == 0:
             old.unload("changed", "its entry has changed")
 
+    @property
+    def _all(self) -> list[Resident]:
+        return [*self._residents.values(), *self._retiring.values()]
+
     def _free(self) -> int:
         """Return the bytes that no model takes."""
-        residents = (*self._residents.values(), *self._retiring.values())
-        return self._capacity - sum(one.memory for one in residents if one.here != "absent")
+        return self._capacity - sum(one.memory for one in self._all if one.here != "absent")
 
     async def _make_room(self, todo: Plan, workers: Mapping[str, WorkerInfo]) -> None:
         """Unload what the policy says. What makes room for a model does so only once this node may load that model."""

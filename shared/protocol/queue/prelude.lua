@@ -175,7 +175,7 @@ local function add_usage(kind, tenant, numbers)
   if not past then
     redis.call('PEXPIRE', key, USAGE_TTL)
   end
-  local _, prompt, _, completion = string.match(numbers .. ' 0 0 0', '(%d+) (%d+) (%d+) (%d+)')
+  local _, prompt, _, completion = string.match(numbers, '(%d+) (%d+) (%d+) (%d+)')
   if tenant ~= '' and prompt + completion > 0 then
     spend(tenant, today, prompt + completion)
   end

@@ -8,24 +8,38 @@ import { useObservable } from "../state.js";
  * @param {string} path @param {{method?: string, body?: object}} [how] */
 export const call = async (path, how) => (await request(path, how)).json();
 
-/** @param {() => Promise<any>} read @returns {{found: any, error: string, act: (work: () => Promise<any>) => Promise<any>}}
- * `act` does a work, reads again, and shows its error. */
-export function useListed(read, changes = []) {
-  const key = useObservable(apiKey);
-  const [state, setState] = useState({ found: null, error: "" });
-  const load = () => read().then((found) => setState({ found, error: "" }), (error) => setState({ found: null, error: error.message }));
-  useEffect(() => void load(), [key, ...changes]);
-  const act = async (work) => {
+/** @param {() => Promise<void>} [then] follows each action that succeeds
+ * @returns {{error: string, setError: (error: string) => void, act: (action: () => Promise<any>) => Promise<any>}}
+ * `act` returns what the action does, or shows its error and returns null. */
+export function useAction(then) {
+  const [error, setError] = useState("");
+  const act = async (action) => {
     try {
-      const done = await work();
-      await load();
+      const done = await action();
+      setError("");
+      await then?.();
       return done;
-    } catch (error) {
-      setState((before) => ({ ...before, error: error.message }));
+    } catch (failure) {
+      setError(failure.message);
       return null;
     }
   };
-  return { ...state, act };
+  return { error, setError, act };
+}
+
+/** @param {() => Promise<any>} read @returns {{found: any, error: string, act: (action: () => Promise<any>) => Promise<any>}}
+ * `act` is as in `useAction`, and reads again. */
+export function useListed(read, changes = []) {
+  const key = useObservable(apiKey);
+  const [found, setFound] = useState(null);
+  const { error, setError, act } = useAction(() => load());
+  const load = () =>
+    read().then(
+      (now) => (setFound(now), setError("")),
+      (failure) => (setFound(null), setError(failure.message)),
+    );
+  useEffect(() => void load(), [key, ...changes]);
+  return { found, error, act };
 }
 
 export function Section({ title, error, children }) {

@@ -3,14 +3,13 @@
 import { fleet } from "../fleet/feed.js";
 import { useObservable } from "../state.js";
 import { html } from "../vendor/htm-preact-3.1.1.js";
-import { Section, Table, call, useListed } from "./section.js";
+import { Section, Table, call, useAction } from "./section.js";
 
 const COMMANDS = { serving: "drain", draining: "resume" };
 
 export function Workers() {
   const workers = useObservable(fleet).document?.workers ?? [];
-  // The stream of events of the fleet lists them.
-  const { error, act } = useListed(async () => null);
+  const { error, act } = useAction();
   if (!workers.length) return null;
   const command = (id, word) => act(() => call(`v1/fleet/workers/${encodeURIComponent(id)}/${word}`, { method: "POST" }));
   return html`<${Section} title="Workers" error=${error}>

@@ -24,7 +24,7 @@ class BatchUnderWay:
         self._lines = lines
         self._id = ""
         self.usage: BatchUsage | None = None
-        """What the service has told that it used; None before its end."""
+        """The usage that the service has reported; None before its end."""
 
     async def submit(self) -> None:
         """Submit it."""

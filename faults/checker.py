@@ -154,22 +154,22 @@ def check_usage(
     batch: BatchUsage | None,
     scenario: Scenario,
 ) -> Iterable[str]:
-    """Yield how ``counted`` differs from the usage ``before`` and the sums of what clients were told since.
+    """Yield how ``counted`` differs from the usage ``before`` and the sums of what was reported to clients since.
 
     A request without a whole answer may have used up to what it asked for.
     """
     whole = [one for one in history.exchanges if one.outcome == "completed"]
     unknown = [one.tokens for one in history.exchanges if one.outcome != "completed"]
     unknown += [STUCK_TOKENS] * scenario.stuck
-    told = before["other"] + UsageCounts(
+    reported = before["other"] + UsageCounts(
         requests=len(whole),
         prompt_tokens=sum(one.prompt_tokens for one in whole),
         completion_tokens=sum(one.completion_tokens for one in whole),
     )
-    most = told + UsageCounts(
+    most = reported + UsageCounts(
         requests=len(unknown), prompt_tokens=_LONGEST_PROMPT * len(unknown), completion_tokens=sum(unknown)
     )
-    yield from _differences("requests", counted["other"], told, most)
+    yield from _differences("requests", counted["other"], reported, most)
     if batch is not None:
         lines = UsageCounts(
             requests=scenario.batch, prompt_tokens=batch.input_tokens, completion_tokens=batch.output_tokens
@@ -184,7 +184,7 @@ def _differences(what: str, counted: UsageCounts, least: UsageCounts, most: Usag
         number, low = getattr(counted, name), getattr(least, name)
         high = getattr(most, name) if most is not None else math.inf
         if not low <= number <= high:
-            yield f"usage of {what}: {name} are {number}, but clients were told {low}, and at most {high} were used"
+            yield f"usage of {what}: {name} are {number}; clients received {low}, and at most {high} were used"
 
 
 def check_footprints(before: dict[int, Footprint], after: dict[int, Footprint]) -> list[str]:

@@ -43,7 +43,7 @@ class Exchange(msgspec.Struct, kw_only=True):
     retry_after: float = 0.0
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    """Its usage, as the service has told it."""
+    """Its usage, as the service has reported it."""
 
     @property
     def text(self) -> str:

@@ -25,7 +25,7 @@ checked:
   event.
 - At rest, every slot and every engine is free, and the store holds only the registry and keys that expire.
 - Each batch request has exactly one result, with the text that the other lines with its prompt have.
-- The usage that the service has counted is the sum of what its clients were told: requests, prompt and completion
+- The usage that the service has counted is the sum of what it has reported to clients: requests, prompt and completion
   tokens. Requests without a whole answer may have used up to what they asked for.
 - No process is left over, and none has grown by more than its connection pool and 100 MB.
 

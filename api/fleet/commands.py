@@ -20,7 +20,7 @@ class UnknownWorker(Exception):
 
 
 class CommandIgnored(Exception):
-    """The worker has not done what it was told. The message says why."""
+    """The worker has not obeyed a command. The message says why."""
 
 
 async def command_worker(redis: Redis, worker: str, command: Literal["drain", "resume"], *, by: str) -> WorkerInfo:

@@ -22,21 +22,21 @@ ASK = {"model": "sim", "messages": [{"role": "user", "content": "hello"}], "max_
 
 
 class Shared:
-    """A fleet, the secrets of an admin and of two others, and what the clients of these were told."""
+    """A fleet, the secrets of an admin and of two others, and the usage that was reported to the clients of these."""
 
     def __init__(self, running: Fleet) -> None:
         self.fleet = running
         self.admin = running.key("create", "--scope", "admin")
         self.secrets = [running.key("create", "--name", name) for name in ("first", "second")]
         self.ids = {key["name"]: key["id"] for key in json.loads(running.key("list", "--json"))}
-        self.told: list[list[tuple[int, int]]] = [[], []]
+        self.reported: list[list[tuple[int, int]]] = [[], []]
 
     def client(self, secret: str) -> openai.OpenAI:
         return self.fleet.client().with_options(api_key=secret, admin_api_key=secret)
 
     def ask(self, number: int, **fields: object) -> None:
         answer = self.client(self.secrets[number]).chat.completions.create(**ASK | fields)  # type: ignore[call-overload]
-        self.told[number].append((answer.usage.prompt_tokens, answer.usage.completion_tokens))
+        self.reported[number].append((answer.usage.prompt_tokens, answer.usage.completion_tokens))
 
     def usage(self, secret: str, **query: object) -> UsageCompletionsResponse:
         now = int(time.time())
@@ -71,9 +71,9 @@ def test_the_sums_of_a_key_are_those_that_its_clients_were_told(shared: Shared) 
     by_key = {one.api_key_id: one for one in shared.results(shared.admin, group_by=["api_key_id"], batch=False)}
     assert by_key.keys() == {shared.ids["first"], shared.ids["second"]}
     for number, name in enumerate(("first", "second")):
-        told, counted = shared.told[number], by_key[shared.ids[name]]
-        assert counted.num_model_requests == len(told)
-        assert (counted.input_tokens, counted.output_tokens) == tuple(map(sum, zip(*told, strict=True)))
+        reported, counted = shared.reported[number], by_key[shared.ids[name]]
+        assert counted.num_model_requests == len(reported)
+        assert (counted.input_tokens, counted.output_tokens) == tuple(map(sum, zip(*reported, strict=True)))
 
 
 def test_groups_and_filters(shared: Shared) -> None:

@@ -81,7 +81,7 @@ class StatefulHandle(openvino_genai.StreamerBase):  # type: ignore[misc]
         return openvino_genai.StreamingStatus.CANCEL if self.cancelled else openvino_genai.StreamingStatus.RUNNING
 
     def end(self) -> None:
-        """Called by the pipeline after the last token. :meth:`generate` tells when it can take the next request."""
+        """Called by the pipeline after the last token. :meth:`generate` returns when it can take the next request."""
 
     def generate(self, pipeline: openvino_genai.LLMPipeline) -> None:
         """Run the request to its end."""

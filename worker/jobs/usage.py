@@ -18,7 +18,7 @@ def usage_of(attempt: Attempt) -> UsageCounts:
     if request is None or request.tokenization is not None:
         return UsageCounts()
     history = _history(attempt)
-    # Clients were told the tokens of the first attempt that started.
+    # The tokens of the first attempt that started were reported to clients.
     started = next((one for one in history if isinstance(one, Started)), attempt.started_event)
     prompt_tokens = started.prompt_tokens if attempt.added_at or history else 0
     match event:

@@ -70,7 +70,7 @@ class Node:
         self._changed: dict[str, CatalogueEntry] = {}
         """New entries of models whose workers still have the old one."""
         self._retiring: dict[str, Resident] = {}
-        """Models with old entries, beside those that replace them in ``_residents``."""
+        """Models with old entries, alongside those that replace them in ``_residents``."""
         self._count = 0
 
     async def run(self) -> None:
@@ -207,7 +207,7 @@ class Node:
         await resident.load(worker, self._environment(resident.entry, worker), reason)
 
     async def _replace(self, workers: Mapping[str, WorkerInfo]) -> None:
-        """Load models with new entries beside their old workers, where there is room. These end when the new ones
+        """Load models with new entries alongside their old workers, where there is room. These end when the new ones
         serve."""
         for name, entry in list(self._changed.items()):
             old = self._residents.get(name)

@@ -80,7 +80,7 @@ class Resident:
         self._last_used = 0.0
         self._failing_since: float | None = None
         self._child: Child | None = None
-        self._last_words = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
+        self._termination_log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
         """Where its worker says why it cannot serve the model."""
         self._ended: asyncio.Task[None] | None = None
 
@@ -92,8 +92,8 @@ class Resident:
         self._since = self._last_used = time.monotonic()
         self._failing_since = None
         # The file has no name that a killed node would leave behind.
-        last_words = f"/proc/{os.getpid()}/fd/{self._last_words.fileno()}"
-        environment = {**environment, variable("termination_log"): last_words}
+        termination_log = f"/proc/{os.getpid()}/fd/{self._termination_log.fileno()}"
+        environment = {**environment, variable("termination_log"): termination_log}
         self._child = Child(f"worker of {self.entry.name}", module_command("cli.main", "worker"), environment)
         try:
             await self._child.start()
@@ -191,10 +191,10 @@ class Resident:
 
     def _reason_given(self) -> str:
         """Return why the worker could not serve the model, as it says itself, and forget it."""
-        self._last_words.seek(0)
-        reason = self._last_words.read()
-        self._last_words.seek(0)
-        self._last_words.truncate()
+        self._termination_log.seek(0)
+        reason = self._termination_log.read()
+        self._termination_log.seek(0)
+        self._termination_log.truncate()
         return reason
 
     def _fail(self, reason: str) -> None:

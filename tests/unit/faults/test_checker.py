@@ -162,11 +162,11 @@ def test_usage_is_what_clients_were_told(requests: int, completion_tokens: int, 
 
 
 def test_usage_of_a_batch_may_be_more_only_where_replicas_die() -> None:
-    told = BatchUsage.construct(input_tokens=5, output_tokens=3)
+    reported = BatchUsage.construct(input_tokens=5, output_tokens=3)
     counted = {"other": UsageCounts(), "batch": UsageCounts(requests=2, prompt_tokens=10, completion_tokens=6)}
     before = {"other": UsageCounts(), "batch": UsageCounts()}
     for scenario, complaints in (
         (Scenario(name="batch", what="", batch=1), 3),
         (Scenario(name="batch", what="", batch=1, broken_connections=True), 0),
     ):
-        assert len([*check_usage(counted, before, History(), told, scenario)]) == complaints
+        assert len([*check_usage(counted, before, History(), reported, scenario)]) == complaints

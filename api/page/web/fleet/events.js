@@ -10,7 +10,7 @@ const count = (number, one) => `${number} ${one}${number === 1 ? "" : "s"}`;
 const total = (models, field) => models.reduce((sum, { tiers }) => sum + tiers.reduce((all, tier) => all + tier[field], 0), 0);
 
 /** Returns what somebody who sees the fleet for the first time needs to know. @param {object} document */
-function told({ models, workers, moves, time }) {
+function summary({ models, workers, moves, time }) {
   const serving = workers.filter(({ status }) => status === "serving");
   const lost = workers.filter(({ status, last_heartbeat: beat }) => ["silent", "gone"].includes(status) && time - beat < RECENT_SECONDS);
   const recent = moves.filter((move) => time - move.time < RECENT_SECONDS);
@@ -33,7 +33,7 @@ function told({ models, workers, moves, time }) {
 }
 
 export function Summary({ document }) {
-  const [text, troubled] = told(document);
+  const [text, troubled] = summary(document);
   return html`<p class=${`summary ${troubled ? "troubled" : ""}`}>${text}</p>`;
 }
 

@@ -1,9 +1,10 @@
 """peers: the same load through this service, the engine alone and other servers, in turns.
 
 All are up at once and one at a time is under load. Prompts are short, and then as long as a chat's with some history
-behind it, which a server has to read before it can answer. ``python -m bench.peers.comparison 1 8`` measures at some
-concurrencies only, and leaves what was measured at others in the results. With ``--size 1.1B``, the model has that size
-and random weights, and takes no part but llama.cpp; a single stream is served by the stateful engine too.
+behind it, which a server has to read before it can answer. ``python -m bench.peers.comparison 1 8 --words 0`` measures
+some loads only, and leaves what was measured under others in the results. With ``--size 1.1B``, the model has that size
+and random weights, prompts are of three lengths, and only llama.cpp takes part; a single stream is served by the
+stateful engine too.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from bench.peers.environment import Unavailable
 from bench.peers.llama_cpp import LlamaCpp
 from bench.peers.shapes import SHAPES, random_model
 from bench.prompts import distinct_prompts
-from bench.report import RESULTS, median_and_spread, save, table
+from bench.report import RESULTS, ratios, save, table
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import EngineSettings
 from tests.support.fleet import Fleet
@@ -39,10 +40,13 @@ CONCURRENCIES = (1, 4, 8, 16, 32)
 LONG_WORDS = 300
 """Words, of little more than a token each, that make a prompt long; with the answer they fill half of a peer's slot."""
 LONG_CONCURRENCIES = (1, 4, 8)
+SIZED_WORDS = (0, 280, 980)
+"""Words in addition to those of a question: with these, prompts of models of other sizes have about 20, 300 and 1,000
+tokens, and those that a chat template adds."""
 OURS = "vinoqueue"
 STATEFUL = "vinoqueue, stateful engine"
 ALONE = "the engine alone"
-_LONGEST = 300.0
+_LONGEST = 600.0
 """Seconds for one run, after which a server counts as failing."""
 
 
@@ -55,10 +59,11 @@ class Load(NamedTuple):
 
 @dataclass
 class Run:
-    """One run's outcome: tokens a second, and the median time to the first token in seconds."""
+    """One run's outcome: tokens a second, and the median time to the first token and of a request in seconds."""
 
     rate: float
     first: float | None
+    duration: float | None = None
 
 
 @dataclass
@@ -71,26 +76,41 @@ class Contestant:
     failure: str = ""
 
 
-def run(folder: Path, *, runs: int = 5, concurrencies: Sequence[int] = CONCURRENCIES, size: str = "") -> dict[str, Any]:
-    """Measure, print the table, and return the result, with what is known of other concurrencies.
+def run(
+    folder: Path,
+    *,
+    runs: int = 5,
+    concurrencies: Sequence[int] = CONCURRENCIES,
+    size: str = "",
+    words: Sequence[int] = (),
+    tokens: int = TOKENS,
+) -> dict[str, Any]:
+    """Measure, print the table, and return the result, with what is known of other loads.
 
-    ``size`` is a size in :data:`~bench.peers.shapes.SHAPES`; empty: the default model.
+    ``size`` is a size in :data:`~bench.peers.shapes.SHAPES`; empty: the default model. ``words`` are the lengths of
+    prompts, in words more than a question; empty: those in this module's constants. ``tokens`` are those of an answer.
     """
-    loads = [Load(concurrency) for concurrency in concurrencies]
-    loads += [Load(concurrency, LONG_WORDS) for concurrency in concurrencies if concurrency in LONG_CONCURRENCIES]
+    if words or size:
+        loads = [Load(concurrency, more) for more in words or SIZED_WORDS for concurrency in concurrencies]
+    else:
+        loads = [Load(concurrency) for concurrency in concurrencies]
+        loads += [Load(concurrency, LONG_WORDS) for concurrency in concurrencies if concurrency in LONG_CONCURRENCIES]
     model = resolve(f"random={random_model(size)}" if size else "default")
     peers: tuple[Peer, ...] = (LlamaCpp(),) if size else PEERS
     results = f"peers-{size}" if size else "peers"
     failures = _prepare(peers)
     counter = TokenCounter(model.path)
     most = max(concurrencies)
-    options = EngineOptions.from_settings(
-        EngineSettings(max_batch=most), path=str(model.path), context_length=model.context_length
-    )
     rows = _kept(results, loads)
     with ExitStack() as stack:
-        engine = EngineAlone(options)
-        stack.callback(engine.stop)
+        alone = []
+        if not size:
+            options = EngineOptions.from_settings(
+                EngineSettings(max_batch=most), path=str(model.path), context_length=model.context_length
+            )
+            engine = EngineAlone(options)
+            stack.callback(engine.stop)
+            alone = [Contestant(ALONE, partial(_alone, engine))]
         fleet = Fleet(folder, local=True)
         stack.callback(fleet.stop)
         fleet.worker("--max-batch", str(most), "--model", f"{model.name}={model.path}")
@@ -100,17 +120,17 @@ def run(folder: Path, *, runs: int = 5, concurrencies: Sequence[int] = CONCURREN
         for load in loads:
             with ExitStack() as servers:
                 contestants = [
-                    Contestant(ALONE, partial(_alone, engine)),
+                    *alone,
                     Contestant(OURS, partial(_served, fleet.port, model.name)),
                     *_started(servers, peers, failures, model.path, counter, load.concurrency, folder),
                 ]
                 if size and load.concurrency == 1:
                     contestants.append(Contestant(STATEFUL, partial(_served, fleet.port, "stateful")))
-                compare(contestants, load, runs)
+                compare(contestants, load, runs, tokens)
             rows += rows_of(contestants, load)
             rows.sort(key=lambda row: (row["words more"], row["concurrency"]))
             save(results, {"rows": rows})
-    print(table(f"{results}: {TOKENS} tokens a request, greedy, medians of {runs} alternating runs", rows))
+    print(table(f"{results}: {tokens} tokens a request, greedy, medians of {runs} alternating runs", rows))
     return {"rows": rows}
 
 
@@ -150,7 +170,7 @@ def _started(
     return contestants
 
 
-def compare(contestants: list[Contestant], load: Load, runs: int) -> None:
+def compare(contestants: list[Contestant], load: Load, runs: int, tokens: int = TOKENS) -> None:
     """Run all in turns, once to warm up and then ``runs`` times; one that fails takes no further part."""
     for turn in range(runs + 1):
         # Peers are started anew for each load, while we still have the prompts of the loads before in our cache.
@@ -162,7 +182,7 @@ def compare(contestants: list[Contestant], load: Load, runs: int) -> None:
                 if turn == 0:
                     contestant.load(prompts, WARM_UP_TOKENS)
                 else:
-                    contestant.runs.append(contestant.load(prompts, TOKENS))
+                    contestant.runs.append(contestant.load(prompts, tokens))
             except Unavailable as reason:
                 contestant.failure = str(reason)
 
@@ -188,7 +208,10 @@ def _served(port: int, model: str, prompts: list[str], tokens: int, *, counter: 
         raise Unavailable(f"{len(failed)} of {len(streams)} answers were not complete (status {failed[0].status})")
     seconds = max(stream.ended for stream in streams) - min(stream.began for stream in streams)
     made = sum(counter.count(bytes(stream.raw or b"")) if counter else stream.tokens for stream in streams)
-    return Run(made / seconds, statistics.median(stream.first - stream.began for stream in streams))
+    first, duration = (
+        statistics.median(getattr(stream, end) - stream.began for stream in streams) for end in ("first", "ended")
+    )
+    return Run(made / seconds, first, duration)
 
 
 def _never(prompts: list[str], tokens: int) -> Run:
@@ -198,31 +221,31 @@ def _never(prompts: list[str], tokens: int) -> Run:
 def rows_of(contestants: list[Contestant], load: Load) -> list[dict[str, Any]]:
     """A row for each, with its figures or the reason why it has none."""
     by_name = {contestant.name: contestant for contestant in contestants}
-    alone, ours = ([run.rate for run in by_name[name].runs] for name in (ALONE, OURS))
+    alone, ours = (by_name[name].runs if name in by_name else [] for name in (ALONE, OURS))
     rows = []
     for contestant in contestants:
         row: dict[str, Any] = dict.fromkeys(_HEADS, "")
         row |= {"concurrency": load.concurrency, "words more": load.words}
         row |= {"server": contestant.name, "failure": contestant.failure[:300]}
         if contestant.runs and not contestant.failure:
-            rates = [run.rate for run in contestant.runs]
-            ratio, least, most = median_and_spread([rate / base for rate, base in zip(rates, alone, strict=True)])
-            lead, low, high = median_and_spread([own / rate for own, rate in zip(ours, rates, strict=True)])
+            rates, own_rates = ([run.rate for run in them] for them in (contestant.runs, ours))
             firsts = [run.first for run in contestant.runs if run.first is not None]
+            durations = [run.duration for run in contestant.runs if run.duration is not None]
             row |= {
                 "tokens/s": statistics.median(rates),
-                "ratio to the engine alone": f"{ratio:.2f}",
-                "spread": f"{least:.2f}-{most:.2f}",
-                "ours to it": f"{lead:.2f}",
-                "its spread": f"{low:.2f}-{high:.2f}",
+                "to the engine alone": ratios(rates, [run.rate for run in alone]) if alone else "",
+                "ours to it": ratios(own_rates, rates),
                 "TTFT ms": statistics.median(firsts) * 1000 if firsts else "",
             }
+            if durations:
+                row["request s"] = statistics.median(durations)
+                row["ours to its"] = ratios([run.duration or 0 for run in ours], durations)
         rows.append(row)
     return rows
 
 
-_HEADS = ("concurrency", "words more", "server", "tokens/s", "ratio to the engine alone", "spread", "ours to it",
-          "its spread", "TTFT ms", "failure")  # fmt: skip
+_HEADS = ("concurrency", "words more", "server", "tokens/s", "to the engine alone", "ours to it", "TTFT ms",
+          "request s", "ours to its", "failure")  # fmt: skip
 
 
 def _kept(name: str, loads: Sequence[Load]) -> list[dict[str, Any]]:
@@ -240,6 +263,8 @@ if __name__ == "__main__":
     parser.add_argument("concurrencies", nargs="*", type=int, default=CONCURRENCIES)
     parser.add_argument("--size", choices=SHAPES, default="", help="the default model without it")
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--words", nargs="+", type=int, default=(), help="words in prompts, besides a question")
+    parser.add_argument("--tokens", type=int, default=TOKENS, help="tokens of an answer")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="vinoqueue-bench-") as scratch:
-        run(Path(scratch), runs=given.runs, concurrencies=given.concurrencies, size=given.size)
+        run(Path(scratch), **vars(given))

@@ -6,7 +6,7 @@ from pathlib import Path
 from bench.peers.environment import Environment, run
 from bench.peers.server import Server, start
 
-SLOT_TOKENS = 1024
+SLOT_TOKENS = 2048
 """Tokens of prompt and answer for each parallel slot: more than the load asks for."""
 
 ENVIRONMENT = Environment(

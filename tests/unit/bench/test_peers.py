@@ -35,7 +35,7 @@ def test_a_stream_without_usage_is_read_through_its_framing() -> None:
 
 def test_a_server_that_fails_under_load_has_a_row_with_the_reason_and_the_others_go_on() -> None:
     def steady(rate: float) -> Contestant:
-        return Contestant(str(rate), lambda prompts, tokens: Run(rate, 0.01))
+        return Contestant(str(rate), lambda prompts, tokens: Run(rate, 0.01, tokens / rate))
 
     def breaks(prompts: list[str], tokens: int) -> Run:
         if tokens == comparison.TOKENS:
@@ -46,8 +46,9 @@ def test_a_server_that_fails_under_load_has_a_row_with_the_reason_and_the_others
     alone.name, ours.name = ALONE, OURS
     comparison.compare([alone, ours, peer, broken], Load(8), runs=3)
     rows = {row["server"]: row for row in comparison.rows_of([alone, ours, peer, broken], Load(8))}
-    assert rows[OURS]["ratio to the engine alone"] == "0.90"
-    assert rows[peer.name]["ours to it"] == "2.00"
+    assert rows[OURS]["to the engine alone"] == "0.90 (0.90-0.90)"
+    assert rows[peer.name]["ours to it"] == "2.00 (2.00-2.00)"
+    assert rows[peer.name]["ours to its"] == "0.50 (0.50-0.50)"
     assert rows["broken"]["failure"] == "1 of 8 answers were not complete"
     assert rows["broken"]["tokens/s"] == ""
     assert len(peer.runs) == 3

@@ -18,8 +18,6 @@ from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 
 
 class CreateBatchRequest(Strict):
-    """Request body of a new batch."""
-
     input_file_id: str
     endpoint: Endpoint
     completion_window: Literal["24h"]
@@ -28,8 +26,6 @@ class CreateBatchRequest(Strict):
 
 
 class BatchesQuery(Strict):
-    """Query parameters of a list."""
-
     after: str | None = None
     limit: Annotated[int, Field(ge=1, le=100)] = 20
 

@@ -6,8 +6,6 @@ from api.base import metrics as catalogue
 
 
 class BatchMetrics:
-    """Counts batches and their requests."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = catalogue.BATCH_LINES.counter(registry)
         self._ended = catalogue.ENDED_BATCHES.counter(registry)

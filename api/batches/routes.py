@@ -16,8 +16,6 @@ from api.http.routes import STORE_ERRORS, json_response, route
 
 
 class BatchesHandler:
-    """Batches of clients."""
-
     def __init__(self, batches: BatchStore, files: FileStore, parser: BodyParser) -> None:
         self._batches = batches
         self._files = files

@@ -28,8 +28,6 @@ _Parsed = TypeVar("_Parsed")
 
 
 class RequestBodies:
-    """Reads and parses the bodies of chat requests."""
-
     def __init__(self, parser: BodyParser, directory: Directory, settings: ApiSettings) -> None:
         self._parser = parser
         self._directory = directory
@@ -73,8 +71,6 @@ Writer = Callable[[bytes], bool]
 
 
 class Responder:
-    """Accepts chat requests and responds to them."""
-
     def __init__(self, queue_events: QueueEvents, thread: FairThread) -> None:
         """``thread`` encodes large responses."""
         self._queue_events = queue_events
@@ -168,8 +164,6 @@ _completion = partial(route, "POST", returns=STREAMED, errors=ERRORS)
 
 
 class ChatHandler:
-    """Chat completions, plain completions and messages, in all dialects."""
-
     def __init__(self, bodies: RequestBodies, services: ChatServices, responder: Responder) -> None:
         self._bodies = bodies
         self._services = services

@@ -117,8 +117,6 @@ FAILURES = (
 
 
 class RequestMetrics:
-    """Counts requests when they end."""
-
     def __init__(self, registry: CollectorRegistry, first_token_times: RecentTimes, *, by_key: bool = False) -> None:
         """``by_key`` adds counters for each API key."""
         self._first_token_times = first_token_times

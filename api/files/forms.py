@@ -22,8 +22,6 @@ _MAX_NAME = 255
 
 
 class ExpiresAfter(Strict):
-    """When a file expires."""
-
     anchor: Literal["created_at"]
     seconds: Annotated[int, Field(ge=SHORTEST_RETENTION, le=LONGEST_RETENTION)]
 
@@ -37,8 +35,6 @@ class UploadForm(Strict):
 
 
 class FilesQuery(Strict):
-    """Query parameters of a list."""
-
     after: str | None = None
     limit: Annotated[int, Field(ge=1, le=10_000)] = 10_000
     order: Literal["asc", "desc"] = "desc"

@@ -25,8 +25,6 @@ _PIECE = 256 * 1024
 
 
 class FilesHandler:
-    """Files of clients."""
-
     def __init__(self, files: FileStore, cross_origin: CrossOrigin, settings: ApiSettings) -> None:
         self._files = files
         self._cross_origin = cross_origin

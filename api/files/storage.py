@@ -86,8 +86,6 @@ class StorageRoot(Protocol):
 
 
 class DirectoryRoot:
-    """A directory."""
-
     def __init__(self, path: str, min_free: int = 0) -> None:
         """``path`` may be empty for the user's data folder. ``min_free`` is the free space that new files leave, in
         bytes."""

@@ -91,8 +91,6 @@ class WorkerState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
-    """An API replica."""
-
     id: str
     host: str
     address: str

@@ -21,8 +21,6 @@ from shared.protocol.errors import ProblemKind, refuse
 
 
 class FleetHandler:
-    """Models, queues, workers and replicas."""
-
     def __init__(
         self,
         fleet: FleetWatch,

@@ -87,8 +87,6 @@ class HttpExchange:
 
 
 class ExchangeRequest(Request):
-    """A Quart request with its exchange."""
-
     body_class = PacedBody
     exchange: HttpExchange
     sent_path: str

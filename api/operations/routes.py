@@ -28,8 +28,6 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperationsHandler:
-    """Probes, metrics and the OpenAPI document."""
-
     def __init__(
         self,
         redis: ArqRedis,

@@ -12,8 +12,6 @@ from api.stored.store import ResponseStore
 
 
 class StoredCompletionHandler:
-    """Stored chat completions."""
-
     def __init__(self, stored: ResponseStore, parser: BodyParser) -> None:
         self._stored = stored
         self._parser = parser

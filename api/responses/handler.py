@@ -31,8 +31,6 @@ from shared.runtime.tasks import BackgroundTasks
 
 
 class ResponsesHandler:
-    """Responses, in the foreground and in the background."""
-
     def __init__(
         self,
         bodies: RequestBodies,

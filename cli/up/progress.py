@@ -82,7 +82,7 @@ class Progress:
         seconds = time.monotonic() - self._started
         click.echo(f"\nVinoqueue serves {model} at {address}/v1 (ready after {seconds:.1f} s; Ctrl-C ends it)")
         if web:
-            click.echo(f"Chat and live view: {address}/")
+            click.echo(f"Chat and fleet view: {address}/")
         click.echo(f"\n  {example(address, models[0])}\n")
         if store:
             click.echo(f"In another terminal: {own_command('status', '--redis-url', store)}")

@@ -99,7 +99,7 @@ def started(folder: Path, runtime: Path) -> Iterator[Up]:
 
 def test_the_printed_command_streams_an_answer(lasting: Up) -> None:
     (command,) = re.findall(r"^ *(curl .*)$", lasting.output, re.MULTILINE)
-    (page,) = re.findall(r"^Chat and live view: (.*)$", lasting.output, re.MULTILINE)
+    (page,) = re.findall(r"^Chat and fleet view: (.*)$", lasting.output, re.MULTILINE)
     assert page == re.search(r"(http://.*/)v1/chat", command)[1]  # type: ignore[index]
     address, body = re.search(r"(http\S+) .* -d '(.*)'$", command).groups()  # type: ignore[union-attr]
     assert address == f"http://127.0.0.1:{lasting.port}/v1/chat/completions"

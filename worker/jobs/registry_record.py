@@ -48,7 +48,6 @@ class RegistryRecord:
         self.draining = False
 
     def current(self) -> WorkerInfo:
-        """Return the current record."""
         engine, gauges = self._engine.info, self._engine.gauges
         return WorkerInfo(
             id=self._worker,

@@ -186,7 +186,6 @@ class ChildProcess(Generic[In, Out, Ready]):
             self.exit_code = await self._process.wait()
 
     def kill(self) -> None:
-        """Kill the process."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
 

@@ -106,11 +106,9 @@ class TemplatePromptMaker:
         return tuple(found)
 
     def token_text(self, token: int) -> str:
-        """Return the text of a token."""
         return self._token_pieces[token].decode(errors="replace")
 
     def decode(self, tokens: tuple[int, ...]) -> str:
-        """Return the text of tokens, with special tokens."""
         return self._decode(tokens) if tokens else ""
 
     def plan(self, request: ChatRequest) -> Plan:
@@ -182,7 +180,6 @@ class TemplatePromptMaker:
                 )
 
     def _rendered_end(self, request: ChatRequest) -> str:
-        """Return the end of the rendered request."""
         return "".join(piece for piece in self._render(request)[-_LAST_PIECES:] if isinstance(piece, str))
 
     def _render(self, request: ChatRequest) -> list[Piece]:

@@ -39,15 +39,12 @@ class SimulatedPromptMaker:
         return Prompt(ids, tuple((number, len(ids)) for number in images))
 
     def bad_word_tokens(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        """Return the tokens of each word."""
         return tuple(map(encode, words))
 
     def token_text(self, token: int) -> str:
-        """Return the text of a token."""
         return decode((token,))
 
     def decode(self, tokens: tuple[int, ...]) -> str:
-        """Return the text of tokens."""
         return decode(tokens)
 
     def plan(self, request: ChatRequest) -> Plan:

@@ -21,8 +21,6 @@ class CacheControl(Strict):
 
 
 class TextBlock(Strict):
-    """Text."""
-
     type: Literal["text"]
     text: str
     cache_control: CacheControl | None = None
@@ -30,30 +28,22 @@ class TextBlock(Strict):
 
 
 class Base64Source(Strict):
-    """An image in the request."""
-
     type: Literal["base64"]
     media_type: Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
     data: NonEmptyText
 
 
 class URLSource(Strict):
-    """An image by URL."""
-
     type: Literal["url"]
     url: NonEmptyText
 
 
 class FileSource(Strict):
-    """An uploaded file."""
-
     type: Annotated[Literal["file"], Refused(_NO_FILES)]
     file_id: str
 
 
 class ImageBlock(Strict):
-    """An image."""
-
     type: Literal["image"]
     source: Annotated[Base64Source | URLSource | FileSource, by("type")]
     cache_control: CacheControl | None = None
@@ -78,8 +68,6 @@ class RedactedThinkingBlock(Strict):
 
 
 class ToolUseBlock(Strict):
-    """A tool call of the assistant."""
-
     type: Literal["tool_use"]
     id: NonEmptyText
     name: NonEmptyText
@@ -92,14 +80,10 @@ class ToolUseBlock(Strict):
 
 
 class CitationsConfig(Strict):
-    """Whether the response cites a document."""
-
     enabled: Annotated[bool | None, Refused(_NO_CITATIONS, neutral=(False,))] = None
 
 
 class PlainTextSource(Strict):
-    """The text of a document."""
-
     type: Literal["text"]
     media_type: Literal["text/plain"]
     data: str
@@ -113,22 +97,16 @@ class ContentSource(Strict):
 
 
 class PDFSource(Strict):
-    """A PDF in the request."""
-
     type: Annotated[Literal["base64"], Refused(_NO_PDFS)]
     media_type: Literal["application/pdf"]
     data: str
 
 
 class DocumentURLSource(URLSource):
-    """A document by URL."""
-
     type: Annotated[Literal["url"], Refused(_NO_PDFS)]
 
 
 class DocumentBlock(Strict):
-    """A document."""
-
     type: Literal["document"]
     source: Annotated[PlainTextSource | ContentSource | PDFSource | DocumentURLSource | FileSource, by("type")]
     cache_control: CacheControl | None = None
@@ -160,8 +138,6 @@ ResultContent = Annotated[TextBlock | ImageBlock | DocumentBlock | SearchResultB
 
 
 class ToolResultBlock(Strict):
-    """The result of a tool call."""
-
     type: Literal["tool_result"]
     tool_use_id: NonEmptyText
     content: StringOrItems[ResultContent] = ""

@@ -12,7 +12,6 @@ UNTHREADED = "thread_unsupported_request"
 
 
 def error_object(problem: Problem, request_id: str) -> dict[str, object]:
-    """Return the error body for ``problem``."""
     error: dict[str, object] = {"type": FORMS[problem.kind].anthropic[1], "message": _message(problem)}
     if problem.code == UNTHREADED:
         error["details"] = {"error_code": UNTHREADED}
@@ -20,7 +19,6 @@ def error_object(problem: Problem, request_id: str) -> dict[str, object]:
 
 
 def error_reply(problem: Problem, request_id: str) -> ErrorReply:
-    """Return the HTTP error response for ``problem``."""
     status, _ = FORMS[problem.kind].anthropic
     body = msgspec.json.encode(error_object(problem, request_id))
     # Claude Code retries unauthorized requests for minutes by default.

@@ -16,8 +16,6 @@ from shared.protocol.registry import IMAGE, ModelInfo
 
 
 class ModelsQuery(Strict):
-    """Query of a list of models."""
-
     after_id: str | None = None
     before_id: str | None = None
     lifecycle: Annotated[Items[Literal["active", "deprecated", "retired"]], Field(max_length=3)] | None = None
@@ -25,7 +23,6 @@ class ModelsQuery(Strict):
 
 
 def render_model(model: ModelInfo) -> bytes:
-    """Encode one model as JSON."""
     return msgspec.json.encode(_model_object(model))
 
 

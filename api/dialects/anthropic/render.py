@@ -102,7 +102,6 @@ class MessagesResponseEncoder(ResponseEncoder):
         return b"event: error\ndata: " + _encode(error_object(problem, self._request_id)) + b"\n\n"
 
     def completion(self, choices: Sequence[Choice], usage: Usage) -> bytes:
-        """Encode the message."""
         (choice,) = choices
         ending = self._ending(choice.reason, choice.stop, usage)
         return _encode(self._message(self._blocks(choice), usage, ending))

@@ -36,8 +36,6 @@ class UserMessage(Strict):
 
 
 class AssistantMessage(Strict):
-    """An earlier message of the assistant."""
-
     role: Literal["assistant"]
     content: StringOrItems[AssistantBlock]
 
@@ -58,8 +56,6 @@ Message = Annotated[UserMessage | AssistantMessage | SystemMessage, by("role")]
 
 
 class Tool(Strict):
-    """A tool of the client."""
-
     name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]+$", min_length=1, max_length=128)]
     type: Literal["custom"] | None = None
     description: str | None = None
@@ -141,8 +137,6 @@ class AdaptiveThinking(Strict):
 
 
 class DisabledThinking(Strict):
-    """No reasoning."""
-
     type: Literal["disabled"]
 
 
@@ -150,15 +144,11 @@ Thinking = Annotated[EnabledThinking | AdaptiveThinking | DisabledThinking, by("
 
 
 class OutputFormat(Strict):
-    """JSON that follows a schema."""
-
     type: Literal["json_schema"]
     schema_: Annotated[dict[str, Any], Field(alias="schema")]
 
 
 class OutputConfig(Strict):
-    """Effort and form of the output."""
-
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     format: OutputFormat | None = None
     task_budget: Annotated[dict[str, Any] | None, Refused("Models here know no budget.")] = None

@@ -57,7 +57,6 @@ def error_object(problem: Problem, body: Mapping[str, object]) -> dict[str, obje
 
 
 def error_reply(problem: Problem, body: Mapping[str, object]) -> ErrorReply:
-    """Return the HTTP error response for ``problem``."""
     status, code = _status_and_code(problem)
     headers = {"x-ms-error-code": code} | retry_after_headers(problem)
     return ErrorReply(status=status, body=msgspec.json.encode(error_object(problem, body)), headers=headers)

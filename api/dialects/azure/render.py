@@ -12,8 +12,6 @@ PROVIDER = "vinoqueue"
 
 
 class AzureResponseEncoder(ChatResponseEncoder):
-    """An :class:`api.dialects.base.interface.ResponseEncoder` for one chat request."""
-
     _id_prefix = ""
     _detailed = False
 

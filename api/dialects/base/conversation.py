@@ -34,12 +34,10 @@ class Conversation:
         """The path of each call without a result, by the call's id."""
 
     def system(self, parts: Iterable[Part], *, role: Role = "system", name: str | None = None) -> None:
-        """Add instructions."""
         self._flush()
         self._add(_Turn(role, name, _Content(parts)))
 
     def user(self, parts: Iterable[Part], *, name: str | None = None) -> None:
-        """Add what the user says."""
         images, self._images = self._images, []
         self._add(_Turn("user", name, _Content((*images, *parts))))
 
@@ -74,7 +72,6 @@ class Conversation:
         self.unanswered.pop(call_id or "", None)
 
     def finish(self) -> tuple[Message, ...]:
-        """Return all messages."""
         self._flush()
         return tuple(turn.message() for turn in self._turns)
 
@@ -112,7 +109,6 @@ def check_scheme(url: str, param: str) -> None:
 
 
 def flatten(parts: Iterable[Part]) -> str:
-    """Return the text of ``parts``."""
     return _Content(parts).text
 
 
@@ -144,7 +140,6 @@ class _Content:
 
     @property
     def text(self) -> str:
-        """All texts."""
         return "".join(self._texts)
 
     def _append(self, text: str) -> None:

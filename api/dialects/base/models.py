@@ -24,7 +24,6 @@ def parse_named_model(body: bytes) -> NamedModel:
 
 
 def render_model(model: ModelInfo) -> bytes:
-    """Encode one model as JSON."""
     return msgspec.json.encode(_model_object(model))
 
 

@@ -42,7 +42,6 @@ class CompletionResponseEncoder(ChunkEncoder):
         return self.content(choice, repeated) if repeated and self._request.sampling.prompt_scoring is None else b""
 
     def prompt(self, choice: int, prompt: PromptLogprobs) -> bytes:
-        """Encode the prompt with its log probabilities."""
         text = self._repeated(choice, prompt)
         self._offsets[choice] = Offsets(len(text))
         return self._chunk(
@@ -50,27 +49,22 @@ class CompletionResponseEncoder(ChunkEncoder):
         )
 
     def token_ids(self, choice: int, tokens: Sequence[int], prompt: Sequence[int] = ()) -> bytes:
-        """Encode a chunk with token ids only, in vLLM's fields."""
         body = {"index": choice, "text": "", "logprobs": None, "finish_reason": None, "token_ids": tokens}
         return self._event_head + _encode(body | ({"prompt_token_ids": prompt} if prompt else {})) + self._event_tail
 
     def content(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
-        """Encode a chunk with a text delta."""
         if logprobs:
             offsets = self._offsets.setdefault(choice, Offsets())
             return self._chunk(choice, text, completion_logprobs(logprobs, offsets), None)
         return self._event_head + b'{"index":%d,"text":' % choice + _encode(text) + self._text_tail
 
     def reasoning(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
-        """Encode a chunk with a text delta."""
         return self.content(choice, text, logprobs)
 
     def closing(self, choice: int, reason: FinishReason, stop: str = "") -> bytes:
-        """Encode the chunk with the finish reason of a choice."""
         return self._chunk(choice, "", None, _word(reason))
 
     def completion(self, choices: Sequence[Choice], usage: Usage) -> bytes:
-        """Encode the ``text_completion`` object."""
         rendered = [self._choice_object(choice) for choice in choices]
         return _encode(
             {"object": self._kind} | self._identity | {"choices": rendered, "usage": self._usage_object(usage)}

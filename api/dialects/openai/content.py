@@ -17,38 +17,28 @@ OptionalBreakpoint = Annotated[dict[str, Any] | None, NotNull("an object"), Refu
 
 
 class TextPart(Strict):
-    """Plain text."""
-
     type: Literal["text"]
     text: str
     prompt_cache_breakpoint: OptionalBreakpoint = None
 
 
 class RefusalPart(Strict):
-    """A refusal by the assistant."""
-
     type: Literal["refusal"]
     refusal: str
 
 
 class ImageURL(Strict):
-    """URL of an image, or a data URL with the image."""
-
     url: str
     detail: Annotated[Literal["auto", "low", "high", "original"] | None, NotNull("a string")] = None
 
 
 class ImagePart(Strict):
-    """An image."""
-
     type: Literal["image_url"]
     image_url: ImageURL
     prompt_cache_breakpoint: OptionalBreakpoint = None
 
 
 class AudioInputPart(Strict):
-    """Audio input from the user."""
-
     type: Annotated[Literal["input_audio"], OtherModality()]
     input_audio: dict[str, Any]
     prompt_cache_breakpoint: OptionalBreakpoint = None
@@ -62,8 +52,6 @@ class AudioPart(Strict):
 
 
 class FilePart(Strict):
-    """A file."""
-
     type: Annotated[Literal["file"], OtherModality()]
     file: dict[str, Any]
     prompt_cache_breakpoint: OptionalBreakpoint = None

@@ -16,12 +16,10 @@ _Utf8Decoder = codecs.getincrementaldecoder("utf-8")
 
 
 def chat_logprobs(tokens: Sequence[TokenLogprob]) -> dict[str, object]:
-    """Return the ``logprobs`` object of a chat completion."""
     return {"content": logprob_objects(tokens), "refusal": None}
 
 
 def logprob_objects(tokens: Sequence[TokenLogprob]) -> list[msgspec.Raw]:
-    """Return the objects of ``tokens``."""
     return [
         msgspec.Raw(
             _encode(

@@ -33,8 +33,6 @@ class DeveloperMessage(Strict):
 
 
 class UserMessage(Strict):
-    """A message of the user."""
-
     role: Literal["user"]
     content: Content
     name: Name = None

@@ -81,8 +81,6 @@ class ChunkEncoder(ResponseEncoder):
 
 
 class ChatResponseEncoder(ChunkEncoder):
-    """An :class:`api.dialects.base.interface.ResponseEncoder` for one chat request."""
-
     _kind, _chunk_kind, _id_prefix = "chat.completion", "chat.completion.chunk", "chatcmpl-"
 
     def __init__(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> None:
@@ -94,12 +92,10 @@ class ChatResponseEncoder(ChunkEncoder):
         """The calls of custom tools: choice and index."""
 
     def opening(self, choice: int, prompt_tokens: int = 0, cached_tokens: int = 0) -> bytes:
-        """Encode the first chunk of a choice, with the role."""
         head = self._heads[choice] = self._event_head + b'{"index":%d,"delta":{"content":' % choice
         return head + b'"","role":"assistant","refusal":null' + self._delta_tail
 
     def token_ids(self, choice: int, tokens: Sequence[int], prompt: Sequence[int] = ()) -> bytes:
-        """Encode a chunk with token ids only, in vLLM's fields."""
         body = {"index": choice, "delta": {}, "logprobs": None, "finish_reason": None, "token_ids": tokens}
         field = b',"prompt_token_ids":' + _encode(prompt) if prompt else b""
         return self._event_head + _encode(body) + b"]" + field + self._event_tail[1:]
@@ -115,7 +111,6 @@ class ChatResponseEncoder(ChunkEncoder):
         return self._chunk(choice, {"reasoning_content": text}, logprobs)
 
     def call(self, choice: int, index: int, call_id: str, name: str) -> bytes:
-        """Encode the chunk that starts a tool call."""
         if name in self._custom_names:
             self._custom_calls.add((choice, index))
             custom = {"index": index, "id": call_id, "type": "custom", "custom": {"name": name, "input": ""}}
@@ -127,7 +122,6 @@ class ChatResponseEncoder(ChunkEncoder):
         return self._chunk(choice, {"tool_calls": [call]})
 
     def arguments(self, choice: int, index: int, text: str) -> bytes:
-        """Encode a chunk with a delta of a call's arguments, or of its input."""
         if self._request.functions_form:
             return self._chunk(choice, {"function_call": {"arguments": text}})
         delta = (
@@ -136,7 +130,6 @@ class ChatResponseEncoder(ChunkEncoder):
         return self._chunk(choice, {"tool_calls": [{"index": index} | delta]})
 
     def closing(self, choice: int, reason: FinishReason, stop: str = "") -> bytes:
-        """Encode the chunk with the finish reason of a choice."""
         word = self._word(reason).encode()
         end = b'{"index":%d,"delta":{},"logprobs":null,"finish_reason":"%s"}' % (choice, word)
         return self._event_head + end + self._event_tail
@@ -152,7 +145,6 @@ class ChatResponseEncoder(ChunkEncoder):
         return self._event_head + _encode(body) + self._event_tail
 
     def completion(self, choices: Sequence[Choice], usage: Usage) -> bytes:
-        """Encode the ``chat.completion`` object."""
         return _encode(
             {"object": self._kind}
             | self._identity

@@ -37,20 +37,14 @@ SERVED_TIERS = Only(("auto", "default", "flex", "priority", "fast"), "No reserve
 
 
 class TextResponse(Strict):
-    """Any text."""
-
     type: Literal["text"]
 
 
 class JsonObjectResponse(Strict):
-    """Any JSON object."""
-
     type: Literal["json_object"]
 
 
 class JsonSchema(Strict):
-    """A JSON schema with a name."""
-
     name: Identifier
     description: OptionalText = None
     schema_: Annotated[dict[str, Any] | None, NotNull("an object"), Field(alias="schema")] = None
@@ -58,8 +52,6 @@ class JsonSchema(Strict):
 
 
 class JsonSchemaResponse(Strict):
-    """JSON that is valid under a schema."""
-
     type: Literal["json_schema"]
     json_schema: JsonSchema
 
@@ -68,8 +60,6 @@ ResponseFormat = Annotated[JsonObjectResponse | JsonSchemaResponse | TextRespons
 
 
 class StreamOptions(Strict):
-    """Options of a stream."""
-
     include_usage: OptionalFlag = None
     include_obfuscation: OptionalFlag = None
 

@@ -21,8 +21,6 @@ _METADATA = re.compile(r"metadata\[(.*)\]", re.DOTALL)
 
 
 class StoredQuery(Strict):
-    """Query parameters of a list."""
-
     after: str | None = None
     limit: Annotated[int, Field(ge=1, le=100)] = 20
     model: str | None = None
@@ -31,8 +29,6 @@ class StoredQuery(Strict):
 
 
 class UpdateRequest(Strict):
-    """Request body of an update."""
-
     metadata: Metadata | None
 
 
@@ -60,7 +56,6 @@ def parse_update(body: bytes) -> dict[str, str]:
 
 
 def not_found(completion_id: str) -> RequestRefused:
-    """Return the refusal of an unknown id."""
     return refuse(
         ProblemKind.NOT_FOUND,
         f"No stored completion with id '{completion_id[:64]}' found. Completions are kept for a while only, and only "
@@ -70,18 +65,15 @@ def not_found(completion_id: str) -> RequestRefused:
 
 
 def render_stored(completion: StoredResponse) -> bytes:
-    """Encode a stored completion as JSON."""
     return msgspec.json.encode(_object(completion))
 
 
 def render_page(page: Sequence[StoredResponse], *, more: bool) -> bytes:
-    """Encode a page of stored completions as JSON."""
     objects = [_object(completion) for completion in page]
     return lists.render_list(objects, [completion.id for completion in page], more=more)
 
 
 def render_deleted(completion_id: str) -> bytes:
-    """Encode the response to a deletion."""
     return lists.dump({"id": completion_id, "object": "chat.completion.deleted", "deleted": True})
 
 

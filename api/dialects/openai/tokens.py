@@ -69,7 +69,6 @@ def parse_detokenize(body: bytes) -> ChatRequest:
 
 
 def render_tokens(request: ChatRequest, found: Tokenized) -> bytes:
-    """Return the body of the response to ``/tokenize``."""
     strings = request.tokenization is not None and request.tokenization.strings
     return msgspec.json.encode(
         {
@@ -82,5 +81,4 @@ def render_tokens(request: ChatRequest, found: Tokenized) -> bytes:
 
 
 def render_text(request: ChatRequest, found: Tokenized) -> bytes:
-    """Return the body of the response to ``/detokenize``."""
     return msgspec.json.encode({"prompt": found.text})

@@ -27,8 +27,6 @@ class Function(Strict):
 
 
 class StrictFunction(Function):
-    """The function of a function tool."""
-
     strict: bool | None = None
 
 
@@ -40,8 +38,6 @@ class FunctionTool(Strict):
 
 
 class Grammar(Strict):
-    """A grammar for the input of a custom tool."""
-
     definition: str
     syntax: Literal["lark", "regex"]
 
@@ -63,16 +59,12 @@ CustomInput = Annotated[TextInput | GrammarInput, by("type")]
 
 
 class Custom(Strict):
-    """Description of a custom tool."""
-
     name: Identifier
     description: OptionalText = None
     format: Annotated[CustomInput | None, NotNull("an object")] = None
 
 
 class CustomTool(Strict):
-    """A tool whose input is text."""
-
     type: Literal["custom"]
     custom: Custom
 
@@ -89,15 +81,11 @@ class Named(Strict):
 
 
 class FunctionChoice(Strict):
-    """Choice of one function."""
-
     type: Literal["function"]
     function: Named
 
 
 class CustomChoice(Strict):
-    """Choice of one custom tool."""
-
     type: Literal["custom"]
     custom: Named
 
@@ -113,8 +101,6 @@ class AllowedTools(Strict):
 
 
 class AllowedToolsChoice(Strict):
-    """Choice of a subset of the tools."""
-
     type: Literal["allowed_tools"]
     allowed_tools: AllowedTools
 

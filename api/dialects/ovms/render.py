@@ -8,17 +8,12 @@ from api.dialects.openai.render import ChatResponseEncoder
 
 
 class ModelServerResponseEncoder(ChatResponseEncoder):
-    """An :class:`api.dialects.base.interface.ResponseEncoder` for one chat request."""
-
     _fingerprinted = _detailed = False
 
     def opening(self, choice: int, prompt_tokens: int = 0, cached_tokens: int = 0) -> bytes:
-        """Encode the first chunk: the role, and null for content."""
         super().opening(choice)
         return self._chunk(choice, {"role": "assistant", "content": None})
 
 
 class ModelServerCompletionResponseEncoder(CompletionResponseEncoder):
-    """Encodes the response to one plain completion request."""
-
     _fingerprinted = _detailed = False

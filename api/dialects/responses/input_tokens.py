@@ -28,5 +28,4 @@ def validated_input_tokens(body: bytes) -> ValidatedRequest[ResponsesRequest]:
 
 
 def render_input_tokens(count: int) -> bytes:
-    """Return the response as JSON."""
     return msgspec.json.encode({"object": "response.input_tokens", "input_tokens": count})

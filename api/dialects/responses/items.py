@@ -35,8 +35,6 @@ class InputText(Strict):
 
 
 class OutputText(Strict):
-    """Earlier text of the model."""
-
     type: Literal["output_text"]
     text: str
     annotations: Items[dict[str, Any]] | None = None
@@ -44,8 +42,6 @@ class OutputText(Strict):
 
 
 class RefusalText(Strict):
-    """An earlier refusal of the model."""
-
     type: Literal["refusal"]
     refusal: str
 
@@ -61,8 +57,6 @@ class InputImage(Strict):
 
 
 class InputFile(Strict):
-    """A file."""
-
     type: Annotated[Literal["input_file"], OtherModality()]
     detail: Literal["auto", "low", "high"] | None = None
     file_data: str | None = None
@@ -73,8 +67,6 @@ class InputFile(Strict):
 
 
 class InputAudioPart(Strict):
-    """Audio."""
-
     type: Annotated[Literal["input_audio"], OtherModality()]
     input_audio: dict[str, Any]
 
@@ -94,8 +86,6 @@ MessageContent = StringOrItems[ContentPart]
 
 
 class Message(Strict):
-    """A message of any role."""
-
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
     content: MessageContent
@@ -147,35 +137,25 @@ class CallOutput(Strict):
 
 
 class FunctionCallOutput(CallOutput):
-    """The result of a function call."""
-
     type: Literal["function_call_output"]
     namespace: str | None = None
 
 
 class CustomCallOutput(CallOutput):
-    """The result of a call of a custom tool."""
-
     type: Literal["custom_tool_call_output"]
 
 
 class SummaryText(Strict):
-    """A summary of reasoning."""
-
     type: Literal["summary_text"]
     text: str
 
 
 class ReasoningText(Strict):
-    """Reasoning."""
-
     type: Literal["reasoning_text", "text"]
     text: str
 
 
 class Reasoning(Strict):
-    """Earlier reasoning of the model."""
-
     type: Literal["reasoning"]
     summary: Items[SummaryText] | None = None
     content: Items[ReasoningText] | None = None

@@ -61,7 +61,6 @@ class OutputItem:
 
     @property
     def text(self) -> str:
-        """All text, or the arguments or input."""
         return "".join(self._texts)
 
     @property
@@ -80,7 +79,6 @@ class OutputItem:
                 return {"type": "reasoning_text", "text": self.text}
 
     def empty_part(self) -> dict[str, Any]:
-        """Return the part as it begins."""
         return self.part() | {"text": "", **({"logprobs": []} if self.kind == "message" else {})}
 
     def object(self, status: str, *, started: bool = True) -> dict[str, Any]:

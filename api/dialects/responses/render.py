@@ -91,7 +91,6 @@ class ResponsesEncoder(ResponseEncoder):
         return self._open("custom_tool_call" if name in self._custom else "function_call", name)
 
     def arguments(self, choice: int, index: int, text: str) -> bytes:
-        """Encode a delta of the JSON text of a call's arguments, or of its input."""
         return self._grow(text)
 
     def closing(self, choice: int, reason: FinishReason, stop: str = "") -> bytes:
@@ -132,7 +131,6 @@ class ResponsesEncoder(ResponseEncoder):
         return _encode(self._response(status))
 
     def completion(self, choices: Sequence[Choice], usage: Usage) -> bytes:
-        """Encode the response."""
         if not self.document:
             (choice,) = choices
             self.whole(choice)
@@ -242,7 +240,6 @@ class ResponsesEncoder(ResponseEncoder):
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:
-    """Return the ``usage`` of a response."""
     return {
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},

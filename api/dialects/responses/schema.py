@@ -53,8 +53,6 @@ ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "u
 
 
 class JsonSchemaFormat(Strict):
-    """JSON that is valid under a schema."""
-
     type: Literal["json_schema"]
     name: Identifier
     schema_: Annotated[dict[str, Any], Field(alias="schema")]
@@ -95,8 +93,6 @@ _IMPLICIT: tuple[dict[str, Any], ...] = (
 
 
 class ResponseStreamOptions(Strict):
-    """Options of a stream."""
-
     include_obfuscation: Annotated[bool | None, CHATS_ONLY] = None
 
 

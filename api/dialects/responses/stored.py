@@ -69,7 +69,6 @@ def encoder_of(record: StoredResponse, request: ChatRequest, *, after: int = -1)
 
 
 def render_response(record: StoredResponse) -> bytes:
-    """Return a response as JSON."""
     if record.document or record.request is None:
         return record.document
     return encoder_of(record, record.request).unfinished("in_progress" if record.started else "queued")
@@ -83,7 +82,6 @@ def render_cancelled(record: StoredResponse) -> bytes:
 
 
 def render_deleted(response_id: str) -> bytes:
-    """Return the response to a deletion."""
     return lists.dump({"id": response_id, "object": "response", "deleted": True})
 
 
@@ -100,7 +98,6 @@ def render_input_items(record: StoredResponse, query: MultiDict[str, str]) -> by
 
 
 def input_items(record: StoredResponse) -> list[dict[str, Any]]:
-    """Return the input items of a response with their ids."""
     return [_complete(record, index, item) for index, item in enumerate(json.loads(record.input))]
 
 
@@ -124,7 +121,6 @@ def parse_stream_query(query: MultiDict[str, str]) -> tuple[bool, int]:
 
 
 def not_found(response_id: str) -> RequestRefused:
-    """Return the refusal of an unknown id."""
     return refuse(ProblemKind.NOT_FOUND, f"Response with id '{response_id[:80]}' not found.", param="response_id")
 
 

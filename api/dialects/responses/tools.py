@@ -25,8 +25,6 @@ class ClientTool(Strict):
 
 
 class FunctionDefinition(ClientTool):
-    """A function of the client."""
-
     type: Literal["function"]
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
@@ -42,8 +40,6 @@ class GrammarInput(Strict):
 
 
 class CustomDefinition(ClientTool):
-    """A tool of the client whose input is text."""
-
     type: Literal["custom"]
     format: Annotated[TextInput | GrammarInput, by("type")] | None = None
 

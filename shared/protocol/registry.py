@@ -92,6 +92,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether the worker serves fields that need the model's logits."""
     engine_reason: str = ""
     """Why the engine was chosen, human-readable."""
+    prefix_caching: bool = True
+    """Whether prompts reuse the KV cache of earlier ones. Prefix routing prefers no worker that says False."""
     devices: tuple[str, ...] = ()
     """The devices that OpenVINO finds on its host."""
     temperature: _Amount | None = None

@@ -86,6 +86,14 @@ def test_a_sequence_goes_on_with_the_other_engine(engines: Switch, first: str, t
         assert tokens_of(rest) == tokens_of(whole)[cut:]
 
 
+def test_it_reuses_nothing_of_an_earlier_prompt_and_says_so(engines: Switch) -> None:
+    prompt = PROMPT * 40
+    for engine, reuses in (("stateful", False), ("batched", True)):
+        bench = engines(engine)
+        _, again = bench.one(prompt, max_tokens=1, logprobs=True), bench.one(prompt, max_tokens=1, logprobs=True)
+        assert bench.engine.engine_info.prefix_caching is (again[-1].cached > 0) is reuses
+
+
 def test_sequences_run_one_after_the_other(stateful: Bench) -> None:
     assert stateful.engine.engine_info.slots == 1
     sequences = [stateful.sequence(f"Tell me about {topic}.", max_tokens=5) for topic in TOPICS[:3]]

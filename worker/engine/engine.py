@@ -77,7 +77,6 @@ class OpenVINOEngine:
         self._image_arrivals, self._prompt_counts = ImageArrivals(self._table), PromptCounts()
         LogitsHook.listener = paced(self._pipeline, RowAssigner(self._table.running))
         self._recovery = Recovery(self._pipeline, self._table, self._restart, self._refuse)
-        self._caches_prefixes = options.prefix_caching and self._batched
         end = self._pipeline.get_tokenizer().get_eos_token_id()
         self._end_tokens = frozenset({end, *self._pipeline.get_config().stop_token_ids})
         self._shape = loaded.shape
@@ -123,9 +122,11 @@ class OpenVINOEngine:
         for number, preempted in self._table.waiting(Waiting.PREEMPTED).items():
             if number not in numbers:
                 self._resume(preempted.generation)
+        if not self.engine_info.prefix_caching:
+            return
         for number in numbers:
             running = self._table.running.get(number)
-            if running is not None and self._caches_prefixes and running.is_resumable(sees_images=self._sees_images):
+            if running is not None and running.is_resumable(sees_images=self._sees_images):
                 self._drop(running)
                 self._table.wait(running.generation, Waiting.PREEMPTED)
                 self._preemptions += 1

@@ -169,6 +169,7 @@ def describe(
         devices=devices,
         engine=loaded.choice.kind,
         reason=loaded.choice.reason,
+        prefix_caching=options.prefix_caching and loaded.choice.kind == "batched",
     )
 
 

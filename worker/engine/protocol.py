@@ -106,7 +106,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     ``devices`` are all that OpenVINO finds. ``logits`` is whether the engine has access to the model's logits.
     ``vocabulary`` is the digest of its vocabulary and chat template. ``engine`` is an :data:`EngineKind` or
-    ``simulated``, and ``reason`` says why it was chosen.
+    ``simulated``, and ``reason`` says why it was chosen. ``prefix_caching`` is whether prompts reuse the KV cache of
+    earlier ones.
     """
 
     context_length: int
@@ -120,6 +121,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     vocabulary: str = ""
     engine: str = ""
     reason: str = ""
+    prefix_caching: bool = True
 
 
 class Gauges(msgspec.Struct, frozen=True, array_like=True):

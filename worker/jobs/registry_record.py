@@ -57,6 +57,7 @@ class RegistryRecord:
             status="draining" if self.draining else self._engine.status,
             engine=engine.engine if engine else self._settings.engine,
             engine_reason=engine.reason if engine else "",
+            prefix_caching=engine.prefix_caching if engine else True,
             devices=engine.devices if engine else (),
             device=engine.device if engine else BACKENDS[self._settings.engine].device or self._settings.device,
             fingerprint=engine.fingerprint if engine else "",

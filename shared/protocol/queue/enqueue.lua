@@ -4,8 +4,8 @@
 -- previous job, but at least the virtual time, which is the tag of the newest claimed job. Tenants with a backlog get
 -- equal numbers of tokens, a tenant with little demand is served at once, and idle tenants accumulate no credit.
 -- Prefix routing: a job with a long prompt goes to a worker that has its prefix cached, if that worker's load allows.
--- Otherwise it goes to the least loaded worker, which has the prefix from then on. The job is reserved for the chosen
--- worker for a short time (see claim.lua).
+-- Otherwise it goes to the least loaded worker, which has the prefix from then on if it has a prefix cache. The job is
+-- reserved for the chosen worker for a short time (see claim.lua).
 -- The bytes of all queued and claimed jobs have a limit, and so have those of their images.
 -- A job with records is skipped: it was cancelled before it arrived, or the call is repeated because its reply was lost
 -- and the job waits, is claimed or has ended.
@@ -74,7 +74,16 @@ local function holder_of(prefixes)
   return nil, known
 end
 
+-- Returns whether a worker has a prefix cache. Its record in the registry says only that it has none.
+local function caches_prefixes(worker)
+  local readable, record = pcall(cjson.decode, redis.call('GET', WORKER_RECORD .. worker) or '')
+  return not (readable and type(record) == 'table' and record.prefix_caching == false)
+end
+
 local function note_holder(prefixes, worker)
+  if not caches_prefixes(worker) then
+    return
+  end
   local changed = {}
   for _, prefix in ipairs(prefixes) do
     if prefix.holders[1] ~= worker then

@@ -11,6 +11,7 @@ from arq.connections import ArqRedis
 from fakeredis import FakeAsyncRedis
 
 from shared.protocol.queue import Claim, JobQueue
+from shared.protocol.registry import WorkerInfo
 from shared.protocol.request import ChatRequest, Job, Message, Tier
 from shared.redis import keys
 from shared.runtime.tasks import cancel_all
@@ -128,6 +129,24 @@ async def test_the_longest_beginning_decides_and_a_shorter_one_helps_where_the_l
     await idle(queue, w1=0.1, w2=0.9, w3=0.0)
     await queue.enqueue([Job(id="shorter", reply_to="api-1", request=request)], limit=10)
     assert "shorter" in await take(queue, "w1")
+
+
+async def test_a_worker_without_a_prefix_cache_is_not_followed(redis: ArqRedis, queue: JobQueue) -> None:
+    await redis.set(
+        keys.worker("w1"),
+        msgspec.json.encode(
+            WorkerInfo(
+                id="w1", host="h", pid=1, model="tiny", status="serving", engine="stateful", device="NPU",
+                fingerprint="", started=0.0, slots=1, prefix_caching=False,
+            )
+        ),
+    )  # fmt: skip
+    assert await put(queue, "a1", "a") == "w1"
+    await idle(queue, w2=0.0, w1=0.1)
+    assert await put(queue, "a2", "a") == "w2"
+    await idle(queue, w1=0.0, w2=0.1)
+    assert await put(queue, "a3", "a") == "w2"
+    assert queue.routed == Counter(new=2, followed=1)
 
 
 async def test_a_holder_that_has_gone_is_not_waited_for(redis: ArqRedis, queue: JobQueue) -> None:

@@ -25,9 +25,9 @@ def azure(fleet: Fleet, **options: Any) -> openai.AzureOpenAI:
     )
 
 
-@pytest.fixture(params=[{}, {"azure_deployment": MODEL}], ids=["model", "deployment"])
-def client(real_fleet: Fleet, request: pytest.FixtureRequest) -> Iterator[openai.AzureOpenAI]:
-    with azure(real_fleet, **request.param) as opened:
+@pytest.fixture
+def client(real_fleet: Fleet) -> Iterator[openai.AzureOpenAI]:
+    with azure(real_fleet) as opened:
         yield opened
 
 
@@ -56,26 +56,8 @@ def test_files_and_models(real_fleet: Fleet) -> None:
         client.files.delete(file.id)
 
 
-def test_the_deployment_counts(real_fleet: Fleet) -> None:
-    with azure(real_fleet, azure_deployment=MODEL) as client:
-        answer = client.chat.completions.create(model="gpt-4o", messages=FRANCE, **GREEDY)
-        assert answer.model == MODEL
-    with azure(real_fleet, azure_deployment="none") as client, pytest.raises(openai.NotFoundError) as refusal:
-        client.chat.completions.create(model=MODEL, messages=FRANCE, **GREEDY)
-    assert refusal.value.code == "model_not_found"
-
-
 def test_the_api_without_versions(real_fleet: Fleet) -> None:
     url = f"http://127.0.0.1:{real_fleet.port}/openai/v1/"
     with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=240) as client:
         answer = client.chat.completions.create(model=MODEL, messages=FRANCE, **GREEDY)
         assert "Paris" in (answer.choices[0].message.content or "")
-
-
-def test_errors(real_fleet: Fleet) -> None:
-    with azure(real_fleet) as client:
-        with pytest.raises(openai.BadRequestError) as refusal:
-            client.chat.completions.create(model=MODEL, messages=FRANCE, temperature=3)
-        assert refusal.value.param == "temperature"
-        with pytest.raises(openai.NotFoundError, match="/openai/deployments/m/embeddings"):
-            client.embeddings.create(model="m", input="x")

@@ -214,14 +214,6 @@ def test_ignore_eos_goes_on_but_heeds_other_stop_tokens(bench: Bench) -> None:
     assert tokens_of(stopped) == tokens_of(outputs)[: tokens_of(outputs).index(seen) + 1]
 
 
-def test_logprobs_run_parallel_to_tokens(bench: Bench) -> None:
-    outputs = bench.one("Say hi.", logprobs=True, max_tokens=8)
-    logprobs = [value for delta in deltas_of(outputs) for value in delta.logprobs]
-    assert len(logprobs) == len(tokens_of(outputs))
-    assert all(value <= 0 for value in logprobs)
-    assert any(value < 0 for value in logprobs)
-
-
 @pytest.mark.parametrize("steps", [0, 1, 5])
 def test_a_cancelled_sequence_frees_its_slot_and_its_cache(bench: Bench, steps: int) -> None:
     sequence = bench.sequence("Count. " * 400, max_tokens=500)

@@ -10,16 +10,12 @@ from pathlib import Path
 
 import anthropic
 import pytest
-from azure.ai.inference import ChatCompletionsClient
-from azure.ai.inference.models import ImageContentItem, ImageUrl, TextContentItem, UserMessage
-from azure.core.credentials import AzureKeyCredential
 from PIL import Image
 
 from tests.support.batches import chat_line, ended, results, submit
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet, fleet
 from tests.support.pictures import HELD_OUT, SHAPES_MODEL, data_url, png, question
-from tests.support.sdk_types import conversation
 from tests.support.tutorials import Block, blocks, run
 
 COUNTED = ", ".join(map(str, range(1, 21))) + "."
@@ -66,11 +62,6 @@ def test_answers_show_that_the_model_saw_the_picture(shapes: Fleet) -> None:
     assert sum(text == right for text, (_, right) in zip(answers, asked, strict=True)) >= 0.95 * len(asked)
 
 
-def test_the_model_servers_interface(shapes: Fleet) -> None:
-    content, right = about(1000)
-    assert answer(shapes, content, "v3") == right
-
-
 def test_a_batch_of_texts_and_pictures(shapes: Fleet) -> None:
     asked = [about(seed) if seed % 3 else ("Count to 20.", COUNTED) for seed in range(2000, 2030)]
     lines = [{**chat_line(str(number)), "body": body_of(content)} for number, (content, _) in enumerate(asked)]
@@ -111,17 +102,6 @@ def test_responses(shapes: Fleet, file: Path) -> None:
         temperature=0,
     )
     assert answer.output_text == ASKED.answer
-
-
-def test_azure(shapes: Fleet, file: Path) -> None:
-    picture = ImageContentItem(image_url=ImageUrl.load(image_file=str(file), image_format="png"))
-    with ChatCompletionsClient(f"http://127.0.0.1:{shapes.port}", AzureKeyCredential("none"), retry_total=0) as client:
-        answer = client.complete(
-            model="shapes",
-            messages=conversation(UserMessage(content=[picture, TextContentItem(text=ASKED.text)])),
-            temperature=0,
-        )
-    assert answer.choices[0].message.content == ASKED.answer
 
 
 def test_anthropic(shapes: Fleet, file: Path) -> None:

@@ -89,10 +89,6 @@ def own_greedy_outputs() -> list[str]:
     return [tokenizer.decode(list(result.m_generation_ids[0])) for result in results]
 
 
-def test_it_names_the_capital_of_france(real_fleet: Fleet) -> None:
-    assert "Paris" in ask(real_fleet, QUESTIONS[0])
-
-
 def test_streamed_and_whole_answers_equal_the_pipelines_own(real_fleet: Fleet, own_greedy_outputs: list[str]) -> None:
     for question, expected in zip(QUESTIONS[:4], own_greedy_outputs, strict=False):
         assert ask(real_fleet, question) == expected
@@ -130,12 +126,10 @@ def test_a_seed_repeats_a_sampled_text(real_fleet: Fleet) -> None:
     assert len({sampled(None) for _ in range(3)}) > 1
 
 
-@pytest.mark.parametrize("streamed", [True, False])
-def test_a_client_that_goes_away_frees_the_engine(real_fleet: Fleet, streamed: bool) -> None:
+def test_a_client_that_goes_away_frees_the_engine(real_fleet: Fleet) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", real_fleet.port)
     # A story that ends by itself might do so before the worker has reported that it is running.
     body = {"model": MODEL, "messages": chat("Tell me a very long story."), "max_tokens": 4000, "ignore_eos": True}
-    body["stream"] = streamed
     connection.request("POST", "/v3/chat/completions", json.dumps(body), {"content-type": "application/json"})
     real_fleet.until(lambda: engine_numbers(real_fleet)[0] == 1, "the engine to hold the request")
     before = real_fleet.workers()[0]

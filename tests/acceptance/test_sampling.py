@@ -9,8 +9,6 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import pytest
-
 from tests.acceptance.conftest import MODEL
 from tests.support.fleet import Fleet
 
@@ -64,42 +62,6 @@ def test_choices_stream_side_by_side_with_texts_of_their_own(real_fleet: Fleet) 
     alone = ask(real_fleet, **fields | {"n": 1}).usage
     assert usage.prompt_tokens == whole.usage.prompt_tokens == alone.prompt_tokens
     assert usage.completion_tokens == whole.usage.completion_tokens
-
-
-@pytest.mark.parametrize("version", ["v1", "v3"])
-def test_a_prompt_is_repeated_before_its_text(real_fleet: Fleet, version: str) -> None:
-    prompt = "The capital of France is"
-    with real_fleet.client(version) as opened:
-        fields: dict[str, Any] = {"model": MODEL, "prompt": prompt, "temperature": 0, "max_tokens": 8}
-        text = opened.completions.create(**fields).choices[0].text
-        assert "Paris" in text
-        assert opened.completions.create(**fields, echo=True).choices[0].text == prompt + text
-        chunks = opened.completions.create(**fields, echo=True, stream=True)
-        assert "".join(chunk.choices[0].text for chunk in chunks) == prompt + text
-
-
-@pytest.mark.parametrize("version", ["v1", "v3"])
-def test_log_probabilities_of_a_streamed_completion_fit_its_text(real_fleet: Fleet, version: str) -> None:
-    with real_fleet.client(version) as opened:
-        fields: dict[str, Any] = {"model": MODEL, "prompt": "One, two,", "temperature": 0, "max_tokens": 8}
-        chunks = list(opened.completions.create(**fields, logprobs=int(version == "v3"), stream=True))
-    text = "".join(chunk.choices[0].text for chunk in chunks)
-    listed = [chunk.choices[0].logprobs for chunk in chunks if chunk.choices[0].logprobs]
-    assert [token for part in listed for token in part.tokens or []] != []
-    assert "".join(token for part in listed for token in part.tokens or []) == text
-    for part in listed:
-        for token, offset in zip(part.tokens or [], part.text_offset or [], strict=True):
-            assert text[offset:].startswith(token)
-
-
-def test_log_probabilities_come_in_the_model_servers_streams_too(real_fleet: Fleet) -> None:
-    """The model server itself has none there."""
-    chunks = ask(real_fleet, "v3", messages=FRANCE, temperature=0, logprobs=True, stream=True)
-    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
-    listed = [token for chunk in chunks if chunk.choices[0].logprobs for token in chunk.choices[0].logprobs.content]
-    assert "Paris" in text
-    assert b"".join(bytes(token.bytes) for token in listed).decode() == text
-    assert all(token.logprob <= 0 for token in listed)
 
 
 def test_a_beam_search_whole_and_streamed(real_fleet: Fleet) -> None:

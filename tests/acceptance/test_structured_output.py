@@ -60,19 +60,6 @@ PLAIN_TYPES: list[Any] = [
     int | None,
     Person | list[int],
 ]
-WEATHER: Any = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "The present weather in a city.",
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string", "maxLength": 20}, "unit": {"enum": ["celsius", "fahrenheit"]}},
-            "required": ["city", "unit"],
-        },
-    },
-}
-TIME: Any = {"type": "function", "function": {"name": "get_time"}}
 
 
 def user(text: str) -> list[Any]:
@@ -180,21 +167,6 @@ def test_structural_tags_hold(real_fleet: Fleet, form: Any, allowed: list[str]) 
     assert answer.choices[0].message.content in allowed
 
 
-def test_a_named_tool_is_called_with_arguments_of_its_schema(real_fleet: Fleet) -> None:
-    choice = ask(
-        real_fleet,
-        "What is the weather in Paris?",
-        tools=[TIME, WEATHER],
-        tool_choice={"type": "function", "function": {"name": "get_weather"}},
-        parallel_tool_calls=False,
-    )
-    (call,) = choice.message.tool_calls
-    assert call.function.name == "get_weather"
-    arguments = json.loads(call.function.arguments)
-    assert list(arguments) == ["city", "unit"]
-    assert arguments["unit"] in ("celsius", "fahrenheit")
-
-
 def _said(path: str, answer: Any) -> tuple[str, list[str]]:
     """Why an answer ended, and its calls as JSON, in any dialect."""
     match path:
@@ -235,16 +207,3 @@ def test_a_forced_call_is_not_repeated_until_the_context_is_full(real_fleet: Fle
     assert ended == reason
     assert len(calls) == len(set(calls)) >= 1
     real_fleet.until(lambda: real_fleet.workers()[0].get("used", 0) == 0, "the slot to be free")
-
-
-def test_a_call_that_the_model_makes_by_itself_is_read(real_fleet: Fleet) -> None:
-    text = (
-        'Answer with exactly this: <tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
-    )
-    choice = ask(real_fleet, text, tools=[WEATHER], temperature=0)
-    calls = choice.message.tool_calls or []
-    # A small model may answer in words; what it calls, it calls rightly.
-    assert calls or choice.message.content
-    for call in calls:
-        assert call.function.name == "get_weather"
-        assert json.loads(call.function.arguments)["unit"] in ("celsius", "fahrenheit")

@@ -118,19 +118,6 @@ def test_structured_outputs(client: openai.OpenAI, form: dict[str, Any], pattern
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "pattern"),
-    [
-        ("guided_json", SCHEMA, JSON),
-        ("guided_regex", "(Paris|Rome)!{2}", "(Paris|Rome)!!"),
-        ("guided_choice", ["Paris", "Rome"], "Paris|Rome"),
-        ("guided_grammar", 'root ::= "Paris" | "Rome"', "Paris|Rome"),
-    ],
-)
-def test_guided_fields(client: openai.OpenAI, field: str, value: Any, pattern: str) -> None:
-    assert re.fullmatch(pattern, text(client, {field: value}, max_tokens=60))
-
-
-@pytest.mark.parametrize(
     ("form", "param"),
     [
         ({"regex": "("}, "structured_outputs.regex"),
@@ -143,13 +130,6 @@ def test_what_is_wrong_is_refused_by_name(client: openai.OpenAI, form: dict[str,
     with pytest.raises(openai.BadRequestError) as refused:
         said(client, {"structured_outputs": form})
     assert refused.value.param == param
-
-
-def test_variables_for_the_chat_template(client: openai.OpenAI) -> None:
-    assert text(client, {"chat_template_kwargs": {"enable_thinking": False}}) == text(client, {})
-    with pytest.raises(openai.BadRequestError) as refused:
-        text(client, {"chat_template_kwargs": {"messages": []}})
-    assert refused.value.param == "chat_template_kwargs"
 
 
 def test_a_complete_text_ends_however_many_tokens_are_asked_for(client: openai.OpenAI) -> None:

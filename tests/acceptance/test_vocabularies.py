@@ -1,18 +1,15 @@
 """Tiny models with every kind of vocabulary (tests/models): grammars hold exactly, or are refused by name."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 
 from shared.protocol.errors import RequestRefused
 from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message, Sampling, Tool
 from shared.runtime.settings import EngineSettings
-from tests.support.fleet import Fleet, fleet
 from worker.engine.engine import OpenVINOEngine
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import Sequence
@@ -189,69 +186,3 @@ def test_every_template_takes_tools_without_a_system_message(name: str) -> None:
 def test_a_vocabulary_with_bytes_is_refused_nothing(name: str) -> None:
     maker = load_prompt_maker(str(MODELS / name), context_length=CONTEXT)
     assert maker.plan(request(constraint=Constraint(kind="json_object", value=""))).constraint is not None
-
-
-AZURE = "/chat/completions?api-version=2024-05-01-preview"
-SERVED = ("phi3-byte-fallback-bpe", "gpt2-wordpiece")
-
-
-@pytest.fixture(scope="module")
-def tiny_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with fleet(tmp_path_factory.mktemp("tiny")) as running:
-        for name in SERVED:
-            running.worker("--model", str(MODELS / name), "--max-batch", "4", "--cache-size", "1")
-        running.api()
-        yield running
-
-
-HI: Any = [{"role": "user", "content": "Hi there"}]
-FORMAT: Any = {
-    "type": "json_schema",
-    "json_schema": {"name": "answer", "schema": {"type": "object", "properties": {"a": {"enum": ["xyz abc", "größte"]}},
-                    "required": ["a"], "additionalProperties": False}},
-}  # fmt: skip
-FUNCTION: Any = {
-    "type": "function",
-    "function": {"name": "get_weather", "parameters": json.loads(WEATHER.parameters or ""), "strict": True},
-}
-
-
-def test_openais_client_gets_what_the_schema_says(tiny_fleet: Fleet) -> None:
-    client = tiny_fleet.client()
-    made = client.chat.completions.create(model=SERVED[0], messages=HI, response_format=FORMAT)
-    assert made.choices[0].finish_reason == "stop"
-    assert json.loads(made.choices[0].message.content or "")["a"] in ("xyz abc", "größte")
-    made = client.chat.completions.create(
-        model=SERVED[0], messages=HI, tools=[FUNCTION], tool_choice="required", parallel_tool_calls=False
-    )
-    calls = made.choices[0].message.tool_calls or []
-    assert len(calls) == 1
-    call = calls[0]
-    assert call.type == "function"
-    assert json.loads(call.function.arguments)["city name"] in ("São Paulo", "New York", "東京")
-
-
-def test_a_word_vocabulary_serves_text_and_refuses_formats_by_name(tiny_fleet: Fleet) -> None:
-    client = tiny_fleet.client()
-    made = client.chat.completions.create(model=SERVED[1], messages=HI, max_tokens=8, tools=[FUNCTION], seed=3)
-    assert made.choices[0].message.content
-    for fields, param in (
-        ({"response_format": FORMAT}, "response_format"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
-        ({"tools": [FUNCTION], "tool_choice": "required"}, "tool_choice"),
-        ({"tools": [FUNCTION], "tool_choice": {"type": "function", "function": {"name": "get_weather"}}},
-         "tool_choice"),
-    ):  # fmt: skip
-        with pytest.raises(openai.BadRequestError, match="vocabulary") as caught:
-            client.chat.completions.create(model=SERVED[1], messages=HI, max_tokens=8, **fields)
-        assert caught.value.param == param
-
-
-@pytest.mark.parametrize(
-    ("path", "refused"),
-    [("/v1/chat/completions", 400), ("/v3/chat/completions", 400), (AZURE, 422)],
-)
-def test_every_dialect_refuses_in_its_own_form_with_the_fields_name(tiny_fleet: Fleet, path: str, refused: int) -> None:
-    body = json.dumps({"model": SERVED[1], "messages": HI, "response_format": FORMAT, "max_tokens": 8})
-    status, _, answer = tiny_fleet.request("POST", path, body)
-    assert (status, b"'response_format'" in answer) == (refused, True), answer

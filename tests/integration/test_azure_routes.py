@@ -8,17 +8,13 @@ import pytest
 from azure.ai.inference import ChatCompletionsClient, load_client
 from azure.ai.inference.aio import ChatCompletionsClient as AsyncClient
 from azure.ai.inference.models import (
-    AssistantMessage,
     AsyncStreamingChatCompletions,
-    ChatCompletionsToolCall,
     ChatCompletionsToolDefinition,
-    FunctionCall,
     FunctionDefinition,
     ImageContentItem,
     ImageUrl,
     SystemMessage,
     TextContentItem,
-    ToolMessage,
     UserMessage,
 )
 from azure.core.credentials import AzureKeyCredential
@@ -113,16 +109,6 @@ def test_the_sdk_sees_the_calls_that_the_model_makes(client: ChatCompletionsClie
     assert json.loads("".join(part.arguments or "" for part in deltas)) == {"city": "Rome"}
 
 
-def test_a_history_with_calls_is_understood(client: ChatCompletionsClient) -> None:
-    call = ChatCompletionsToolCall(id="c1", function=FunctionCall(name="f", arguments="{}"))
-    messages = [
-        UserMessage("Call f."),
-        AssistantMessage(tool_calls=[call]),
-        ToolMessage("done", tool_call_id="c1"),
-    ]
-    assert client.complete(messages=messages, max_tokens=3).choices[0].message.content
-
-
 def test_the_sdk_raises_its_exceptions(client: ChatCompletionsClient) -> None:
     with pytest.raises(HttpResponseError, match="above maximum") as unprocessable:
         client.complete(messages=conversation(UserMessage("hello")), temperature=5)
@@ -138,15 +124,6 @@ def test_the_sdk_raises_when_an_answer_breaks_in_mid_stream(client: ChatCompleti
     stream = client.complete(messages=conversation(UserMessage("[[exhaust at 5]]")), stream=True)
     with pytest.raises(ValueError, match="KV cache"):
         list(stream)
-
-
-def test_a_deployment_routes_to_its_model(session_fleet: Fleet) -> None:
-    body = {"model": "ignored", "messages": HELLO, "max_tokens": 2}
-    status, _, answer = post(session_fleet, CHAT, body, **{"azureml-model-deployment": "sim"})
-    assert (status, answer["model"]) == (200, "sim")
-    status, headers, answer = post(session_fleet, CHAT, body, **{"azureml-model-deployment": "none"})
-    assert (status, headers["x-ms-error-code"]) == (404, "model_not_found")
-    assert sorted(answer) == ["error", "message", "status"]
 
 
 @pytest.mark.parametrize(

@@ -128,31 +128,17 @@ def test_the_workers_of_a_request_are_named_where_asked_for(empty_fleet: Fleet) 
 
 
 def test_json_logs_have_one_object_per_line(empty_fleet: Fleet) -> None:
-    fleet = empty_fleet
-    fleet.worker(*SIMULATED, "--log-format", "json")
-    fleet.api("--api-keys", "a-long-secret-of-the-environment", "--log-format", "json")
-    assert post(fleet, BODY, **KEY, **{"x-request-id": "first"}) == 200
-    assert post(fleet, BODY | {"model": "a b\n{}"}, **KEY) == 404
+    log = empty_fleet.api("--log-format", "json").log
+    assert post(empty_fleet, BODY | {"model": "a b\n{}"}, **{"x-request-id": "first"}) == 404
 
     def lines() -> list[dict[str, Any]]:
-        found = [json.loads(line) for process in fleet.processes for line in process.log.read_text().splitlines()]
+        found = [json.loads(line) for line in log.read_text().splitlines()]
         return [line for line in found if line["logger"] == "api.request_log"]
 
-    fleet.until(lambda: len(lines()) == 2, "the lines")
-    served, refused = lines()
-    numbers = ("prompt_tokens", "completion_tokens", "queue_ms", "first_token_ms", "total_ms")
-    assert all(type(served[name]) is int for name in numbers)
-    assert {name: served[name] for name in ("level", "message", "id", "status", "outcome", "key_name", "stream")} == {
-        "level": "info",
-        "message": "request",
-        "id": "first",
-        "status": 200,
-        "outcome": "length",
-        "key_name": "environment",
-        "stream": False,
-    }
+    empty_fleet.until(lines, "the line")
+    (refused,) = lines()
+    assert (refused["level"], refused["message"], refused["id"]) == ("info", "request", "first")
     assert (refused["outcome"], refused["status"]) == ("model_not_found", 404)
-    assert "secret" not in fleet.logs()
 
 
 def test_a_client_that_leaves_is_an_aborted_request(logged: Fleet) -> None:
@@ -166,20 +152,3 @@ def test_a_client_that_leaves_is_an_aborted_request(logged: Fleet) -> None:
     next(iter(stream))
     stream.close()
     assert [(line["outcome"], line["status"]) for line in lines_of(logged, "left")] == [("aborted", "200")]
-
-
-def test_an_outage_of_the_store_and_its_end_are_logged_once(small_fleet: Fleet) -> None:
-    fleet = small_fleet
-    fleet.until(lambda: fleet.status("/ready") == 200, "readiness")
-    fleet.store.kill()
-    logs = [process.log for process in fleet.processes]
-    fleet.until(lambda: all("the store fails" in log.read_text() for log in logs), "the outage to be noticed")
-    fleet.until(lambda: json.loads(fleet.request("GET", "/health")[2])["store"] == "down", "the API to look again")
-    fleet.store.start()
-    fleet.until(lambda: all("the store works again" in log.read_text() for log in logs), "the end to be noticed")
-    fleet.until(lambda: post(fleet, BODY) == 200, "an answer")
-    for log in logs:
-        text = log.read_text()
-        logged = re.findall(r" (?:WARNING|ERROR) .*$", text, re.MULTILINE)
-        assert (len(re.findall("the store fails", text)), len(re.findall("works again", text))) == (1, 1), text
-        assert len(logged) == 2, text

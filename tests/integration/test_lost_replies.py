@@ -1,27 +1,20 @@
 """A connection to the store that is cut after a command was executed, and before its reply: nothing is counted, placed
-or refused twice, whichever command it was."""
+or refused twice, whichever command it was. That other scripts bear a repetition: test_repeated_scripts.py."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from arq.connections import ArqRedis
 
-from api.batches.record import Batch
-from api.batches.store import BatchStore
-from api.files.record import FileRecord
-from api.files.store import FileStore
-from api.keys import ApiKey
-from api.limits import Limiter, Reservation
-from shared.protocol.errors import RequestRefused
 from shared.protocol.events import Delta, Finished, encode_event
 from shared.protocol.queue import Emitter, JobQueue, QueueFull
 from shared.redis import keys
 from shared.redis.client import connect, raw_connection
 from tests.support.fleet import free_port
-from tests.support.jobs import REPLICA, WORKER, job
+from tests.support.jobs import WORKER, job
 from tests.support.lossy_proxy import LossyProxy
 from tests.support.redis_types import awaitable
 from tests.support.store import Store
@@ -32,39 +25,6 @@ from worker.jobs.payload import read_payload
 from worker.jobs.publisher import Publisher
 
 Facts = list[object]
-
-
-async def a_key_with_limits(redis: ArqRedis, _: str) -> Facts:
-    """Tokens come back at 1,000 a second: whole tens of thousands say how often they were taken."""
-    limiter = Limiter(redis, replica=REPLICA, lease=60, longest=600)
-    key = ApiKey(id="key-1", digest="0" * 64, requests_per_minute=3, tokens_per_minute=60_000, concurrency=1)
-    facts: Facts = []
-    for tokens in (30_000, 0):
-        reservation = Reservation(key, limiter.new_name(), tokens)
-        refusal, counts = await limiter.reserve(reservation)
-        facts += [refusal, counts["requests"].remaining, counts["tokens"].remaining // 10_000]
-        await limiter.settle(reservation, tokens + 10_000)
-    return facts
-
-
-async def as_many_files_as_allowed(redis: ArqRedis, _: str) -> Facts:
-    files = FileStore(redis, cast("Any", None), limit=1, max_bytes=1000)
-    records = [
-        FileRecord(id=f"file-{digit * 32}", owner="key-1", filename="", size=1, purpose="batch", created=0,
-                   expires=2**33) for digit in "ab"
-    ]  # fmt: skip
-    await files.add(records[0])
-    with pytest.raises(RequestRefused, match="1 files already"):
-        await files.add(records[1])
-    return [await files.get("key-1", record.id) for record in records]
-
-
-async def as_many_batches_as_allowed(redis: ArqRedis, _: str) -> Facts:
-    batches = BatchStore(redis, limit=1)
-    name = f"batch_{'a' * 32}"
-    batch = Batch(id=name, owner="key-1", endpoint="", input_file="", created=0, expires=0, retention=1)
-    await batches.create(batch)
-    return [await batches.get("key-1", name), await batches.unfinished()]
 
 
 async def a_full_queue(redis: ArqRedis, _: str) -> Facts:
@@ -100,9 +60,6 @@ async def a_stream(redis: ArqRedis, url: str) -> Facts:
     return [dict.fromkeys(journal), await queue.depth(), await redis.exists(keys.payload("a"), keys.state("a"))]
 
 
-SCENARIOS = [a_key_with_limits, as_many_files_as_allowed, as_many_batches_as_allowed, a_full_queue, a_stream]
-
-
 @pytest.fixture
 async def proxy(tmp_path: Path) -> AsyncIterator[LossyProxy]:
     store = Store(tmp_path, free_port())
@@ -113,7 +70,7 @@ async def proxy(tmp_path: Path) -> AsyncIterator[LossyProxy]:
     store.kill()
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+@pytest.mark.parametrize("scenario", [a_full_queue, a_stream], ids=lambda scenario: scenario.__name__)
 async def test_a_lost_reply_changes_nothing(
     proxy: LossyProxy, scenario: Callable[[ArqRedis, str], Awaitable[Facts]]
 ) -> None:

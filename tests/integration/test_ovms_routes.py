@@ -62,11 +62,6 @@ def test_openais_sdk_speaks_it_with_extra_fields(session_fleet: Fleet) -> None:
     assert client.models.retrieve("sim").id == "sim"
 
 
-def test_unknown_routes_have_openais_form(session_fleet: Fleet) -> None:
-    status, _, body = session_fleet.request("GET", "/v3/nothing")
-    assert (status, json.loads(body)["error"]["type"]) == (404, "invalid_request_error")
-
-
 def test_plain_completions_are_served_too(session_fleet: Fleet) -> None:
     body = {"model": "sim", "prompt": "[[say one two three]]", "logprobs": 1}
     status, _, raw = session_fleet.request("POST", "/v3/completions", json.dumps(body))

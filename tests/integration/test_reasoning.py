@@ -3,9 +3,6 @@
 import json
 from typing import Any
 
-import openai
-import pytest
-
 from tests.support.fleet import Fleet
 from tests.support.sdk_types import rechecked
 
@@ -47,12 +44,3 @@ def test_the_model_server_and_azure_tell_it_too(session_fleet: Fleet) -> None:
         assert status == 200, answer
         message = json.loads(answer)["choices"][0]["message"]
         assert (message["reasoning_content"], message["content"]) == ("Two and two.", "Four it is.")
-
-
-@pytest.mark.parametrize("name", ["messages", "tools", "add_generation_prompt", "bos_token", "eos_token"])
-def test_reserved_variables_are_refused_by_name(session_fleet: Fleet, name: str) -> None:
-    with session_fleet.client("v3") as client:
-        extra: dict[str, Any] = {"chat_template_kwargs": {name: []}}
-        with pytest.raises(openai.BadRequestError, match=name) as refused:
-            client.chat.completions.create(model="sim", messages=SAID, extra_body=extra)
-    assert refused.value.param == "chat_template_kwargs"

@@ -145,7 +145,7 @@ async def test_a_stop_fails_pending_calls_and_ends_the_process(faulty: Faulty) -
         await faulty.call("late", "a")
 
 
-@pytest.mark.parametrize("milliseconds", range(10))
+@pytest.mark.parametrize("milliseconds", [0, 1, 3, 9])
 async def test_a_stop_while_a_dead_process_is_replaced_ends_all(faulty: Faulty, milliseconds: int) -> None:
     await faulty.ready()
     assert faulty.pid is not None

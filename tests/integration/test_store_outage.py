@@ -71,7 +71,16 @@ def test_a_stream_that_the_store_has_forgotten_ends_with_an_error(forgetful_flee
     assert forgetful_fleet.client().chat.completions.create(model="sim", messages=HELLO, max_tokens=3)
 
 
-def test_new_requests_get_a_retry_after_in_an_outage(forgetful_fleet: Fleet) -> None:
+def test_new_requests_get_a_retry_after_in_an_outage_which_is_logged_once(forgetful_fleet: Fleet) -> None:
+    def logged(words: str) -> list[int]:
+        """How often each process has said that."""
+        return [process.log.read_text().count(words) for process in forgetful_fleet.processes]
+
+    def works() -> bool:
+        return logged("the store fails") == logged("the store works again") and forgetful_fleet.status("/ready") == 200
+
+    forgetful_fleet.until(works, "the service to work")
+    once_more = [count + 1 for count in logged("the store fails")]
     forgetful_fleet.store.kill()
     assert forgetful_fleet.status("/ready") == 503
     assert forgetful_fleet.status("/live") == 200
@@ -79,9 +88,11 @@ def test_new_requests_get_a_retry_after_in_an_outage(forgetful_fleet: Fleet) -> 
         forgetful_fleet.client().chat.completions.create(model="sim", messages=HELLO)
     assert refused.value.status_code == 503
     assert refused.value.response.headers["retry-after"]
+    forgetful_fleet.until(lambda: logged("the store fails") == once_more, "the outage to be noticed")
     forgetful_fleet.store.start()
-    forgetful_fleet.until(lambda: forgetful_fleet.status("/ready") == 200, "the service to be back by itself")
+    forgetful_fleet.until(works, "the service to be back by itself")
     assert forgetful_fleet.client().chat.completions.create(model="sim", messages=HELLO, max_tokens=3)
+    assert logged("the store fails") == once_more
 
 
 def test_a_store_full_of_our_own_queue_empties_itself(empty_fleet: Fleet) -> None:

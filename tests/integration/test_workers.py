@@ -133,17 +133,6 @@ def test_a_worker_added_while_requests_wait_takes_some(empty_fleet: Fleet) -> No
     assert len(set(answers)) == 1
 
 
-def test_two_models_are_served_side_by_side(empty_fleet: Fleet) -> None:
-    empty_fleet.worker("--engine", "simulated", "--model", "one")
-    empty_fleet.worker("--engine", "simulated", "--model", "org/two")
-    empty_fleet.api()
-    client = empty_fleet.client()
-    assert [model.id for model in client.models.list()] == ["one", "org/two"]
-    for name in ("one", "org/two"):
-        assert client.chat.completions.create(model=name, messages=HELLO, max_tokens=3).model == name
-    assert client.models.retrieve("org/two").id == "org/two"
-
-
 def test_a_stream_survives_the_death_of_its_worker(small_fleet: Fleet) -> None:
     expected = text_of(stream(small_fleet, tokens=300))
     chunks = stream(small_fleet, tokens=300)

@@ -36,6 +36,8 @@ def test_chunks_have_the_references_form() -> None:
         ]
     }
     assert event(answer.content(0, "Hi"))["choices"][0]["delta"] == {"content": "Hi"}
+    (logprob,) = event(answer.content(0, "Hi", (TokenLogprob(b"Hi", -0.5),)))["choices"][0]["logprobs"]["content"]
+    assert (logprob["token"], logprob["logprob"]) == ("Hi", -0.5)
     assert event(answer.reasoning(0, "Hm"))["choices"][0]["delta"] == {"reasoning_content": "Hm"}
     assert event(answer.closing(0, "stop"))["choices"][0]["finish_reason"] == "stop"
     assert answer.usage(Usage(prompt_tokens=1, completion_tokens=2)) == b""

@@ -24,7 +24,9 @@ from shared.runtime.tasks import cancel_all, keep_running
 from shared.tracing import Tracing, TracingUnavailable, start_tracing
 from worker.engine.backends import BACKENDS, computes_on_cpus
 from worker.engine.handle import CurrentEngine, EngineSupervisor
+from worker.engine.npu import static_shape
 from worker.engine.options import EngineOptions
+from worker.engine.protocol import EngineLoadError
 from worker.grammar.messages import GrammarOptions
 from worker.grammar.service import GrammarProcess
 from worker.images.messages import ImageOptions
@@ -63,7 +65,7 @@ def run(settings: WorkerSettings) -> int:
     logs.configure(settings.log_level, as_json=settings.log_format == "json")
     try:
         return run_loop(_serve(settings))
-    except (ModelError, LoadError, LeaseMismatch, ServiceUnavailable, TracingUnavailable) as error:
+    except (ModelError, EngineLoadError, LoadError, LeaseMismatch, ServiceUnavailable, TracingUnavailable) as error:
         logger.error("%s", error)
         if settings.termination_log:
             with suppress(OSError):
@@ -90,13 +92,14 @@ class _Worker:
         are renewed and jobs claimed while large values are read. ``names`` are the names under which ``model`` is
         served; the first one names its queue. ``cpus`` are the CPUs that the engine may use.
 
-        Raises :class:`ModelError` when the chat template named in the settings can't be read.
+        Raises :class:`ModelError` when the chat template named in the settings can't be read, and
+        :class:`EngineLoadError` for properties that no engine can have.
         """
         template = read_template(settings.chat_template)
         options = EngineOptions.from_settings(
             settings, path=model.path, context_length=model.context_length, cpus=cpus, chat_template=template
         )
-        backend = BACKENDS[settings.engine]
+        backend, shape = BACKENDS[settings.engine], static_shape(options)
         self.id = worker
         self.settings = settings
         self.queue, claims, files = (
@@ -110,6 +113,7 @@ class _Worker:
                 engine=settings.engine,
                 path=model.path,
                 context_length=model.context_length,
+                max_prompt=shape.prompt if shape else 0,
                 schema_bytes=settings.schema_bytes,
                 chat_template=template,
             )

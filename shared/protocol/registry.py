@@ -58,6 +58,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     slots: _Count
     used: _Count = 0
     context_length: _Count = 0
+    max_prompt: _Count = 0
+    """Maximum length of a prompt in tokens; 0 if only the context limits it."""
     cache_tokens: _Count = 0
     """Tokens that the KV cache holds."""
     cache_usage: _Amount = 0.0
@@ -123,6 +125,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     created: _Count
     context_length: _Count
+    max_prompt: _Count = 0
+    """As in :class:`WorkerInfo`."""
     fingerprint: str = ""
     aliases: tuple[str, ...] = ()
     modalities: tuple[str, ...] = (TEXT,)
@@ -226,6 +230,7 @@ async def announce_worker(redis: Redis, info: WorkerInfo, *, lease: float) -> No
             name=info.model,
             created=int(info.started),
             context_length=info.context_length,
+            max_prompt=info.max_prompt,
             fingerprint=info.fingerprint,
             aliases=info.aliases,
             modalities=info.modalities,

@@ -52,6 +52,7 @@ def test_the_pipeline_gets_the_properties_of_npus(npu: Npu, tmp_path: Path) -> N
         "CACHE_DIR": str(tmp_path / "vinoqueue" / "npu"),
     }
     assert (info.engine, info.slots, info.context_length, info.cache_tokens) == ("stateful", 1, 1536, 1536)
+    assert info.max_prompt == 1024
     assert "NPU" in info.reason
 
 

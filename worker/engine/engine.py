@@ -100,7 +100,7 @@ class OpenVINOEngine:
         check_speculation(sequence, self._speculation)
         if not self._batched:
             check_stateful(sequence.sampling, hooked=self._logits_width > 0)
-            check_prompt(len(sequence.prompt), self._shape)
+            check_prompt(len(sequence.prompt), self.engine_info.max_prompt)
         generation = self._generation(sequence)
         if generation.stop_reason is not None and generation.prompt_scoring is None:
             self._table.wait(generation, Waiting.COMPLETE)

@@ -169,6 +169,7 @@ def describe(
         devices=devices,
         engine=loaded.choice.kind,
         reason=loaded.choice.reason,
+        max_prompt=loaded.shape.prompt if loaded.shape else 0,
         prefix_caching=options.prefix_caching and loaded.choice.kind == "batched",
     )
 

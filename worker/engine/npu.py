@@ -44,11 +44,15 @@ def npu_properties(options: EngineOptions) -> dict[str, PluginValue]:
     return _DEFAULTS | {"CACHE_DIR": str(user_cache() / "npu")} | options.plugin_config
 
 
-def check_prompt(tokens: int, shape: StaticShape | None) -> None:
-    """Raise :class:`RequestRefused` for a prompt that is longer than the pipeline's longest one."""
-    if shape is not None and tokens > shape.prompt:
+def check_prompt(tokens: int, longest: int, *, param: str = "messages", complete: bool = True) -> None:
+    """Raise :class:`RequestRefused` for a prompt of more than ``longest`` tokens, 0 being no limit.
+
+    ``complete`` is False if only ``tokens`` tokens of a longer prompt were counted.
+    """
+    if longest and tokens > longest:
+        count = tokens if complete else f"more than {tokens}"
         message = (
-            f"This model's maximum prompt length is {shape.prompt} tokens (the worker's {_PROMPT}), however your "
-            f"messages resulted in {tokens} tokens. Please reduce the length of the messages."
+            f"This model's maximum prompt length is {longest} tokens (the worker's {_PROMPT}), however your {param} "
+            f"resulted in {count} tokens. Please reduce the length of the {param}."
         )
-        raise refuse(ProblemKind.CONTEXT_LENGTH, message, param="messages")
+        raise refuse(ProblemKind.CONTEXT_LENGTH, message, param=param)

@@ -104,6 +104,8 @@ PromptOutput = Output[PromptLogprobs]
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Properties of a loaded engine. ``context_length`` and ``cache_tokens`` are in tokens, ``slots`` in sequences.
 
+    ``max_prompt`` is the maximum length of a prompt in tokens; 0 if only the context limits it.
+
     ``devices`` are all that OpenVINO finds. ``logits`` is whether the engine has access to the model's logits.
     ``vocabulary`` is the digest of its vocabulary and chat template. ``engine`` is an :data:`EngineKind` or
     ``simulated``, and ``reason`` says why it was chosen. ``prefix_caching`` is whether prompts reuse the KV cache of
@@ -122,6 +124,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     engine: str = ""
     reason: str = ""
     prefix_caching: bool = True
+    max_prompt: int = 0
 
 
 class Gauges(msgspec.Struct, frozen=True, array_like=True):

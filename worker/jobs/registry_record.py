@@ -65,6 +65,7 @@ class RegistryRecord:
             slots=self._engine.slots,
             used=len(self._jobs),
             context_length=min(engine.context_length, engine.cache_tokens) if engine else 0,
+            max_prompt=engine.max_prompt if engine else 0,
             cache_tokens=engine.cache_tokens if engine else 0,
             cache_usage=gauges.cache_usage,
             engine_requests=gauges.requests,

@@ -19,7 +19,10 @@ from worker.prompt.truncation import fit_prompt
 def _load(options: PromptOptions) -> Callable[[ChatRequest], Prepared]:
     try:
         maker: PromptMaker = resolve_name(BACKENDS[options.engine].prompt_maker)(
-            options.path, context_length=options.context_length, chat_template=options.chat_template
+            options.path,
+            context_length=options.context_length,
+            max_prompt=options.max_prompt,
+            chat_template=options.chat_template,
         )
     except ChatTemplateError as error:
         origin = "given by --chat-template" if options.chat_template else f"of {options.path}"

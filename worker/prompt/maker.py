@@ -9,6 +9,7 @@ import msgspec
 from shared.protocol.errors import ContextExcess, ProblemKind, context_exceeded, refuse
 from shared.protocol.formats import OutputFormat, detect
 from shared.protocol.request import ChatRequest
+from worker.engine.npu import check_prompt
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan, plain_plan
 from worker.grammar.spelling import spellable_plan
@@ -68,6 +69,7 @@ class TemplatePromptMaker:
         bos_tokens: tuple[int, ...],
         vocabulary_size: int,
         context_length: int,
+        max_prompt: int = 0,
         special_ids: Mapping[str, int] | None = None,
         missing_bytes: frozenset[int] = frozenset(),
     ) -> None:
@@ -85,7 +87,7 @@ class TemplatePromptMaker:
         self._specials = special_texts
         self._bos_tokens = bos_tokens
         self._vocabulary_size = vocabulary_size
-        self._context_length = context_length
+        self._context_length, self._max_prompt = context_length, max_prompt
         self._special_ids = special_ids or {}
         self._missing_bytes = missing_bytes
         self._tools_as_text = template is not None and not supports_tools(template.source)
@@ -151,7 +153,9 @@ class TemplatePromptMaker:
             ids = [*self._bos_tokens, *ids] if adds_bos else ids
             if tokenization is not None and complete:
                 return Prompt(tuple(ids), tuple(images))
-        check_length(request, len(ids), complete=complete, context_length=self._context_length)
+        check_length(
+            request, len(ids), complete=complete, context_length=self._context_length, max_prompt=self._max_prompt
+        )
         return Prompt(tuple(ids), tuple(images))
 
     def _encode_pieces(self, pieces: list[Piece], limit: int) -> tuple[list[int], list[tuple[int, int]], bool]:
@@ -243,14 +247,18 @@ class TemplatePromptMaker:
         return list(ids)
 
 
-def check_length(request: ChatRequest, length: int, *, complete: bool, context_length: int) -> None:
+def check_length(
+    request: ChatRequest, length: int, *, complete: bool, context_length: int, max_prompt: int = 0
+) -> None:
     """Raise :class:`RequestRefused` unless ``length`` prompt tokens and the output fit the context.
 
-    ``complete`` is False if only ``length`` tokens of a longer prompt were counted.
+    ``complete`` is False if only ``length`` tokens of a longer prompt were counted. ``max_prompt`` is a lower limit of
+    the prompt alone; 0: none.
     """
     param = "messages" if request.prompt is None else "prompt"
     if length == 0:
         raise refuse(ProblemKind.INVALID, f"'{param}' is empty: the prompt has no tokens.", param=param)
+    check_prompt(length, max_prompt, param=param, complete=complete)
     completion = 1 if request.cut_at_context else request.sampling.max_tokens or 1
     if length + completion > context_length:
         excess = ContextExcess(prompt=length, completion=completion, limit=context_length)

@@ -14,14 +14,15 @@ class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the prompt process, passed as JSON on its command line.
 
     ``engine`` is a key of :data:`worker.engine.backends.BACKENDS`. ``path`` is the model's GGUF file or IR folder; the
-    simulated engine has none. ``context_length`` is the maximum length of a prompt in tokens, ``schema_bytes`` the
-    maximum size of each schema and grammar in a request. ``chat_template`` is the text of a template that replaces the
-    model's own, or empty.
+    simulated engine has none. ``context_length`` is the maximum length of prompt and output in tokens, ``max_prompt``
+    that of a prompt, 0 being no other limit, ``schema_bytes`` the maximum size of each schema and grammar in a request.
+    ``chat_template`` is the text of a template that replaces the model's own, or empty.
     """
 
     engine: str
     path: str
     context_length: int
+    max_prompt: int = 0
     schema_bytes: int = 65_536
     chat_template: str = ""
 

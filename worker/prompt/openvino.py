@@ -19,8 +19,12 @@ _ONE_THREAD = {"INFERENCE_NUM_THREADS": 1}
 """Tokenisation is sequential. More threads only slow it down, and take CPU time from the engine."""
 
 
-def load_prompt_maker(path: str, *, context_length: int, chat_template: str = "") -> TemplatePromptMaker:
+def load_prompt_maker(
+    path: str, *, context_length: int, max_prompt: int = 0, chat_template: str = ""
+) -> TemplatePromptMaker:
     """Load the tokenizer of the GGUF file or IR folder at ``path``. ``chat_template``, if any, replaces its own.
+
+    ``context_length`` and ``max_prompt`` are as in :class:`~worker.prompt.messages.PromptOptions`.
 
     Raises :class:`RuntimeError` when the tokenizer can't be loaded, and
     :class:`worker.prompt.template.ChatTemplateError` when the model's chat template can't be compiled.
@@ -54,6 +58,7 @@ def load_prompt_maker(path: str, *, context_length: int, chat_template: str = ""
         bos_tokens=_bos_tokens(tokenizer),
         vocabulary_size=vocabulary_size,
         context_length=context_length,
+        max_prompt=max_prompt,
         missing_bytes=missing,
         special_ids={text: token for token, text in special_texts.items()},
     )

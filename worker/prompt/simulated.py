@@ -12,8 +12,10 @@ from worker.grammar.planner import make_plan, plain_plan
 from worker.prompt.maker import Prompt, check_length
 
 
-def load_prompt_maker(path: str, *, context_length: int, chat_template: str = "") -> "SimulatedPromptMaker":
-    """Return the prompt maker, which uses neither files nor templates."""
+def load_prompt_maker(
+    path: str, *, context_length: int, max_prompt: int = 0, chat_template: str = ""
+) -> "SimulatedPromptMaker":
+    """Return the prompt maker, which uses neither files nor templates, and is not for NPUs."""
     return SimulatedPromptMaker(context_length=context_length)
 
 

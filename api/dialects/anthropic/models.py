@@ -69,7 +69,7 @@ def _model_object(model: ModelInfo) -> dict[str, object]:
         "lifecycle": "active",
         "deprecated_at": None,
         "retires_at": None,
-        "max_input_tokens": model.context_length,
+        "max_input_tokens": model.max_prompt or model.context_length,
         "max_tokens": model.context_length,
         "capabilities": _capabilities(sees=IMAGE in model.modalities),
     }

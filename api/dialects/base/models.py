@@ -41,6 +41,8 @@ def _model_object(model: ModelInfo) -> dict[str, object]:
         "max_model_len": model.context_length,
         "input_modalities": model.modalities,
     }
+    if model.max_prompt:
+        shown["max_input_tokens"] = model.max_prompt
     if model.state:
         # In the form of llama.cpp's router, which has no detail.
         shown["status"] = {"value": model.state} | ({"detail": model.detail} if model.detail else {})

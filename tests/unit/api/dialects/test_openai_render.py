@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -325,3 +326,6 @@ def test_models() -> None:
     # vLLM's addition: the context length in tokens.
     assert one.model_dump()["max_model_len"] == 8192
     assert one.model_dump()["input_modalities"] == ["text", "image"]
+    assert "max_input_tokens" not in one.model_dump()
+    on_npu = msgspec.structs.replace(models[0], max_prompt=1024)
+    assert json.loads(render_model(on_npu))["max_input_tokens"] == 1024

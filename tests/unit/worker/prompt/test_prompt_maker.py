@@ -53,7 +53,9 @@ class Tokenizer:
         return "".join(by_id[number] for number in ids)
 
 
-def _maker(template: str | None = CHATML, context_length: int = 100_000) -> tuple[TemplatePromptMaker, Tokenizer]:
+def _maker(
+    template: str | None = CHATML, context_length: int = 100_000, max_prompt: int = 0
+) -> tuple[TemplatePromptMaker, Tokenizer]:
     tokenizer = Tokenizer()
     maker = TemplatePromptMaker(
         encode=tokenizer.encode_all,
@@ -62,6 +64,7 @@ def _maker(template: str | None = CHATML, context_length: int = 100_000) -> tupl
         bos_tokens=(3,),
         vocabulary_size=1000,
         context_length=context_length,
+        max_prompt=max_prompt,
         special_ids={text: index for index, text in enumerate(SPECIALS)},
     )
     return maker, tokenizer
@@ -251,6 +254,17 @@ def test_prompts_that_do_not_fit_are_refused_in_openais_words(request_: ChatRequ
     assert excess is not None
     assert (excess.limit, excess.completion) == (16, request_.sampling.max_tokens or 1)
     assert str(excess.prompt) in message
+
+
+@pytest.mark.parametrize(
+    ("request_", "param"), [(_request(messages=_user("a b")), "messages"), (_request(prompts=("a b " * 9,)), "prompt")]
+)
+def test_a_prompt_beyond_its_own_limit_is_refused_by_the_name_of_that(request_: ChatRequest, param: str) -> None:
+    maker, _ = _maker(context_length=16, max_prompt=9)
+    assert len(maker.prepare(_request(messages=_user("a"))).tokens) == 9
+    with pytest.raises(RequestRefused, match=r"9 tokens \(the worker's MAX_PROMPT_LEN\)") as caught:
+        maker.prepare(request_)
+    assert (caught.value.problem.kind, caught.value.problem.param) == (ProblemKind.CONTEXT_LENGTH, param)
 
 
 def test_a_prompt_that_just_fits_is_served() -> None:

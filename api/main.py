@@ -239,6 +239,7 @@ async def _announce(replica: Parts, address: str) -> None:
             version=VERSION,
             protocol=PROTOCOL,
             first_token_times=replica.first_token_times.counts(),
+            failures=dict(replica.chat.metrics.failures),
         )
         try:
             await announce_replica(replica.redis, info, lease=replica.settings.lease)

@@ -1,6 +1,7 @@
 """Usage and timing of requests, and the metrics that are made of them."""
 
 import time
+from collections import Counter
 from collections.abc import Iterable
 from typing import get_args
 
@@ -134,6 +135,8 @@ class RequestMetrics:
         of_key = (catalogue.KEY_REQUESTS, catalogue.KEY_PROMPT_TOKENS, catalogue.KEY_COMPLETION_TOKENS)
         self._of_key = [description.counter(registry) for description in of_key] if by_key else []
         self._models: set[str] = set()
+        self.failures: Counter[str] = Counter()
+        """Requests with one of :data:`FAILURES`, by model."""
         # Counters begin at 0, because Prometheus sees no increase in a series that begins at 1.
         for kind in ProblemKind:
             self._refused.labels(kind)
@@ -153,6 +156,8 @@ class RequestMetrics:
         """Count a request that has ended, and if it is ``timed``, its times."""
         model = stream.model
         self._requests.labels(model, usage.outcome).inc()
+        if usage.outcome in FAILURES:
+            self.failures[model] += 1
         self._prompt_tokens.labels(model).inc(usage.prompt_tokens)
         self._cached_tokens.labels(model).inc(usage.cached_tokens)
         self._completion_tokens.labels(model).inc(usage.completion_tokens)

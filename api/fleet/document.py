@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from api.base.histogram import WINDOW, Counts, percentile
+from api.base.histogram import WINDOW, percentile
 from api.batches.record import Batch
 from shared.protocol.queue.occupancy import Move, Occupancy
 from shared.protocol.queue.texts import PRIORITY_CLASSES, ServedTier
@@ -47,6 +47,8 @@ class ModelState(msgspec.Struct, frozen=True, kw_only=True):
     used: int
     tokens_per_second: float
     time_to_first_token: FirstToken
+    failures: int
+    """Requests that failed since the live replicas started: it falls when one of them ends."""
     tiers: list[TierState]
 
 
@@ -134,14 +136,20 @@ class FleetDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def model_entry(
-    info: ModelInfo, workers: Iterable[WorkerInfo], occupancy: Occupancy, rate: float | None, first: Iterable[Counts]
+    info: ModelInfo,
+    workers: Iterable[WorkerInfo],
+    occupancy: Occupancy,
+    rate: float | None,
+    replicas: Iterable[ReplicaInfo],
 ) -> ModelState:
     """Return the entry of a model with its live ``workers``. ``rate`` is its service rate in jobs per second."""
     serving = [worker for worker in workers if worker.status == "serving"]
     slots, used = sum(worker.slots for worker in serving), sum(worker.used for worker in serving)
     times: Counter[int] = Counter()
-    for counts in first:
-        times.update(counts)
+    failures = 0
+    for replica in replicas:
+        times.update(replica.first_token_times.get(info.name, {}))
+        failures += replica.failures.get(info.name, 0)
     tiers: list[TierState] = []
     ahead = 0
     for tier in PRIORITY_CLASSES:
@@ -162,6 +170,7 @@ def model_entry(
         time_to_first_token=FirstToken(
             p50=percentile(times, 0.5), p95=percentile(times, 0.95), requests=sum(times.values())
         ),
+        failures=failures,
         tiers=tiers,
     )
 

@@ -135,7 +135,7 @@ class FleetWatch:
                     [worker for worker in workers if worker.model == name],
                     occupancies[name],
                     self._directory.service_rate(name),
-                    [replica.first_token_times.get(name, {}) for replica in replicas],
+                    replicas,
                 )
                 for name in names
             ],

@@ -117,6 +117,8 @@ class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Version of the jobs that the replica writes (see :mod:`shared.protocol.version`)."""
     first_token_times: dict[str, dict[_Count, _Count]] = {}
     """Histogram of the recent times to first token of each model (see :mod:`api.base.histogram`)."""
+    failures: dict[str, _Count] = {}
+    """Number of requests for each model that have failed since the replica started."""
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

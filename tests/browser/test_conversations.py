@@ -1,6 +1,7 @@
 """The side bar of the web page, what is attached to messages, presets and shortcuts."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -140,3 +141,36 @@ def test_the_keyboard_does_what_its_list_says(page: WebPage) -> None:
     page.ask("[[tokens 4000]]")
     tab.keyboard.press("Escape")
     expect(tab.get_by_role("article", name="Model")).to_contain_text("stopped")
+
+
+def test_two_tabs_follow_one_answer(page: WebPage) -> None:
+    first, second = page.tab, page.context.new_page()
+    second.on("pageerror", lambda error: page.errors.append(str(error)))
+    answers = [tab.get_by_role("article", name="Model") for tab in (first, second)]
+    page.ask("[[tokens 200]]")
+    expect(answers[0].locator("p").first).to_have_text(re.compile(r"(\w+ ){10}"))
+    second.goto(page.base)
+    for shown in answers:
+        expect(shown.get_by_text("+ 200 tokens")).to_be_visible()
+    # The tab that has not asked shows the answer too.
+    box = second.get_by_label("Message", exact=True)
+    box.fill("[[tokens 200]]")
+    box.press("Enter")
+    for shown in answers:
+        expect(shown.nth(1).get_by_text("+ 200 tokens")).to_be_visible()
+    texts = [one.inner_text().split() for shown in answers for one in shown.locator(".markdown").all()]
+    assert {len(words) for words in texts} == {len(texts[0])}
+    assert texts[:2] == texts[2:]
+    # Either tab stops it.
+    page.ask("[[tokens 4000]]")
+    expect(answers[1].nth(2).locator("p").first).to_have_text(re.compile(r"(\w+ ){10}"))
+    second.get_by_role("button", name="Stop").click()
+    for shown in answers:
+        expect(shown.nth(2)).to_contain_text("stopped")
+    for tab in (first, second):
+        tab.reload()
+    for tab, shown in zip((first, second), answers, strict=True):
+        expect(shown.nth(2)).to_contain_text("stopped")
+        assert [one.inner_text().split() for one in shown.locator(".markdown").all()][:2] == texts[:2]
+        expect(tab.get_by_role("alert")).to_have_count(0)
+    page.errors.clear()  # the browser logs that the answer was deleted

@@ -28,7 +28,7 @@ def enter(page: WebPage, secret: str) -> None:
     field.press("Enter")
 
 
-def test_keys_are_created_used_and_revoked(browser: Browser, closed: tuple[Fleet, str]) -> None:
+def test_keys_are_created_used_changed_and_revoked(browser: Browser, closed: tuple[Fleet, str]) -> None:
     running, admin = closed
     with web_page(browser, running) as page:
         tab = page.tab
@@ -36,8 +36,10 @@ def test_keys_are_created_used_and_revoked(browser: Browser, closed: tuple[Fleet
         expect(tab.get_by_role("alert").first).to_be_visible()
         page.errors.clear()  # the browser logs each 401 and 403
         enter(page, admin)
+        tab.get_by_role("button", name="New key").click()
         tab.get_by_label("Name").fill("<b>team</b>")
         tab.get_by_role("spinbutton", name="Tokens per day").fill("40")
+        tab.get_by_role("spinbutton", name="Requests per minute").fill("60")
         tab.get_by_role("button", name="Create key").click()
         dialog = tab.get_by_role("dialog", name="The new key")
         secret = dialog.locator("code").inner_text()
@@ -51,7 +53,7 @@ def test_keys_are_created_used_and_revoked(browser: Browser, closed: tuple[Fleet
             {"authorization": f"Bearer {secret}", "content-type": "application/json"},
         )
         assert status == 200
-        row = tab.get_by_role("row", name="<b>team</b>")
+        row = tab.get_by_role("region", name="Table of API keys").get_by_role("row", name="<b>team</b>")
 
         def warned() -> bool:
             tab.reload()
@@ -60,9 +62,22 @@ def test_keys_are_created_used_and_revoked(browser: Browser, closed: tuple[Fleet
 
         running.until(warned, "the use to be shown")
         expect(row).to_contain_text(re.compile(r"\d+ of 40"))
+        expect(row).to_contain_text("60 requests/min")
         usage = tab.get_by_role("region", name="Table of usage")
-        expect(usage.get_by_role("row", name=re.compile("^key-"))).to_have_count(1)
+        expect(usage.get_by_role("row", name=re.compile("team.* key-"))).to_have_count(1)
         assert Axe().run(tab, options={"resultTypes": ["violations"]}).response["violations"] == []
+
+        row.get_by_role("button", name="Edit").click()
+        limits = tab.get_by_role("dialog", name="Limits of <b>team</b>")
+        expect(limits.get_by_role("spinbutton", name="Tokens per day")).to_have_value("40")
+        limits.get_by_role("spinbutton", name="Tokens per day").fill("4000")
+        limits.get_by_role("spinbutton", name="Requests per minute").fill("")
+        assert Axe().run(tab, options={"resultTypes": ["violations"]}).response["violations"] == []
+        limits.get_by_role("button", name="Save limits").click()
+        expect(limits).to_be_hidden()
+        expect(row).to_contain_text(re.compile(r"\d+ of 4,000"))
+        expect(row).not_to_contain_text("requests/min")
+        expect(row.locator(".warning")).to_have_count(0)
 
         def agree(question: Dialog) -> None:
             question.accept()
@@ -73,6 +88,7 @@ def test_keys_are_created_used_and_revoked(browser: Browser, closed: tuple[Fleet
         page.errors.clear()
         tab.set_viewport_size({"width": 360, "height": 740})
         assert tab.evaluate("document.documentElement.scrollWidth") <= 360
+        assert Axe().run(tab, options={"resultTypes": ["violations"]}).response["violations"] == []
 
 
 def test_a_worker_is_drained_and_resumed(browser: Browser, closed: tuple[Fleet, str]) -> None:

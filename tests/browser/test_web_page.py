@@ -117,7 +117,7 @@ def test_a_waiting_request_shows_its_place(page: WebPage, browser: Browser, show
         second.open()
         second.choose("narrow")
         answer = second.ask("[[tokens 3]]")
-        expect(answer.get_by_role("status")).to_have_text(re.compile("next in the queue"))
+        expect(answer.get_by_role("status")).to_have_text(re.compile("Next in the queue"))
         page.tab.get_by_role("button", name="Stop").click()
         expect(answer.get_by_text("first token")).to_be_visible()
 

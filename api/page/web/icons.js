@@ -7,6 +7,7 @@ const PATHS = {
   chat: "M4 5h16v11H10l-5 4v-4H4z",
   check: "m5 13 4.5 4.5L19 7",
   close: "m6 6 12 12M18 6 6 18",
+  colours: "M12 4a8 8 0 1 0 0 16zM12 4a8 8 0 0 1 0 16",
   copy: "M9 9h11v11H9zM5 15H4V4h11v1",
   delete: "M4 7h16M9 7V4h6v3M6.5 7l1 13h9l1-13M10 11v5M14 11v5",
   down: "M12 5v14M6 13l6 6 6-6",

@@ -56,14 +56,17 @@ export function Sidebar({ view, open, theme: [theme, choose] }) {
   return html`<aside class="sidebar" id="sidebar" ref=${place} hidden=${!open} onKeyDown=${onKey}>
     <div class="brand"><img src="web/icon.svg" alt="" width="24" height="24" /> <b>Vinoqueue</b></div>
     <nav aria-label="Views">${link("chat", "chat", "Chat")}${link("live", "fleet", "Fleet")}${link("desk", "key", "Desk")}</nav>
-    <button type="button" class="row" onClick=${start}><${Icon} name="plus" /> New conversation</button>
+    <button type="button" class="row second" onClick=${start}><${Icon} name="plus" /> New conversation</button>
     <${Conversations} />
     <div class="foot">
       <${KeyField} />
       <div class="actions">
-        <select aria-label="Colours" value=${theme} onChange=${(event) => choose(event.target.value)}>
-          ${THEMES.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}
-        </select>
+        <label class="colours">
+          <${Icon} name="colours" />
+          <select aria-label="Colours" value=${theme} onChange=${(event) => choose(event.target.value)}>
+            ${Object.entries(THEMES).map(([one, label]) => html`<option key=${one} value=${one}>${label}</option>`)}
+          </select>
+        </label>
         <${IconButton} icon="keyboard" label="Keyboard shortcuts" onClick=${() => openDialog("shortcuts")} />
       </div>
     </div>

@@ -1,11 +1,9 @@
-// Light and dark: the system's choice, or the user's.
+// Light and dark: the system's choice, or the user's, which early.js applies first.
 
 import { useState } from "./vendor/htm-preact-3.1.1.js";
 import { recall, remember } from "./state.js";
 
-export const THEMES = ["auto", "light", "dark"];
-
-document.documentElement.dataset.theme = recall("theme", "auto");
+export const THEMES = { auto: "As the system", light: "Light", dark: "Dark" };
 
 /** @returns {[string, (theme: string) => void]} */
 export function useTheme() {

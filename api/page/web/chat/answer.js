@@ -136,8 +136,10 @@ const forget = (response) => request(`v1/responses/${response}`, { method: "DELE
 /** Makes or follows an answer to its end: complete, stopped or failed. Never rejects.
  * @param {object} message the answer so far @param {object} body its request
  * @param {AbortSignal} signal stops it, which frees the slot of the worker
- * @param {(fields: object) => void} show takes changed fields of the answer @param {() => object} current returns it */
-export async function answer(message, body, signal, show, current) {
+ * @param {{show: (fields: object) => void, current: () => object, keep: () => Promise<void>, ended: () => Promise<object | null>}} place
+ * `show` takes changed fields of the answer, `current` returns it, `keep` stores it, and `ended` returns it from there if
+ * another tab has followed it to its end, and so deleted it from the service. */
+export async function answer(message, body, signal, { show, current, keep, ended }) {
   const connection = new AbortController();
   const growing = new Growing(message, (fields) => {
     show(fields);
@@ -149,10 +151,13 @@ export async function answer(message, body, signal, show, current) {
     await read(growing, body, connection.signal);
   } catch (error) {
     growing.flush();
-    if (signal.aborted) show({ stopped: true });
+    const elsewhere = signal.aborted ? null : await ended();
+    if (elsewhere) show(elsewhere);
+    else if (signal.aborted) show({ stopped: true });
     else show({ error: error.message, code: error.code ?? null });
   }
   show({ queue: null, response: null, pending: false });
+  await keep();
   if (growing.response !== null) await forget(growing.response);
   if (!signal.aborted) return;
   const seconds = await untilFreed(current()?.job);

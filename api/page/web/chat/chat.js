@@ -14,6 +14,13 @@ import { Settings } from "./settings.js";
 
 const NEAR_END = 80;
 
+const STARTERS = [
+  ["Explain", "how a queue keeps a busy service fair"],
+  ["Write", "a Python function that merges two sorted lists"],
+  ["Draft", "a short message that moves a meeting to Friday"],
+  ["Compare", "SQLite and PostgreSQL in a table"],
+];
+
 // Keeps the end in view while an answer grows, unless the reader has scrolled up. Returns the place that scrolls, its
 // listener, and whether it is at its end.
 function useFollowing(messages, shown) {
@@ -41,6 +48,21 @@ function useFollowing(messages, shown) {
   return { place, onScroll, atEnd, toEnd };
 }
 
+// What a conversation shows before its first message.
+function Start({ model }) {
+  return html`<div class="empty">
+    <h2>Ask ${model || "something"}</h2>
+    <p>Messages stay in this browser. An answer goes on if its worker dies, and if you close this page.</p>
+    <div class="starters">
+      ${STARTERS.map(
+        ([verb, rest]) => html`<button key=${verb} type="button" class="second" onClick=${() => actions.send(`${verb} ${rest}.`, [], [])}>
+          <b>${verb}</b> ${rest}
+        </button>`,
+      )}
+    </div>
+  </div>`;
+}
+
 export function Chat({ opener }) {
   const { list, current, notice } = useObservable(actions.chats);
   const { dialog } = useObservable(layout);
@@ -64,7 +86,7 @@ export function Chat({ opener }) {
     </div>
     <div class="messages" role="log" tabindex="0" aria-label="Messages" ref=${place} onScroll=${onScroll}>
       <div class="column">
-        ${messages.length === 0 && html`<p class="empty">Ask something. Messages stay in this browser.</p>`}
+        ${messages.length === 0 && html`<${Start} model=${settings.model} />`}
         ${messages.map(
           (message) => html`<${Message}
             key=${`${current} ${message.id}`}

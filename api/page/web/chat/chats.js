@@ -4,9 +4,10 @@ import { observable, recall, remember } from "../state.js";
 import { answer as follow } from "./answer.js";
 import * as tree from "./conversation.js";
 import { SettingsError, requestBody } from "./request.js";
-import { deleteConversation, loadConversations, saveConversation } from "./storage.js";
+import { deleteConversation, loadConversation, loadConversations, saveConversation, watchTabs } from "./storage.js";
 
 const SAVE_MS = 1000;
+const ACCEPTED_MS = 3000;
 
 // {list: conversations, newest first; current: id of the shown one; notice: what to tell the user}
 export const chats = observable({ list: [], current: "", notice: "" });
@@ -32,7 +33,7 @@ function save(id) {
   clearTimeout(unsaved.get(id));
   unsaved.delete(id);
   const newest = find(id);
-  if (newest && !tree.isEmpty(newest)) saveConversation(newest);
+  return newest && !tree.isEmpty(newest) ? saveConversation(newest) : Promise.resolve();
 }
 
 addEventListener("pagehide", () => [...unsaved.keys()].forEach(save));
@@ -43,6 +44,29 @@ export async function loadChats() {
   if (!chats.get().list.length) startChat();
   else if (!current()) chats.set({ ...chats.get(), current: chats.get().list[0].id });
   kept.forEach(resume);
+  watchTabs(adopt);
+}
+
+// Takes what another tab has stored of a conversation, but for the answers that this one follows itself.
+async function adopt(id) {
+  const stored = await loadConversation(id);
+  const mine = find(id);
+  if (!stored) {
+    if (mine && !tree.isEmpty(mine)) drop(id);
+    return;
+  }
+  const messages = { ...stored.messages };
+  for (const message of Object.values(mine?.messages ?? {})) if (running.has(place(message.id, id))) messages[message.id] = message;
+  const changed = { ...stored, messages, settings: unsaved.has(id) ? mine.settings : stored.settings };
+  const { list } = chats.get();
+  chats.set({ ...chats.get(), list: mine ? list.map((one) => (one.id === id ? changed : one)) : [changed, ...list] });
+  resume(changed);
+}
+
+function drop(id) {
+  const list = chats.get().list.filter((one) => one.id !== id);
+  chats.set({ ...chats.get(), list, current: chats.get().current === id ? (list[0]?.id ?? "") : chats.get().current });
+  if (!list.length) startChat();
 }
 
 export function startChat() {
@@ -58,9 +82,7 @@ export function showChat(id) {
 export function removeChat(id) {
   for (const message of Object.values(find(id)?.messages ?? {})) stop(message.id, id);
   deleteConversation(id);
-  const list = chats.get().list.filter((one) => one.id !== id);
-  chats.set({ ...chats.get(), list, current: chats.get().current === id ? (list[0]?.id ?? "") : chats.get().current });
-  if (!list.length) startChat();
+  drop(id);
 }
 
 function change(id, fields) {
@@ -108,21 +130,32 @@ function run(chat, id, body) {
     if (conversation) keep(tree.changed(conversation, id, fields));
   };
   const stopping = new AbortController();
+  const ended = async () => {
+    const stored = (await loadConversation(chat))?.messages[id];
+    return stored && !stored.pending ? stored : null;
+  };
   running.set(place(id, chat), stopping);
-  follow(read(), body, stopping.signal, show, read).finally(() => {
+  follow(read(), body, stopping.signal, { show, current: read, keep: () => save(chat), ended }).finally(() => {
     running.delete(place(id, chat));
     show({});
     save(chat);
   });
 }
 
-// Goes on with the answers that were not complete when the page was closed.
+// Goes on with the answers that were not complete when the page was closed, or that another tab has asked for.
 function resume({ id: chat, messages }) {
   for (const { id, pending, response } of Object.values(messages)) {
-    if (!pending) continue;
+    if (!pending || running.has(place(id, chat))) continue;
     if (response) run(chat, id, null);
-    else keep(tree.changed(find(chat), id, { pending: false, error: "The page was closed before the service had the message." }));
+    else setTimeout(() => giveUp(chat, id), ACCEPTED_MS);
   }
+}
+
+// Another tab may still send the request.
+function giveUp(chat, id) {
+  const { pending, response } = find(chat)?.messages[id] ?? {};
+  if (!pending || response || running.has(place(id, chat))) return;
+  keep(tree.changed(find(chat), id, { pending: false, error: "The page was closed before the service had the message." }));
 }
 
 // Keeps a conversation, asks for an answer to its message `question`, and returns true. Tells the user why the settings

@@ -39,6 +39,8 @@ export function Composer({ draft, model, takesImages, answering, onSend }) {
   useEffect(() => remember("draft", text ? { [draft]: text } : {}), [text]);
   useEffect(() => field.current.focus({ preventScroll: true }), []);
 
+  const empty = !(text.trim() || attached.images.length || attached.files.length);
+
   async function add(list) {
     const found = await Promise.all([...list].map((file) => read(file, model, takesImages)));
     const of = (kind) => found.map((one) => one[kind]).filter(Boolean);
@@ -51,7 +53,7 @@ export function Composer({ draft, model, takesImages, answering, onSend }) {
   function submit(event) {
     event?.preventDefault();
     const { images, files } = attached;
-    if (answering || !(text.trim() || images.length || files.length)) return;
+    if (answering || empty) return;
     if (!onSend(text, images, files)) return;
     setText("");
     setAttached({ images: [], files: [] });
@@ -100,7 +102,7 @@ export function Composer({ draft, model, takesImages, answering, onSend }) {
       ></textarea>
       ${answering
         ? html`<${IconButton} icon="stop" label="Stop" class="icon-button main stop" onClick=${() => actions.stop(answering)} />`
-        : html`<button type="submit" class="icon-button main" aria-label="Send" title="Send"><${Icon} name="send" /></button>`}
+        : html`<button type="submit" class="icon-button main" disabled=${empty} aria-label="Send" title="Send"><${Icon} name="send" /></button>`}
     </div>
   </form>`;
 }

@@ -63,6 +63,15 @@ function Editor({ message, close }) {
   </form>`;
 }
 
+const LONG = 1500;
+
+// A long text is folded.
+function Said({ text }) {
+  const [open, setOpen] = useState(text.length < LONG && text.split("\n").length < 20);
+  return html`<div class=${open ? "plain" : "plain folded"}>${text}</div>
+    ${!open && html`<button type="button" class="quiet unfold" onClick=${() => setOpen(true)}>Show all</button>`}`;
+}
+
 function UserMessage({ message, all }) {
   const [editing, setEditing] = useState(false);
   if (editing) return html`<${Editor} message=${message} close=${() => setEditing(false)} />`;
@@ -71,7 +80,7 @@ function UserMessage({ message, all }) {
       ${message.files?.map(
         ({ name, text }, at) => html`<details key=${at} class="file"><summary><${Icon} name="file" /> ${name} <small>${size(text.length)}</small></summary><pre tabindex="0">${text}</pre></details>`,
       )}
-      ${message.text && html`<div class="plain">${message.text}</div>`}
+      ${message.text && html`<${Said} text=${message.text} />`}
     </div>
     <div class="actions">
       <${Branches} id=${message.id} all=${all} />

@@ -5,12 +5,22 @@ import { seconds } from "../format.js";
 
 const CAUSES = { worker_lost: "its worker was gone", worker_draining: "its worker stopped", engine_lost: "its engine ended" };
 
+const MAX_DOTS = 12;
+
+function state(queue) {
+  if (!queue) return "Waiting for the server …";
+  if (queue.ahead === null) return "A worker reads the prompt …";
+  const place = queue.ahead === 0 ? "Next in the queue" : `${queue.ahead} ahead in the queue`;
+  return queue.expected_wait === null ? place : `${place}, about ${Math.max(1, Math.round(queue.expected_wait))} s`;
+}
+
+// Dots for the requests ahead, and one for this.
 export function Waiting({ queue }) {
-  if (!queue) return html`<p class="waiting" role="status">Waiting for the server …</p>`;
-  if (queue.ahead === null) return html`<p class="waiting" role="status">A worker reads the prompt …</p>`;
-  const place = queue.ahead === 0 ? "next in the queue" : `${queue.ahead} ahead in the queue`;
-  const wait = queue.expected_wait === null ? "" : `, about ${seconds(queue.expected_wait)}`;
-  return html`<p class="waiting" role="status">${place}${wait}</p>`;
+  const ahead = Math.min(MAX_DOTS, queue?.ahead ?? 0);
+  return html`<p class="waiting" role="status">
+    <span class="place" aria-hidden="true">${Array.from({ length: ahead + 1 }, (_, at) => html`<i key=${at}></i>`)}</span>
+    ${state(queue)}
+  </p>`;
 }
 
 export function Figures({ message }) {
@@ -21,7 +31,7 @@ export function Figures({ message }) {
   if (stats.tokens !== undefined) parts.push(`${stats.promptTokens} + ${stats.tokens} tokens`);
   if (finish === "length") parts.push("cut off at the maximum number of tokens");
   if (stopped) parts.push(freed === undefined ? "stopped" : `stopped, slot freed after ${seconds(freed)}`);
-  return html`<p class="figures">
+  return html`<p class="figures" title="Tokens of the prompt + of the answer">
     ${parts.join(" · ")}
     ${attempts.map(({ number, cause }) => html`<span key=${number} class="moved">continued on another worker, because ${CAUSES[cause] ?? cause}</span>`)}
   </p>`;

@@ -77,7 +77,7 @@ function Presets({ settings }) {
       <label for="preset-name">Name</label>
       <input id="preset-name" value=${name} placeholder="such as: translator" onInput=${(event) => setName(event.target.value)} />
     </div>
-    <button type="submit" disabled=${!name.trim()}>Save preset</button>
+    <button type="submit" class="second" disabled=${!name.trim()}>Save preset</button>
     ${name in presets && html`<${IconButton} icon="delete" label="Delete the preset" onClick=${remove} />`}
   </form>`;
 }
@@ -86,6 +86,7 @@ export function Settings({ settings, close }) {
   return html`<${Drawer} title="Settings" close=${close}>
     <${Presets} settings=${settings} />
     <${Area} settings=${settings} name="system" label="System prompt" hint="Tells the model what it is for, before the first message." />
+    <h3>Sampling and length</h3>
     <div class="numbers">
       ${SAMPLING.map(
         ({ name, label, hint, ...limits }) => html`<${Field} key=${name} name=${name} label=${label} hint=${hint}>
@@ -95,8 +96,9 @@ export function Settings({ settings, close }) {
       <${Choice} settings=${settings} name="effort" label="Reasoning effort" values=${EFFORTS} hint="For models that reason before they answer." />
       <${Choice} settings=${settings} name="tier" label="Service tier" values=${TIERS} hint="Who goes first in the queue; flex waits for all others." />
     </div>
+    <h3>Form of the answer</h3>
     <${Area} settings=${settings} name="schema" label="JSON schema" hint="The answer is JSON that is valid under this schema." placeholder='{"type": "object", …}' code />
     <${Area} settings=${settings} name="tools" label="Tools" hint="A JSON array of functions that the model may call. The page shows the calls and does not run them." placeholder='[{"type": "function", …}]' code />
-    <button type="button" class="quiet" onClick=${() => configure({ ...DEFAULTS, model: settings.model })}>Reset all to the defaults</button>
+    <button type="button" class="second" onClick=${() => configure({ ...DEFAULTS, model: settings.model })}>Reset all to the defaults</button>
   </${Drawer}>`;
 }

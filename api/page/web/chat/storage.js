@@ -1,8 +1,11 @@
-// Conversations in the browser's IndexedDB. Without it, as in some private windows, they last as long as the page.
+// Conversations in the browser's IndexedDB. Without it, as in some private windows, they last as long as the page. Other
+// tabs are told what has changed.
 
 import { restored } from "./conversation.js";
 
 const NAME = "conversations";
+
+const tabs = new BroadcastChannel("vinoqueue.conversations");
 
 let opened = null;
 
@@ -41,6 +44,21 @@ export async function loadConversations() {
     .sort((one, other) => other.updated - one.updated);
 }
 
-export const saveConversation = (conversation) => run("readwrite", (store) => store.put(conversation));
+export async function loadConversation(id) {
+  const found = await run("readonly", (store) => store.get(id));
+  return found ? restored(found) : null;
+}
 
-export const deleteConversation = (id) => run("readwrite", (store) => store.delete(id));
+export async function saveConversation(conversation) {
+  await run("readwrite", (store) => store.put(conversation));
+  tabs.postMessage(conversation.id);
+}
+
+export async function deleteConversation(id) {
+  await run("readwrite", (store) => store.delete(id));
+  tabs.postMessage(id);
+}
+
+/** Calls `changed` with the id of each conversation that another tab has saved or deleted.
+ * @param {(id: string) => void} changed */
+export const watchTabs = (changed) => tabs.addEventListener("message", ({ data }) => changed(data));

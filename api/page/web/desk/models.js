@@ -1,7 +1,7 @@
 // Models of a catalogue: load and unload.
 
 import { html } from "../vendor/htm-preact-3.1.1.js";
-import { Section, Table, call, useListed } from "./section.js";
+import { RowButton, Section, Table, call, useListed } from "./section.js";
 
 export function Models() {
   const { found, error, act } = useListed(() => call("v1/models"));
@@ -14,11 +14,7 @@ export function Models() {
       heads=${["Model", "Status", "Actions"]}
       rows=${listed.map(({ id, status: { value } }) => {
         const what = value === "loaded" || value === "loading" ? "unload" : "load";
-        return html`<tr key=${id}>
-          <th scope="row">${id}</th>
-          <td>${value}</td>
-          <td><button type="button" class="quiet" onClick=${() => change(id, what)}>${what === "load" ? "Load" : "Unload"} ${id}</button></td>
-        </tr>`;
+        return { key: id, cells: [id, value, html`<${RowButton} verb=${what === "load" ? "Load" : "Unload"} of=${id} act=${() => change(id, what)} />`] };
       })}
     />
   </${Section}>`;

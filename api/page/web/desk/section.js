@@ -42,20 +42,35 @@ export function useListed(read, changes = []) {
   return { found, error, act };
 }
 
-export function Section({ title, error, children }) {
+/** @param {{title: string, error: string, aside?: any, children: any}} props `aside` stands beside the title. */
+export function Section({ title, error, aside, children }) {
   return html`<section aria-label=${title}>
-    <h2>${title}</h2>
+    <div class="section-head"><h2>${title}</h2>${aside}</div>
     ${error && html`<p class="error" role="alert">${error}</p>`}
     ${children}
   </section>`;
 }
 
-/** @param {{label: string, heads: string[], rows: any[]}} props */
+/** A table; on small screens, each row is a card.
+ * @param {{label: string, heads: string[], rows: {key: string, cells: any[]}[]}} props the first cell names its row */
 export function Table({ label, heads, rows }) {
   return html`<div class="wide card" tabindex="0" role="region" aria-label=${label}>
     <table>
       <thead><tr>${heads.map((head) => html`<th key=${head} scope="col">${head}</th>`)}</tr></thead>
-      <tbody>${rows}</tbody>
+      <tbody>
+        ${rows.map(
+          ({ key, cells: [first, ...rest] }) => html`<tr key=${key}>
+            <th scope="row">${first}</th>
+            ${rest.map((cell, at) => html`<td key=${at} data-head=${heads[at + 1]}>${cell}</td>`)}
+          </tr>`,
+        )}
+      </tbody>
     </table>
   </div>`;
+}
+
+/** A button in a row of a table, whose name says which row it is for.
+ * @param {{verb: string, of: string, act: () => void, danger?: boolean}} props */
+export function RowButton({ verb, of, act, danger = false }) {
+  return html`<button type="button" class=${danger ? "second danger" : "second"} aria-label=${`${verb} ${of}`} onClick=${act}>${verb}</button>`;
 }

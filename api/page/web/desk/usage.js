@@ -1,6 +1,8 @@
 // Tokens of the last 31 days, by key or by model.
 
 import { html, useState } from "../vendor/htm-preact-3.1.1.js";
+import { useObservable } from "../state.js";
+import { keyNames } from "./keys.js";
 import { Section, Table, call, useListed } from "./section.js";
 
 const DAY = 86_400;
@@ -24,6 +26,9 @@ function sums(buckets, group) {
   return [...found].sort(([, one], [, other]) => other.output_tokens - one.output_tokens);
 }
 
+const compact = new Intl.NumberFormat("en", { notation: "compact" });
+const date = (time) => new Date(time * 1000).toLocaleDateString(undefined, { month: "short", day: "numeric", timeZone: "UTC" });
+
 function Days({ buckets }) {
   const days = buckets.map(({ start_time: time, results }) => ({
     time,
@@ -31,29 +36,41 @@ function Days({ buckets }) {
   }));
   const top = Math.max(1, ...days.map(({ tokens }) => tokens));
   const total = days.reduce((sum, { tokens }) => sum + tokens, 0);
-  return html`<svg class="days" viewBox=${`0 0 ${days.length * 10} 60`} preserveAspectRatio="none" role="img" aria-label=${`Tokens per day, ${total.toLocaleString()} in all`}>
-    ${days.map(({ time, tokens }, at) => html`<rect key=${time} x=${at * 10 + 1} width="8" y=${60 - (tokens / top) * 58} height=${(tokens / top) * 58} />`)}
-  </svg>`;
+  return html`<figure class="card days">
+    <figcaption>Tokens per day <b>${total.toLocaleString()} in all</b></figcaption>
+    <span class="top">${compact.format(top)}</span>
+    <svg viewBox=${`0 0 ${days.length * 10} 60`} preserveAspectRatio="none" role="img" aria-label=${`Tokens per day, ${total.toLocaleString()} in all`}>
+      <path d=${`M0 0.5H${days.length * 10}M0 59.5H${days.length * 10}`} />
+      ${days.map(
+        ({ time, tokens }, at) => html`<rect key=${time} x=${at * 10 + 1} width="8" y=${59 - (tokens / top) * 58} height=${(tokens / top) * 58}>
+          <title>${`${date(time)}: ${tokens.toLocaleString()} tokens`}</title>
+        </rect>`,
+      )}
+    </svg>
+    <span class="ends"><time>${date(days[0]?.time ?? 0)}</time><time>today</time></span>
+  </figure>`;
 }
 
 export function Usage() {
   const [group, setGroup] = useState("api_key_id");
   const { found, error } = useListed(() => read(group), [group]);
+  const names = useObservable(keyNames);
   const rows = found ? sums(found.data, group) : [];
-  return html`<${Section} title="Usage of the last 31 days" error=${error}>
-    <label class="faint">By <select value=${group} onChange=${({ target }) => setGroup(target.value)}>
-      ${Object.entries(GROUPS).map(([name, label]) => html`<option key=${name} value=${name}>${label.toLowerCase()}</option>`)}
-    </select></label>
+  const by = html`<label class="faint">by <select value=${group} onChange=${({ target }) => setGroup(target.value)}>
+    ${Object.entries(GROUPS).map(([name, label]) => html`<option key=${name} value=${name}>${label.toLowerCase()}</option>`)}
+  </select></label>`;
+  return html`<${Section} title="Usage of the last 31 days" error=${error} aside=${found && by}>
     ${found && html`<${Days} buckets=${found.data} />
       <${Table}
         label="Table of usage"
         heads=${[GROUPS[group], "Requests", "Input tokens", "Output tokens", "Engine seconds", "Errors"]}
-        rows=${rows.map(
-          ([name, sum]) => html`<tr key=${name}>
-            <th scope="row">${name ?? "without a key"}</th>
-            ${FIELDS.map((field) => html`<td key=${field}>${Math.round(sum[field]).toLocaleString()}</td>`)}
-          </tr>`,
-        )}
+        rows=${rows.map(([name, sum]) => ({
+          key: name,
+          cells: [
+            html`${names[name] && html`${names[name]} `}<code>${name ?? "without a key"}</code>`,
+            ...FIELDS.map((field) => Math.round(sum[field]).toLocaleString()),
+          ],
+        }))}
       />`}
   </${Section}>`;
 }

@@ -3,7 +3,7 @@
 import { fleet } from "../fleet/feed.js";
 import { useObservable } from "../state.js";
 import { html } from "../vendor/htm-preact-3.1.1.js";
-import { Section, Table, call, useAction } from "./section.js";
+import { RowButton, Section, Table, call, useAction } from "./section.js";
 
 const COMMANDS = { serving: "drain", draining: "resume" };
 
@@ -15,16 +15,11 @@ export function Workers() {
   return html`<${Section} title="Workers" error=${error}>
     <${Table}
       label="Table of workers"
-      heads=${["Worker", "Model", "Status", "Requests", "Actions"]}
-      rows=${workers.map(({ id, model, status, used, slots }) => {
+      heads=${["Worker", "Host", "Model", "Status", "Slots in use", "Actions"]}
+      rows=${workers.map(({ id, host, model, status, used, slots }) => {
         const word = COMMANDS[status];
-        return html`<tr key=${id}>
-          <th scope="row"><code>${id}</code></th>
-          <td>${model}</td>
-          <td>${status}</td>
-          <td>${used} of ${slots}</td>
-          <td>${word && html`<button type="button" class="quiet" onClick=${() => command(id, word)}>${word === "drain" ? "Drain" : "Resume"} ${id}</button>`}</td>
-        </tr>`;
+        const button = word && html`<${RowButton} verb=${word === "drain" ? "Drain" : "Resume"} of=${id} act=${() => command(id, word)} />`;
+        return { key: id, cells: [html`<code>${id}</code>`, host, model, html`<span class=${`status ${status}`}>${status}</span>`, `${used} of ${slots}`, button] };
       })}
     />
   </${Section}>`;

@@ -21,8 +21,8 @@ function summary({ models, workers, moves, time }) {
   const waiting = total(models, "waiting");
   const says = [];
   if (lost.length) {
-    says.push(`${lost.map(({ id }) => id).join(", ")} no longer responds.`);
-    if (held) says.push(`${count(held, "request")} of it will go on at the next token on other workers, as soon as its lease has ended.`);
+    says.push(`${lost.map(({ id }) => id).join(", ")} no longer ${lost.length === 1 ? "responds" : "respond"}.`);
+    if (held) says.push(`Its ${count(held, "request")} will go on at their next token on other workers, as soon as its lease has ended.`);
   }
   if (moved) says.push(`${count(moved, "request")} moved to another worker and went on there; their clients saw a pause.`);
   if (back) says.push(`${count(back, "request")} went back to the front of the queue, to go on when a slot is free.`);
@@ -32,9 +32,23 @@ function summary({ models, workers, moves, time }) {
   return [says.join(" "), lost.length > 0];
 }
 
+function Total({ name, value, of }) {
+  return html`<div><dt>${name}</dt><dd>${value}${of !== undefined && html`<small> of ${of}</small>`}</dd></div>`;
+}
+
 export function Summary({ document }) {
   const [text, troubled] = summary(document);
-  return html`<p class=${`summary ${troubled ? "troubled" : ""}`}>${text}</p>`;
+  const { models, workers } = document;
+  const sum = (field) => models.reduce((all, model) => all + model[field], 0);
+  return html`<section class=${`summary ${troubled ? "troubled" : ""}`} aria-label="Summary">
+    <p>${text}</p>
+    <dl class="totals">
+      <${Total} name="Workers ready" value=${workers.filter(({ status }) => status === "serving").length} of=${workers.length} />
+      <${Total} name="Slots in use" value=${sum("used")} of=${sum("slots")} />
+      <${Total} name="Waiting" value=${total(models, "waiting")} />
+      <${Total} name="Tokens/s" value=${Math.round(sum("tokens_per_second")).toLocaleString()} />
+    </dl>
+  </section>`;
 }
 
 // Tells screen readers when a worker is in trouble or recovers.

@@ -9,7 +9,7 @@ const RETRY_MS = 2000;
 // {state: "connecting" | "open" | "refused" | "lost", error, document}
 export const fleet = observable({ state: "connecting", error: null, document: null });
 
-// One sample per document: {time, models: {id: {tokens, waiting, running, p50, p95}}}
+// One sample per document: {time, models: {id: {tokens, waiting, p95, failures}}}
 export const history = [];
 
 let connection = null;
@@ -18,15 +18,25 @@ function show(change) {
   fleet.set({ ...fleet.get(), ...change });
 }
 
+// Returns how many requests for a model have failed since the document before. Their number falls when a replica ends,
+// and replicas of an earlier version do not count them.
+const counted = new Map();
+
+function failed({ id, failures }) {
+  if (failures === undefined) return null;
+  const more = Math.max(0, failures - (counted.get(id) ?? failures));
+  counted.set(id, failures);
+  return more;
+}
+
 function sample(document) {
   const models = {};
   for (const model of document.models) {
     models[model.id] = {
       tokens: model.tokens_per_second,
       waiting: model.tiers.reduce((sum, tier) => sum + tier.waiting, 0),
-      running: model.tiers.reduce((sum, tier) => sum + tier.running, 0),
-      p50: model.time_to_first_token.p50,
       p95: model.time_to_first_token.p95,
+      failures: failed(model),
     };
   }
   history.push({ time: document.time, models });

@@ -7,6 +7,13 @@ const MOVE_MS = 900;
 const REMEMBERED_MS = 15_000;
 const MAX_CELLS = 256;
 const TROUBLED = new Set(["silent", "gone", "failing"]);
+const LEGEND = [
+  ["", "free slot"],
+  ["default", "running request"],
+  ["priority", "of priority"],
+  ["flex", "flex or batch"],
+  ["moved", "continued from another worker"],
+];
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 // Where the dot of each request was last drawn, from the corner of all hosts: {worker, left, top, time}.
@@ -80,10 +87,10 @@ function Worker({ worker, now }) {
         worker.engine_restarts > 0 && `engine restarted ${worker.engine_restarts} times`,
       ];
   return html`<article class=${`worker ${trouble ? "troubled" : ""}`} aria-label=${worker.id}>
-    <h3>${worker.id} <span class=${`status ${worker.status}`}>${worker.status}</span></h3>
+    <h4>${worker.id} <span class=${`status ${worker.status}`}>${worker.status}</span></h4>
     <p class="faint">${worker.model}</p>
     <${Slots} worker=${worker} />
-    <p class="faint">${[...facts, worker.detail, unread(worker)].filter(Boolean).join(" · ")}</p>
+    <p class="facts">${[...facts, worker.detail, unread(worker)].filter(Boolean).map((fact) => html`<span key=${fact}>${fact}</span>`)}</p>
   </article>`;
 }
 
@@ -109,7 +116,7 @@ export function Hosts({ workers, nodes, now }) {
     <div class="hosts" ref=${place}>
       ${names.map(
         (name) => html`<section key=${name} class="card host" aria-label=${name}>
-          <h2>${name}</h2>
+          <h3>${name}</h3>
           ${nodes.filter(({ host }) => host === name).map((node) => html`<${Memory} key=${node.id} node=${node} />`)}
           <div class="workers">
             ${workers.filter(({ host }) => host === name).map((worker) => html`<${Worker} key=${worker.id} worker=${worker} now=${now} />`)}
@@ -117,10 +124,8 @@ export function Hosts({ workers, nodes, now }) {
         </section>`,
       )}
     </div>
-    <p class="legend faint">
-      <span class="slot"></span> free slot
-      <span class="slot"><span class="stream"></span></span> running request
-      <span class="slot"><span class="stream moved"></span></span> continued from another worker
-    </p>
+    <ul class="legend faint">
+      ${LEGEND.map(([stream, text]) => html`<li key=${text}><span class="slot">${stream && html`<span class=${`stream ${stream}`}></span>`}</span> ${text}</li>`)}
+    </ul>
   </section>`;
 }

@@ -24,14 +24,14 @@ function Charts({ model }) {
   const known = times.length ? times.at(-1) - times[0] : 0;
   const span = Math.min(HISTORY_SECONDS, Math.max(60, known));
   const { p95 } = model.time_to_first_token;
-  const running = row("running").at(-1) ?? 0;
-  const chart = (title, shown, least, field) =>
-    html`<${Chart} title=${title} shown=${shown} least=${least} times=${times} values=${row(field)} span=${span} />`;
+  const failures = row("failures");
+  const common = { times, span };
+  const chart = (title, shown, least, field) => html`<${Chart} title=${title} shown=${shown} least=${least} values=${row(field)} ...${common} />`;
   return html`<div class="charts">
     ${chart("Tokens/s", String(Math.round(model.tokens_per_second)), 10, "tokens")}
-    ${chart("Running", String(running), 4, "running")}
-    ${chart("Waiting", String(row("waiting").at(-1) ?? 0), 4, "waiting")}
     ${chart("First token p95", p95 === null ? "–" : seconds(p95), 0.5, "p95")}
+    ${chart("Waiting", String(row("waiting").at(-1) ?? 0), 4, "waiting")}
+    <${Chart} title="Errors" shown=${String(failures.reduce((sum, one) => sum + one, 0))} least=${2} values=${failures} counted ...${common} />
   </div>`;
 }
 
@@ -43,13 +43,16 @@ function Model({ model }) {
     model.workers === 1 ? "1 worker" : `${model.workers} workers`,
     `${model.used} of ${model.slots} slots`,
   ];
-  return html`<section class="card" aria-label=${model.id}>
-    <h2>${model.id}</h2>
-    <p class="faint">${facts.filter(Boolean).join(" · ")}</p>
-    <table>
-      <thead><tr><th scope="col">Priority</th><th scope="col">Running</th><th scope="col">Waiting</th><th scope="col">Expected wait</th></tr></thead>
-      <tbody>${model.tiers.map((tier) => html`<${Tier} key=${tier.tier} tier=${tier} />`)}</tbody>
-    </table>
+  const busy = model.tiers.filter(({ tier, running, waiting }) => running || waiting || tier === "default");
+  return html`<section class="card model" aria-label=${model.id}>
+    <div>
+      <h3>${model.id}</h3>
+      <p class="facts">${facts.filter(Boolean).map((fact) => html`<span key=${fact}>${fact}</span>`)}</p>
+      <table>
+        <thead><tr><th scope="col">Priority</th><th scope="col">Running</th><th scope="col">Waiting</th><th scope="col">Expected wait</th></tr></thead>
+        <tbody>${busy.map((tier) => html`<${Tier} key=${tier.tier} tier=${tier} />`)}</tbody>
+      </table>
+    </div>
     <${Charts} model=${model} />
   </section>`;
 }

@@ -10,10 +10,11 @@ import { Models } from "./models.js";
 function Replicas({ replicas, own }) {
   return html`<section aria-label="API replicas">
     <h2>API replicas</h2>
-    <ul>
+    <ul class="replicas card">
       ${replicas.map(
         ({ id, address, streams, version }) => html`<li key=${id}>
-          <b>${id}</b>${id === own ? " (this one)" : ""} · ${address} · ${streams} open responses · version ${version}
+          <b>${id}</b>${id === own ? " (this one)" : ""}
+          <p class="facts"><span>${address}</span><span>${streams} open responses</span><span>version ${version}</span></p>
         </li>`,
       )}
     </ul>

@@ -97,7 +97,9 @@ async def test_all_watchers_share_one_reading_and_nobody_costs_nothing(redis: Ar
     await announce_worker(redis, WORKER, lease=60)
     await announce_replica(
         redis,
-        ReplicaInfo(id="r", host="h", pid=1, address="", started=0.0, first_token_times={"tiny": {71: 1}}),
+        ReplicaInfo(
+            id="r", host="h", pid=1, address="", started=0.0, first_token_times={"tiny": {71: 1}}, failures={"tiny": 2}
+        ),
         lease=60,
     )
     await enqueue(queue, "a", "b")
@@ -117,7 +119,7 @@ async def test_all_watchers_share_one_reading_and_nobody_costs_nothing(redis: Ar
     assert [(tier["tier"], tier["waiting"], tier["running"]) for tier in model["tiers"]] == [
         ("priority", 0, 0), ("default", 1, 1), ("flex", 0, 0), ("batch", 0, 0),
     ]  # fmt: skip
-    assert model["time_to_first_token"]["requests"] == 1
+    assert (model["time_to_first_token"]["requests"], model["failures"]) == (1, 2)
     (worker,) = document["workers"]
     assert worker["running"] == [{"request": "a", "tier": "default", "attempt": 1}]
     assert (worker["status"], document["moves"], document["store"]) == ("serving", [], "up")

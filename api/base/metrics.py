@@ -151,8 +151,9 @@ KEY_COMPLETION_TOKENS = Description(
 MIGRATIONS = Description(
     "vinoqueue_migrations",
     "counter",
-    "Jobs that continued in another attempt, by `reason`: `worker_lost` (the lease expired), `worker_draining` or "
-    "`engine_lost` (the worker replaced its engine process). Counted when the request ends.",
+    "Jobs that continued in another attempt, by `reason`: `worker_lost` (the lease expired), `worker_draining`, "
+    "`engine_lost` (the worker replaced its engine process) or `preempted` (a batch request left its worker's only "
+    "slot to another request). Counted when the request ends.",
     ("model", "reason"),
     "streams stall; workers or engines die",
 )

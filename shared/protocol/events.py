@@ -15,7 +15,7 @@ from shared.protocol.errors import Problem, ProblemKind
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
-MoveCause = Literal["worker_lost", "worker_draining", "engine_lost"]
+MoveCause = Literal["worker_lost", "worker_draining", "engine_lost", "preempted"]
 """Why a job went back to the queue: its lease expired, its worker drained, or its engine process ended."""
 
 

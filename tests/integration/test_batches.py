@@ -316,3 +316,18 @@ def test_the_command_line(target: Fleet, tmp_path: Path) -> None:
     failed = run(target, "submit", "--wait", str(file))
     assert failed.exit_code == 1
     assert "line 2: The 'custom_id' '1' is used by an earlier line." in failed.stderr
+
+
+def test_a_batch_request_leaves_a_workers_only_slot_to_a_chat_and_keeps_its_tokens(tmp_path: Path) -> None:
+    with fleet(tmp_path) as running:
+        running.worker("--engine", "simulated", "--model", "sim", "--max-batch", "1", "--sim-step", "0.005")
+        running.api()
+        client = running.client()
+        batch = submit(client, [chat_line("long", "[[tokens 1500]]", max_tokens=1500)])
+        running.until(lambda: read_snapshot(running.url).queues[0].in_flight == 1, "the batch request to run")
+        client.chat.completions.create(model="sim", messages=[{"role": "user", "content": "hello"}])
+        assert client.batches.retrieve(batch.id).status == "in_progress"
+        (line,) = results(client, ended(client, batch).output_file_id)
+        page = running.request("GET", "/metrics")[2].decode()
+    assert line["response"]["body"]["usage"]["completion_tokens"] == 1500
+    assert 'vinoqueue_migrations_total{model="sim",reason="preempted"} 1.0' in page

@@ -7,17 +7,20 @@ its events.
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 
 from redis.exceptions import RedisError
 
-from shared.protocol.queue import RESERVED_MS, Claim, JobQueue
+from shared.protocol.queue import RESERVED_MS, Claim, JobQueue, Lease
 from shared.redis import outage
 from shared.runtime.tasks import cancel_all
 from shared.runtime.ticks import next_tick
 from worker.engine.handle import CurrentEngine
 from worker.jobs.active_jobs import ActiveJobs
+from worker.jobs.attempt import Attempt
+from worker.jobs.gates.batches import may_leave
 from worker.jobs.request_cache import RequestCache
 from worker.jobs.runner import JobRunner
 
@@ -44,7 +47,8 @@ class JobConsumer:
         ``batch_reserve`` slots free, by default (None) an eighth of them. None is claimed until ``batch_pause`` seconds
         after the last other job.
 
-        While no engine is loaded, nothing is claimed; :meth:`wake` must follow when one is.
+        While no engine is loaded, nothing is claimed; :meth:`wake` must follow when one is. A batch request in the only
+        slot returns to the queue when another request is claimed.
         """
         self._queue = queue
         self._worker = worker
@@ -100,11 +104,21 @@ class JobConsumer:
         """Cancel the running jobs. Their leases are not released."""
         await cancel_all(self._tasks)
 
+    def _leaving(self) -> Attempt | None:
+        """Return the attempt in the only slot, if it leaves it to a request that is no batch request."""
+        attempts = self._jobs.by_number.values() if self._engine.capacity == 1 else ()
+        now = time.monotonic()
+        return next((attempt for attempt in attempts if may_leave(attempt, now=now)), None)
+
     def _slots(self) -> int:
-        return 0 if self._closed else self._engine.capacity
+        if self._closed:
+            return 0
+        return self._engine.capacity + (self._leaving() is not None)
 
     def _reserve(self, slots: int) -> int:
         """Return how many of ``slots`` batch requests leave free."""
+        if slots > self._engine.capacity:
+            return 1
         if self._batch_pause and self._jobs.interactive_within(self._batch_pause):
             return slots
         reserve = max(1, slots // 8) if self._batch_reserve is None else self._batch_reserve
@@ -121,11 +135,18 @@ class JobConsumer:
                 vocabulary=self._engine.info.vocabulary if self._engine.info else "",
             )
             self._start(claims)
+            if len(self._tasks) > self._engine.capacity and (leaving := self._leaving()) is not None:
+                await self._release(leaving.lease)
             full = len(self._tasks) >= slots
             if remaining and not claims and not full:
                 self._wake_later()
             if full or not claims or not remaining:
                 return
+
+    async def _release(self, lease: Lease) -> None:
+        """Return a batch request to the queue, for another attempt."""
+        self._jobs.abandon([lease], "preempted")
+        await self._queue.release(self._worker, [(lease.job, lease.attempt)], cause="preempted")
 
     def _wake_later(self) -> None:
         """Claim again when the waiting jobs are no longer reserved for other workers."""

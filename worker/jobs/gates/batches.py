@@ -131,6 +131,25 @@ class _Preemptible:
         self._gate.remove(self._attempt)
 
 
+def may_leave(attempt: Attempt, *, now: float) -> bool:
+    """Return whether a batch request may leave its worker to another request, and another attempt continue it.
+
+    Another attempt computes the prompt again, so it has run for :data:`MIN_RUN` seconds since its first new token.
+    ``now`` is in monotonic seconds. Its tokens must be enough to continue it exactly.
+    """
+    sequence, sampling = attempt.sequence, attempt.sequence.sampling
+    repeated = sequence.constraint or sequence.images or sampling.frequency_penalty or sampling.presence_penalty
+    return (
+        attempt.is_batch
+        and attempt.stopped is None
+        and 0 < attempt.first_output_at < now - MIN_RUN
+        and not repeated
+        and sampling.beams == 1
+        and sampling.prompt_scoring is None
+        and _is_preemptible(attempt)
+    )
+
+
 def _is_preemptible(attempt: Attempt) -> bool:
     """Return whether other requests may preempt an attempt at a batch request.
 

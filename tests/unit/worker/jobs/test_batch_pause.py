@@ -1,6 +1,7 @@
-"""How many slots a worker keeps free of batch requests."""
+"""How many slots a worker keeps free of batch requests, and how they leave its only slot."""
 
 import asyncio
+import time
 
 import pytest
 from arq.connections import ArqRedis
@@ -9,15 +10,19 @@ from shared.protocol.queue import Claim, JobQueue
 from shared.protocol.request import ChatRequest, Job, Message, Tier
 from tests.support.eventually import eventually
 from tests.support.job_rig import consumer_of
+from worker.jobs.active_jobs import ActiveJobs
 
 
 class Rig:
-    """A consumer of four slots whose jobs run until they are told to end."""
+    """A consumer whose jobs run until they are told to end."""
 
-    def __init__(self, redis: ArqRedis, pause: float) -> None:
+    def __init__(self, redis: ArqRedis, pause: float = 0.0, slots: int = 4) -> None:
         self.queue = JobQueue(redis, "tiny", lease_ms=60_000)
         self.running: dict[str, asyncio.Event] = {}
-        self.consumer = consumer_of(self.queue, self._serve, poll=0.05, batch_reserve=None, batch_pause=pause)
+        self.jobs = ActiveJobs()
+        self.consumer = consumer_of(
+            self.queue, self._serve, slots=slots, jobs=self.jobs, poll=0.05, batch_reserve=None, batch_pause=pause
+        )
 
     async def put(self, *names: str, tier: Tier | None = None) -> None:
         for name in names:
@@ -27,9 +32,16 @@ class Rig:
 
     async def _serve(self, claim: Claim, job: Job) -> None:
         self.running[job.id] = asyncio.Event()
-        await self.running[job.id].wait()
-        await self.queue.redis.delete(f"arq:job:{job.id}")
-        del self.running[job.id]
+        try:
+            await self.running[job.id].wait()
+            await self.queue.redis.delete(f"arq:job:{job.id}")
+        finally:
+            del self.running[job.id]
+
+    def have_output(self) -> None:
+        """The running jobs have had output for a long time."""
+        for attempt in self.jobs.by_number.values():
+            attempt.first_output_at = time.monotonic() - 60
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.3])
@@ -49,6 +61,31 @@ async def test_batch_requests_leave_slots_free_and_pause_while_others_run(redis:
             assert sorted(rig.running) == ["c", "x"]
         rig.running["x"].set()
         await eventually(lambda: sorted(rig.running) == ["c", "d", "e"])
+    finally:
+        running.cancel()
+        await rig.consumer.stop()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_batch_request_leaves_the_only_slot_to_other_requests_and_returns(redis: ArqRedis) -> None:
+    rig = Rig(redis, slots=1)
+    running = asyncio.create_task(rig.consumer.run())
+    try:
+        await rig.put("a", "b", tier="batch")
+        await eventually(lambda: [*rig.running] == ["a"])
+        await rig.put("x")
+        await asyncio.sleep(0.2)
+        assert [*rig.running] == ["a"]  # nothing of it would be left for the next attempt
+        rig.have_output()
+        await eventually(lambda: [*rig.running] == ["x"])
+        rig.have_output()
+        await rig.put("y")
+        rig.running["x"].set()
+        await eventually(lambda: [*rig.running] == ["y"])
+        rig.running["y"].set()
+        await eventually(lambda: [*rig.running] == ["a"])
+        (attempt,) = rig.jobs.by_number.values()
+        assert (attempt.lease.attempt, attempt.claim.cause) == (2, "preempted")
     finally:
         running.cancel()
         await rig.consumer.stop()

@@ -25,7 +25,7 @@ from azure.ai.inference.models import (
 from api.dialects import dialect_of
 from api.dialects.azure import Azure
 from api.dialects.azure.parse import PASSED, SERVED
-from api.dialects.base.interface import Call, Choice, Usage
+from api.dialects.base.interface import Usage
 from api.dialects.openai import OpenAI
 from api.dialects.openai.extended import ExtendedChatRequest
 from api.dialects.ovms import ModelServer
@@ -176,16 +176,6 @@ def test_the_sdk_raises_when_a_stream_breaks() -> None:
     events = [json.loads(line[6:]) for line in stream.split(b"\n\n") if line.startswith(b"data: {")]
     assert events[-1]["error"]["status"] == 500
     assert stream.endswith(b"\n\ndata: [DONE]\n\n")
-
-
-def test_a_whole_answer_has_the_references_form() -> None:
-    answer = azure().render(ChatRequest(model="m"), response_id="0f", created=1_700_000_000, fingerprint="fp")
-    choice = Choice(index=0, text="", reason="tool_calls", calls=(Call(id="c", name="f", arguments="{}"),))
-    whole = json.loads(answer.completion([choice], USAGE))
-    assert {"id", "object", "created", "model", "choices", "usage", "system_fingerprint"} == set(whole)
-    assert whole["usage"] == {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
-    (call,) = whole["choices"][0]["message"]["tool_calls"]
-    assert call == {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
 
 def test_a_running_request_keeps_only_what_a_later_error_quotes() -> None:

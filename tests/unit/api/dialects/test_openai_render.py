@@ -14,16 +14,15 @@ from openai import OpenAI as Client
 from openai._streaming import ServerSentEvent, SSEDecoder
 from openai.pagination import SyncPage
 from openai.types import Model
-from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.chat import ChatCompletionChunk
 
-from api.dialects.base.interface import Call, Choice, TokenLogprob, Usage
+from api.dialects.base.interface import Usage
 from api.dialects.base.models import render_model, render_models
 from api.dialects.openai import OpenAI
 from api.dialects.openai.render import OBFUSCATED_BLOCK, ChatResponseEncoder
 from shared.protocol.errors import Problem, ProblemKind
-from shared.protocol.events import TopToken
 from shared.protocol.registry import IMAGE, TEXT, ModelInfo
-from shared.protocol.request import ChatRequest, Tier
+from shared.protocol.request import ChatRequest
 from tests.support.sdk_types import checked
 
 USAGE = Usage(prompt_tokens=5, completion_tokens=7, cached_tokens=3)
@@ -46,54 +45,6 @@ def chunk(stream: bytes) -> ChatCompletionChunk:
     return checked(ChatCompletionChunk, event.data)
 
 
-def test_a_stream() -> None:
-    answer = rendering(stream=True)
-    chunks = [chunk(part) for part in (answer.opening(0), answer.content(0, "Hi"), answer.closing(0, "length"))]
-    assert [part.choices[0].delta.model_dump(exclude_unset=True) for part in chunks] == [
-        {"role": "assistant", "content": "", "refusal": None},
-        {"content": "Hi"},
-        {},
-    ]
-    assert [part.choices[0].finish_reason for part in chunks] == [None, None, "length"]
-    assert {(part.id, part.created, part.model, part.system_fingerprint, part.service_tier) for part in chunks} == {
-        ("chatcmpl-0f", 1_700_000_000, "a/model", "fp_1", None)
-    }
-    assert all("usage" not in part.model_fields_set for part in chunks)
-    assert all("logprobs" in part.choices[0].model_fields_set for part in chunks)
-    assert answer.usage(USAGE) == b""
-    assert answer.done == b"data: [DONE]\n\n"
-
-
-def test_a_stream_with_usage() -> None:
-    answer = rendering(stream=True, include_usage=True)
-    for part in (answer.opening(0), answer.content(0, "x"), answer.closing(0, "stop")):
-        parsed = chunk(part)
-        assert parsed.usage is None
-        assert "usage" in parsed.model_fields_set
-    last = chunk(answer.usage(USAGE))
-    assert last.choices == []
-    assert last.usage is not None
-    assert last.usage.model_dump(exclude_none=True) == {
-        "prompt_tokens": 5,
-        "completion_tokens": 7,
-        "total_tokens": 12,
-        "prompt_tokens_details": {"cached_tokens": 3, "audio_tokens": 0},
-        "completion_tokens_details": {
-            "reasoning_tokens": 0,
-            "audio_tokens": 0,
-            "accepted_prediction_tokens": 0,
-            "rejected_prediction_tokens": 0,
-        },
-    }
-
-
-def test_several_choices_keep_their_index() -> None:
-    answer = rendering(stream=True, n=12)
-    assert [chunk(answer.opening(choice)).choices[0].index for choice in (0, 11)] == [0, 11]
-    assert chunk(answer.content(11, "x")).choices[0].index == 11
-    assert chunk(answer.closing(0, "stop")).choices[0].index == 0
-
-
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
 def test_any_text_survives_a_chunk(text: str) -> None:
     answer = rendering(stream=True)
@@ -102,124 +53,6 @@ def test_any_text_survives_a_chunk(text: str) -> None:
     assert stream.count(b"\n") == 2
     assert b"\r" not in stream
     assert chunk(stream).choices[0].delta.content == text
-
-
-def test_a_completion() -> None:
-    choices = [Choice(index=0, text="Hi\n", reason="stop"), Choice(index=1, text="", reason="length")]
-    parsed = checked(ChatCompletion, rendering(n=2).completion(choices, USAGE))
-    assert (parsed.id, parsed.object, parsed.created, parsed.model) == (
-        "chatcmpl-0f",
-        "chat.completion",
-        1_700_000_000,
-        "a/model",
-    )
-    assert (parsed.system_fingerprint, parsed.service_tier) == ("fp_1", None)
-    assert [(choice.index, choice.finish_reason, choice.message.content) for choice in parsed.choices] == [
-        (0, "stop", "Hi\n"),
-        (1, "length", ""),
-    ]
-    assert parsed.choices[0].message.role == "assistant"
-    assert {"refusal", "content"} <= parsed.choices[0].message.model_fields_set
-    assert parsed.choices[0].message.annotations == []
-    assert "logprobs" in parsed.choices[0].model_fields_set
-    assert parsed.usage is not None
-    assert parsed.usage.total_tokens == 12
-
-
-LOGPROBS = (
-    TokenLogprob("Hä".encode()[:2], -0.5, (TopToken(b"H", -0.25), TopToken("Hä".encode()[:2], -0.5))),
-    TokenLogprob("Hä".encode()[2:], -0.25),
-)
-LOGPROB_OBJECTS = [
-    {
-        "token": "H\ufffd",
-        "logprob": -0.5,
-        "bytes": [72, 195],
-        "top_logprobs": [
-            {"token": "H", "logprob": -0.25, "bytes": [72]},
-            {"token": "H\ufffd", "logprob": -0.5, "bytes": [72, 195]},
-        ],
-    },
-    {"token": "\ufffd", "logprob": -0.25, "bytes": [164], "top_logprobs": []},
-]
-CALLS = (Call(id="call_1", name="f", arguments='{"a":1}'), Call(id="call_2", name="g", arguments="{}"))
-
-
-def test_log_probabilities() -> None:
-    answer = rendering(stream=True)
-    answer.opening(0)
-    for piece in (answer.content(0, "Hä", LOGPROBS), answer.reasoning(0, "Hä", LOGPROBS)):
-        logprobs = chunk(piece).choices[0].logprobs
-        assert logprobs is not None
-        assert logprobs.content is not None
-        assert [token.model_dump() for token in logprobs.content] == LOGPROB_OBJECTS
-    whole = answer.completion([Choice(index=0, text="Hä", reason="stop", logprobs=LOGPROBS)], USAGE)
-    logprobs = checked(ChatCompletion, whole).choices[0].logprobs  # type: ignore[assignment]
-    assert logprobs is not None
-    assert logprobs.model_dump() == {"content": LOGPROB_OBJECTS, "refusal": None}
-
-
-def test_reasoning() -> None:
-    answer = rendering(stream=True)
-    answer.opening(0)
-    assert chunk(answer.reasoning(0, "Hm.")).choices[0].delta.model_extra == {"reasoning_content": "Hm."}
-    whole = answer.completion([Choice(index=0, text="Hi", reasoning="Hm.", reason="stop")], USAGE)
-    message = checked(ChatCompletion, whole).choices[0].message
-    assert (message.content, message.model_extra) == ("Hi", {"reasoning_content": "Hm."})
-
-
-def test_tool_calls() -> None:
-    answer = rendering(stream=True)
-    answer.opening(0)
-    pieces = [answer.call(0, 1, "call_2", "g"), answer.arguments(0, 1, "{"), answer.closing(0, "tool_calls")]
-    choices = [chunk(piece).choices[0] for piece in pieces]
-    assert [choice.delta.model_dump(exclude_unset=True) for choice in choices] == [
-        {"tool_calls": [{"index": 1, "id": "call_2", "type": "function", "function": {"name": "g", "arguments": ""}}]},
-        {"tool_calls": [{"index": 1, "function": {"arguments": "{"}}]},
-        {},
-    ]
-    assert choices[-1].finish_reason == "tool_calls"
-    whole = answer.completion([Choice(index=0, text="", calls=CALLS, reason="tool_calls")], USAGE)
-    choice = checked(ChatCompletion, whole).choices[0]
-    assert choice.finish_reason == "tool_calls"
-    assert choice.message.model_dump(exclude_unset=True) == {
-        "role": "assistant",
-        "content": None,
-        "refusal": None,
-        "annotations": [],
-        "tool_calls": [
-            {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}},
-            {"id": "call_2", "type": "function", "function": {"name": "g", "arguments": "{}"}},
-        ],
-    }
-
-
-def test_a_call_in_the_deprecated_form() -> None:
-    answer = rendering(stream=True, functions_form=True)
-    answer.opening(0)
-    pieces = [answer.call(0, 0, "call_1", "f"), answer.arguments(0, 0, "{}"), answer.closing(0, "tool_calls")]
-    choices = [chunk(piece).choices[0] for piece in pieces]
-    assert [choice.delta.model_dump(exclude_unset=True) for choice in choices] == [
-        {"function_call": {"name": "f", "arguments": ""}},
-        {"function_call": {"arguments": "{}"}},
-        {},
-    ]
-    assert choices[-1].finish_reason == "function_call"
-    whole = answer.completion([Choice(index=0, text="", calls=CALLS[:1], reason="tool_calls")], USAGE)
-    choice = checked(ChatCompletion, whole).choices[0]
-    assert choice.finish_reason == "function_call"
-    assert choice.message.function_call is not None
-    assert choice.message.function_call.model_dump() == {"name": "f", "arguments": '{"a":1}'}
-    assert choice.message.tool_calls is None
-
-
-@pytest.mark.parametrize(
-    ("asked", "shown"), [("auto", "default"), ("default", "default"), ("flex", "flex"), ("priority", "priority")]
-)
-def test_the_tier_is_returned_if_the_request_names_one(asked: Tier, shown: str) -> None:
-    answer = rendering(tier=asked)
-    assert chunk(answer.opening(0)).service_tier == shown
-    assert checked(ChatCompletion, answer.completion([], USAGE)).service_tier == shown
 
 
 def test_obfuscated_chunks_do_not_tell_their_texts_sizes() -> None:
@@ -257,15 +90,6 @@ def test_the_official_client_raises_a_refusal_with_all_its_parts() -> None:
     with pytest.raises(RateLimitError) as caught:
         client.chat.completions.create(model="m", messages=[])
     assert (caught.value.type, caught.value.code, caught.value.param) == ("requests", "rate_limit_exceeded", "model")
-
-
-def test_a_failure_ends_the_stream() -> None:
-    problem = Problem(kind=ProblemKind.ENGINE_FAILED, message="The engine stopped.")
-    error, done = events(rendering(stream=True).failure(problem))
-    assert json.loads(error.data) == {
-        "error": {"message": "The engine stopped.", "type": "server_error", "param": None, "code": "engine_failed"}
-    }
-    assert done.data == "[DONE]"
 
 
 @pytest.mark.parametrize("kind", ProblemKind)

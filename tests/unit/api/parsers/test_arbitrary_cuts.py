@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.api.parsers.reading import read
-from tests.unit.api.parsers.transcript import Transcript
-from tests.unit.api.parsers.transcripts import TRANSCRIPTS
+from tests.unit.api.parsers.transcript import TRANSCRIPTS, Transcript
 
 FRAGMENTS = (
     *("<tool_call>", "</tool_call>", "<function=", "get_time>", "<parameter=", "a>", "</parameter>", "</function>"),

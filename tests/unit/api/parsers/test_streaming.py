@@ -5,8 +5,7 @@ import pytest
 from api.parsers import CallArguments, CallClosed, CallOpened, Content, Part, Reasoning, parser_for
 from shared.protocol.formats import OutputFormat
 from tests.support.operations import operations
-from tests.unit.api.parsers.transcript import TOOLS, Transcript
-from tests.unit.api.parsers.transcripts import TRANSCRIPTS
+from tests.unit.api.parsers.transcript import TOOLS, TRANSCRIPTS, Transcript
 
 QWEN3 = Transcript(name="", text="", tools="hermes", reasoning="think")
 

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from tests.unit.api.parsers.reading import read
-from tests.unit.api.parsers.transcript import Transcript
-from tests.unit.api.parsers.transcripts import TRANSCRIPTS
+from tests.unit.api.parsers.transcript import TRANSCRIPTS, Transcript
 
 each = pytest.mark.parametrize(
     "transcript",

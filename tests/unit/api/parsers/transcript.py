@@ -1,6 +1,7 @@
 """A model's text and its meaning, and the tools that the texts call."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -54,3 +55,12 @@ class Transcript:
         parser = parser_for(output, tools, in_reasoning=self.in_reasoning, guided=self.guided)
         assert parser is not None
         return parser
+
+
+def _read() -> tuple[Transcript, ...]:
+    lines = (Path(__file__).parent / "transcripts.jsonl").read_bytes().splitlines()
+    return tuple(msgspec.json.decode(line, type=Transcript) for line in lines)
+
+
+TRANSCRIPTS = _read()
+"""What models of each family write, and what a client should get of it, one a line of transcripts.jsonl."""

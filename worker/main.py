@@ -34,7 +34,7 @@ from worker.images.service import ImageProcess
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.attempt_recorder import AttemptRecorder
 from worker.jobs.consumer import JobConsumer
-from worker.jobs.control_channel import ControlChannel
+from worker.jobs.control_channel import run_control_channel
 from worker.jobs.draining import Draining, JobReleaser
 from worker.jobs.gates.batches import BatchGate
 from worker.jobs.gates.prefix import PrefixGate
@@ -172,9 +172,6 @@ class _Worker:
             releaser,
             seconds=settings.drain,
         )
-        self.control_channel = ControlChannel(
-            raw_connection(settings.redis_url), self.id, self.consumer, jobs, self.draining
-        )
         outputs = OutputProcessor(jobs, engine, self.publisher)
         # The package of the engine lies below that of the jobs, so what its supervisor calls are callbacks.
         self.engine_supervisor = EngineSupervisor(
@@ -196,7 +193,7 @@ class _Worker:
             asyncio.create_task(keep_running(name, work), name=name)
             for name, work in (
                 ("heartbeat", self.heartbeat.run),
-                ("control channel", self.control_channel.run),
+                ("control channel", self._run_control_channel),
                 ("publisher", self.publisher.run),
                 ("consumer", self.consumer.run),
             )
@@ -220,6 +217,10 @@ class _Worker:
             with suppress(TimeoutError, RedisError, OSError):
                 async with asyncio.timeout(_CLOSE_TIMEOUT):
                     await self.heartbeat.withdraw()
+
+    async def _run_control_channel(self) -> None:
+        connection = raw_connection(self.settings.redis_url)
+        await run_control_channel(connection, self.id, self.consumer, self.jobs, self.draining)
 
     async def _load(self) -> None:
         """Start the subprocesses and keep them running. Raises the error of one that can't be loaded."""

@@ -48,18 +48,12 @@ class AdmittedRequest:
     reservation: Reservation | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class Admission:
-    def __init__(
-        self,
-        directory: Directory,
-        limiter: Limiter,
-        settlement: Settlement,
-        settings: ApiSettings,
-    ) -> None:
-        self._directory = directory
-        self._limiter = limiter
-        self._settlement = settlement
-        self._settings = settings
+    directory: Directory
+    limiter: Limiter
+    settlement: Settlement
+    settings: ApiSettings
 
     async def admit(self, key: ApiKey | None, request: ChatRequest, headers: Lookup) -> AdmittedRequest:
         """Check ``request`` against the models that are served, and the model list, priority and limits of ``key``;
@@ -68,23 +62,23 @@ class Admission:
         The reservation must be settled when the request ends. Raises :class:`RequestRefused`, or its subclass
         :class:`LimitReached` when a rate limit is exceeded.
         """
-        asked, own = request.model, await self._directory.own_name(request.model)
-        defaults = fill_in(self._directory.fleet.sampling_defaults(own), request.defaults)
+        asked, own = request.model, await self.directory.own_name(request.model)
+        defaults = fill_in(self.directory.fleet.sampling_defaults(own), request.defaults)
         request = msgspec.structs.replace(request, model=own, defaults=defaults)
         wait = self._queue_timeout(key, headers)
         # A key may allow a model by its own name or by an alias.
         if key is not None and not (key.may_use(own) or key.may_use(asked)):
             raise refuse(ProblemKind.FORBIDDEN, f"This API key does not have access to model '{asked[:64]}'.")
-        self._directory.check_request(request, key)
-        maximum = (key and key.default_max_tokens) or self._settings.default_max_tokens or LARGEST
-        maximum = min(maximum, most_tokens(request, self._settings.max_answer_bytes))
+        self.directory.check_request(request, key)
+        maximum = (key and key.default_max_tokens) or self.settings.default_max_tokens or LARGEST
+        maximum = min(maximum, most_tokens(request, self.settings.max_answer_bytes))
         if key is None:
             return AdmittedRequest(_limited(request, maximum), queue_timeout=wait)
         tokens = _counted_tokens(request, key)
         request = _limited(_with_tier(request, key), maximum)
         if not key.limited and not any(key.budgets):
             return AdmittedRequest(request, key.id, wait)
-        reservation = Reservation(key, self._limiter.new_name(), tokens)
+        reservation = Reservation(key, self.limiter.new_name(), tokens)
         counts, refusal = await self._reserve(reservation)
         if refusal is not None:
             raise LimitReached(reservation, refusal, counts)
@@ -106,18 +100,18 @@ class Admission:
                 f"The header '{QUEUE_TIMEOUT_HEADER}' must be a positive number of seconds, but got '{wanted[:32]}'.",
                 param=QUEUE_TIMEOUT_HEADER,
             )
-        return min(seconds, allowed or self._settings.queue_timeout)
+        return min(seconds, allowed or self.settings.queue_timeout)
 
     async def _reserve(self, reservation: Reservation) -> tuple[Mapping[LimitName, Counts], Refusal | None]:
         if reservation.tokens > (reservation.key.tokens_per_minute or math.inf):
             return {}, Refusal("tokens", None)
         try:
-            refusal, counts = await self._limiter.reserve(reservation)
+            refusal, counts = await self.limiter.reserve(reservation)
         except (RedisError, OSError) as error:
             raise store_unavailable(error) from error
         except asyncio.CancelledError:
             # The script may have run nevertheless.
-            self._settlement.cancel(reservation)
+            self.settlement.cancel(reservation)
             raise
         return counts, refusal
 

@@ -5,7 +5,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 
 import msgspec
 
@@ -48,6 +48,7 @@ class ChatServices:
     """Maximum duration of a request in seconds."""
 
 
+@dataclass(slots=True, eq=False)
 class ChatExchange:
     """Owns everything that a chat request holds: its reservation, jobs and their events, record in the store.
 
@@ -55,66 +56,39 @@ class ChatExchange:
     Leaving it releases everything, however the request has ended: completed, failed or aborted.
     """
 
-    # One instance per open stream.
-    __slots__ = (
-        "_admitted",
-        "_cancellation",
-        "_ended",
-        "_headers",
-        "_key",
-        "_messages",
-        "_record",
-        "_services",
-        "_stream",
-        "accepted",
-        "counts",
-        "id",
-        "recorder",
-        "request",
-        "span",
-    )
+    services: ChatServices
+    request: ChatRequest
+    """The request. Once admitted, it has the model's own name instead of an alias, the model's default sampling, and
+    the tier of its key."""
+    key: ApiKey | None
+    headers: Lookup
+    """The HTTP request's."""
+    messages: bytes
+    """The JSON array that the client sent, if it set ``store``."""
+    started_at: InitVar[float]
+    """The start of the request (monotonic seconds)."""
+    span: Span = NO_SPAN
+    """Its span, which the caller ends."""
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """The id of the response, without the dialect's prefix."""
+    recorder: UsageRecorder = field(init=False)
+    counts: Mapping[LimitName, Counts] = field(default_factory=dict)
+    """The state of the key's rate limits."""
+    accepted: float = 0.0
+    """Unix time at which the jobs were queued; 0 until then."""
+    _admitted: AdmittedRequest = field(init=False)
+    _record: StoredResponse | None = None
+    _ended: bool = False
+    """Whether the response is complete, so that its record stays."""
+    _stream: ResponseStream | None = None
+    _cancellation: asyncio.Task[frozenset[str]] | None = None
 
-    _admitted: AdmittedRequest
-
-    def __init__(
-        self,
-        services: ChatServices,
-        request: ChatRequest,
-        *,
-        key: ApiKey | None,
-        headers: Lookup,
-        messages: bytes,
-        started_at: float,
-        span: Span = NO_SPAN,
-    ) -> None:
-        """``headers`` are the HTTP request's, ``messages`` the JSON array that the client sent, if it set ``store``.
-
-        ``started_at`` is the start of the request (monotonic seconds). ``span`` is its span, which the caller ends.
-        """
-        self._services = services
-        self._key = key
-        self._headers = headers
-        self._messages = messages
-        self._record: StoredResponse | None = None
-        self._ended = False
-        """Whether the response is complete, so that its record stays."""
-        self._stream: ResponseStream | None = None
-        self._cancellation: asyncio.Task[frozenset[str]] | None = None
-        self.id = uuid.uuid4().hex
-        """The id of the response, without the dialect's prefix."""
-        self.request = request
-        """The request. Once admitted, it has the model's own name instead of an alias, the model's default
-        sampling, and the tier of its key."""
+    def __post_init__(self, started_at: float) -> None:
         self.recorder = UsageRecorder(
             started_at,
-            trace_id=span.trace_id if span.context is not None else "",
-            share=services.response_room.holding(self.owner),
+            trace_id=self.span.trace_id if self.span.context is not None else "",
+            share=self.services.response_room.holding(self.owner),
         )
-        self.span = span
-        self.counts: Mapping[LimitName, Counts] = {}
-        """The state of the key's rate limits."""
-        self.accepted = 0.0
-        """Unix time at which the jobs were queued; 0 until then."""
 
     @classmethod
     def of(
@@ -161,12 +135,12 @@ class ChatExchange:
         if self._record is None:
             return False
         self._ended = True
-        return await self._services.stored.save(self._admitted.tenant, self._record, document)
+        return await self.services.stored.save(self._admitted.tenant, self._record, document)
 
     @property
     def owner(self) -> str:
         """The id of the request's API key, or empty without one."""
-        return self._key.id if self._key is not None else ""
+        return self.key.id if self.key is not None else ""
 
     @property
     def stream(self) -> ResponseStream:
@@ -217,7 +191,7 @@ class ChatExchange:
     async def _admit(self) -> None:
         """Check that the request may be served, and reserve tokens and a concurrency place."""
         try:
-            self._admitted = await self._services.admission.admit(self._key, self.request, self._headers)
+            self._admitted = await self.services.admission.admit(self.key, self.request, self.headers)
         except LimitReached as refusal:
             self.counts = refusal.counts
             raise
@@ -229,12 +203,12 @@ class ChatExchange:
         if not self.request.images:
             await self._enqueue({})
             return
-        async with self._services.media.loaded(self.request, tenant=self._admitted.tenant) as (self.request, images):
+        async with self.services.media.loaded(self.request, tenant=self._admitted.tenant) as (self.request, images):
             await self._enqueue(images)
 
     async def _enqueue(self, images: Mapping[str, bytes]) -> None:
         """Queue the jobs, with the files of the ``images`` by digest."""
-        services, tenant, wait = self._services, self._admitted.tenant, self._admitted.queue_timeout
+        services, tenant, wait = self.services, self._admitted.tenant, self._admitted.queue_timeout
         if self.request.background and wait is None:
             wait = services.request_timeout  # Nobody waits for the start of the response.
         jobs = services.submission.split(self.request, tenant=tenant, trace=self.span.context)
@@ -254,11 +228,11 @@ class ChatExchange:
 
     async def _create_record(self, jobs: tuple[str, ...]) -> None:
         """Store the record, from which the response can be read even if this replica dies."""
-        record = record_of(self.request, self.id, jobs, created=int(time.time()), messages=self._messages)
+        record = record_of(self.request, self.id, jobs, created=int(time.time()), messages=self.messages)
         self._record = msgspec.structs.replace(record, input=b"[]")
         # It may have megabytes, and is in the store now.
-        self._messages = b""
-        await self._services.stored.create(self._admitted.tenant, record)
+        self.messages = b""
+        await self.services.stored.create(self._admitted.tenant, record)
 
     def _release(self) -> None:
         """Release everything, in this order.
@@ -284,24 +258,24 @@ class ChatExchange:
     def _withdraw(self) -> None:
         """Delete the record of a response that is not complete."""
         if self._record is not None and not self._ended:
-            self._services.stored.withdraw(self._admitted.tenant, self._record.id)
+            self.services.stored.withdraw(self._admitted.tenant, self._record.id)
 
     def _close(self) -> None:
         if self._stream is not None:
-            self._cancellation = self._services.streams.close(self._stream)
+            self._cancellation = self.services.streams.close(self._stream)
 
     def _count(self) -> None:
-        self._services.metrics.record(self.stream, self.recorder, timed=self.request.tier != "batch")
+        self.services.metrics.record(self.stream, self.recorder, timed=self.request.tier != "batch")
 
     def _trace(self) -> None:
         """Describe the response in the request's span, and record the spans of its jobs."""
         if self.span.context is not None and self.request.tokenization is None:
             chat_span.describe_response(self.span, self.request, self.recorder, self.id)
-            chat_span.record_jobs(self._services.tracing, self.span.context, self.stream, self.recorder)
+            chat_span.record_jobs(self.services.tracing, self.span.context, self.stream, self.recorder)
 
     def _settle(self) -> None:
         """Correct the tokens of the key's rate limit and of fair queueing, and free the concurrency place."""
         admitted = self._admitted
-        self._services.settlement.settle(
+        self.services.settlement.settle(
             self.request, admitted.tenant, admitted.reservation, self.recorder, self._stream, self._cancellation
         )

@@ -4,6 +4,7 @@ import asyncio
 import time
 from array import array
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Literal, NamedTuple
 
@@ -241,6 +242,7 @@ def _joined(run: list[Delta]) -> Delta:
     )
 
 
+@dataclass(slots=True, eq=False)
 class ChoiceStream:
     """The events of one choice: checks attempts and positions, and drops repeats.
 
@@ -251,36 +253,21 @@ class ChoiceStream:
     if that attempt generates the same tokens up to the client's position. Otherwise it fails with :data:`LOST`.
     """
 
-    __slots__ = (
-        "_held",
-        "_scored",
-        "_started",
-        "_tokens",
-        "attempt",
-        "choice",
-        "ended",
-        "job",
-        "last_event",
-        "last_token",
-        "response",
-    )
-
-    def __init__(self, job: str, choice: int, response: ResponseStream) -> None:
-        self.job = job
-        self.choice = choice
-        self.attempt = 0
-        self.ended = False
-        self.last_event = time.monotonic()
-        self.last_token = 0.0
-        """When the relay last received tokens; 0 until then."""
-        self.response = response
-        self._started = 0
-        """Newest attempt whose started event was accepted."""
-        self._held: list[tuple[int, Event]] | None = None
-        self._scored = False
-        """Whether the prompt's log probabilities or tokens were accepted."""
-        self._tokens = array("i")
-        """The tokens that were accepted."""
+    job: str
+    choice: int
+    response: ResponseStream
+    attempt: int = 0
+    ended: bool = False
+    last_event: float = field(default_factory=time.monotonic)
+    last_token: float = 0.0
+    """When the relay last received tokens; 0 until then."""
+    _started: int = 0
+    """Newest attempt whose started event was accepted."""
+    _held: list[tuple[int, Event]] | None = None
+    _scored: bool = False
+    """Whether the prompt's log probabilities or tokens were accepted."""
+    _tokens: "array[int]" = field(default_factory=lambda: array("i"))
+    """The tokens that were accepted."""
 
     @property
     def position(self) -> int:

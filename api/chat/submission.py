@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import msgspec
 from redis.exceptions import RedisError
@@ -24,17 +25,15 @@ _RETRY_BOUNDS = (0.1, 60.0)
 """Minimum and maximum ``Retry-After`` in seconds when the queue is full."""
 
 
+@dataclass(frozen=True, slots=True)
 class Submission:
     """Queues the jobs of admitted requests within the bounds of the queue."""
 
-    def __init__(
-        self, queues: JobQueues, directory: Directory, streams: OpenStreams, settings: ApiSettings, *, replica: str
-    ) -> None:
-        self._queues = queues
-        self._directory = directory
-        self._streams = streams
-        self._settings = settings
-        self._replica = replica
+    queues: JobQueues
+    directory: Directory
+    streams: OpenStreams
+    settings: ApiSettings
+    replica: str
 
     def split(self, request: ChatRequest, *, tenant: str = "", trace: TraceContext | None = None) -> list[Job]:
         """Return the jobs of ``request``: one per prompt and choice, each with its own prompt only.
@@ -42,11 +41,11 @@ class Submission:
         ``request.model`` must be the model's own name. ``tenant`` is the tenant for fair queueing, ``trace`` the
         parent of the jobs' spans. Raises :class:`RequestRefused` while the replica shuts down.
         """
-        if self._streams.drained:
+        if self.streams.drained:
             raise refuse(
                 ProblemKind.SHUTTING_DOWN, "This server is shutting down. Please try again.", retry_after=_RETRY_SOON
             )
-        return _split(request, tenant, trace, reply_to=self._replica)
+        return _split(request, tenant, trace, reply_to=self.replica)
 
     async def enqueue(
         self, request: ChatRequest, jobs: list[Job], stream: ResponseStream, images: Mapping[str, bytes] | None = None
@@ -56,15 +55,15 @@ class Submission:
 
         Raises :class:`RequestRefused` when the queue is full or unavailable.
         """
-        limit = self._settings.max_queue if request.tier == "batch" else self._queue_limit(request.model, len(jobs))
+        limit = self.settings.max_queue if request.tier == "batch" else self._queue_limit(request.model, len(jobs))
         try:
-            await self._queues.of(request.model).enqueue(
+            await self.queues.of(request.model).enqueue(
                 jobs,
                 limit=limit,
-                max_bytes=self._settings.max_choice_bytes,
-                limit_bytes=self._settings.max_queue_bytes,
+                max_bytes=self.settings.max_choice_bytes,
+                limit_bytes=self.settings.max_queue_bytes,
                 images=images,
-                max_media_bytes=self._settings.max_media_bytes,
+                max_media_bytes=self.settings.max_media_bytes,
             )
         except JobsTooLarge:
             stream.set_refused()
@@ -80,26 +79,26 @@ class Submission:
     def _queue_limit(self, model: str, jobs: int) -> int:
         """Return the queue bound for a request of ``jobs`` jobs: the lower of ``max_queue`` and ``max_wait`` at the
         current service rate. One number lets the enqueue script enforce both."""
-        within = self._directory.jobs_within(model, self._settings.max_wait)
-        return self._settings.max_queue if within is None else min(self._settings.max_queue, max(jobs, within))
+        within = self.directory.jobs_within(model, self.settings.max_wait)
+        return self.settings.max_queue if within is None else min(self.settings.max_queue, max(jobs, within))
 
     def _full(self, request: ChatRequest, full: QueueFull, images: Mapping[str, bytes]) -> RequestRefused:
-        if full.by == "images" and sum(map(len, images.values())) > self._settings.max_media_bytes:
+        if full.by == "images" and sum(map(len, images.values())) > self.settings.max_media_bytes:
             return refuse(
                 ProblemKind.TOO_LARGE,
-                f"The images of this request exceed the maximum of {self._settings.max_media_bytes} bytes together. "
+                f"The images of this request exceed the maximum of {self.settings.max_media_bytes} bytes together. "
                 "Send fewer or smaller ones.",
                 param=request.images[0].param,
             )
         why = {
             "jobs": f"The queue of model '{request.model}' is full ({full.ahead} requests wait).",
             "bytes": f"The queue of model '{request.model}' is full: its requests have "
-            f"{self._settings.max_queue_bytes} bytes.",
+            f"{self.settings.max_queue_bytes} bytes.",
             "tenant_bytes": f"The unfinished requests of this API key fill its share of the queue of model "
             f"'{request.model}'.",
             "images": "The images of other requests leave no room for those of this one.",
         }
-        rate = self._directory.service_rate(request.model)
+        rate = self.directory.service_rate(request.model)
         minimum, maximum = _RETRY_BOUNDS
         return refuse(
             ProblemKind.QUEUE_FULL,
@@ -108,7 +107,7 @@ class Submission:
         )
 
     def _too_large(self, request: ChatRequest, jobs: int) -> RequestRefused:
-        maximum = min(self._settings.max_choice_bytes, self._settings.max_queue_bytes)
+        maximum = min(self.settings.max_choice_bytes, self.settings.max_queue_bytes)
         return refuse(
             ProblemKind.TOO_LARGE,
             f"This request asks for {jobs} texts (prompts times choices), and its size times their number exceeds "

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -20,36 +21,27 @@ from api.keys import Keyring
 from shared.protocol.errors import ProblemKind, refuse
 
 
+@dataclass(frozen=True, slots=True)
 class FleetHandler:
-    def __init__(
-        self,
-        fleet: FleetWatch,
-        redis: Redis,
-        streams: OpenStreams,
-        keyring: Keyring,
-        cross_origin: CrossOrigin,
-        *,
-        timeout: float,
-    ) -> None:
-        """``timeout`` is the maximum duration of a stream in seconds."""
-        self._fleet = fleet
-        self._redis = redis
-        self._cross_origin = cross_origin
-        self._streams = streams
-        self._keyring = keyring
-        self._timeout = timeout
+    fleet: FleetWatch
+    redis: Redis
+    streams: OpenStreams
+    keyring: Keyring
+    cross_origin: CrossOrigin
+    timeout: float
+    """Maximum duration of a stream in seconds."""
 
     @route("GET", "/v1/fleet", "fleet", schema="FleetDocument", errors=(401, 403))
     async def get(self) -> Response:
         """Describe models, queues, workers and replicas."""
         require_admin()
-        return json_response(await self._fleet.snapshot())
+        return json_response(await self.fleet.snapshot())
 
     @route("GET", "/v1/fleet/events", "fleetEvents", returns=("text/event-stream",), errors=(401, 403))
     async def stream(self) -> Response:
         """Stream the state of the service twice a second, as server-sent events with a fleet document each."""
         require_admin()
-        watcher = Watcher(self._fleet)
+        watcher = Watcher(self.fleet)
         await current_exchange().enter(watcher)
         return stream_response(self._events(watcher, key_owner()))
 
@@ -66,10 +58,10 @@ class FleetHandler:
     async def _command(self, worker: str, command: Literal["drain", "resume"]) -> Response:
         """Return the id, the status and the number of requests of the worker once it obeys."""
         require_admin()
-        self._cross_origin.refuse_foreign(request.headers, "drain and resume workers")
+        self.cross_origin.refuse_foreign(request.headers, "drain and resume workers")
         async with store_errors():
             try:
-                info = await command_worker(self._redis, worker, command, by=actor())
+                info = await command_worker(self.redis, worker, command, by=actor())
             except UnknownWorker as error:
                 raise refuse(ProblemKind.NOT_FOUND, str(error), param="worker") from None
             except CommandIgnored as error:
@@ -79,10 +71,10 @@ class FleetHandler:
     async def _events(self, watcher: Watcher, owner: str) -> AsyncIterator[bytes]:
         """Yield the events until the replica drains, the owner's key ends, or a response may last no longer."""
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self.timeout):
                 async for document in watcher.documents():
                     yield b"data: " + document + b"\n\n"
-                    if self._streams.draining or not self._keyring.allows(owner):
+                    if self.streams.draining or not self.keyring.allows(owner):
                         return
         except TimeoutError:
             return

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 from quart import Request, request
@@ -37,41 +38,27 @@ class ExchangeDetails(Protocol):
         """Return further fields of the request log. ``None`` is omitted."""
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class HttpExchange:
     """One HTTP request and its response, and the owner of the resources that its route has entered."""
 
-    # One instance per open stream.
-    __slots__ = (
-        "_resources",
-        "details",
-        "dialect",
-        "id",
-        "key",
-        "method",
-        "path",
-        "problem",
-        "span",
-        "started_at",
-        "status",
-    )
-
-    def __init__(self, request: Request, dialect: Dialect, request_id: str, *, started_at: float, span: Span) -> None:
-        """``started_at`` is the time of the request (monotonic seconds)."""
-        self.id = request_id
-        self.started_at = started_at
-        self.span = span
-        self.method = request.method
-        self.path = cast(ExchangeRequest, request).sent_path
-        self.dialect = dialect
-        self._resources: list[AbstractAsyncContextManager[object]] = []
-        self.key: ApiKey | None = None
-        """The API key of the request; None if the service requires none."""
-        self.details: ExchangeDetails | None = None
-        """The details of the request, if its route has any."""
-        self.problem: ProblemKind | None = None
-        """Why the response is an error, if it is."""
-        self.status: int | None = None
-        """HTTP status; None until the response has started."""
+    id: str
+    started_at: float
+    """The time of the request (monotonic seconds)."""
+    span: Span
+    method: str
+    path: str
+    """The path that the client has sent."""
+    dialect: Dialect
+    key: ApiKey | None = None
+    """The API key of the request; None if the service requires none."""
+    details: ExchangeDetails | None = None
+    """The details of the request, if its route has any."""
+    problem: ProblemKind | None = None
+    """Why the response is an error, if it is."""
+    status: int | None = None
+    """HTTP status; None until the response has started."""
+    _resources: list[AbstractAsyncContextManager[object]] = field(default_factory=list)
 
     async def enter(self, resource: AbstractAsyncContextManager[object]) -> None:
         """Enter ``resource``; it is left when the response is complete or the client has disconnected."""

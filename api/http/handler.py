@@ -78,7 +78,14 @@ class ExchangeApplication(Quart):
             request.deployment,
         )
         span = begin_span(self._tracing, request, started_at)
-        request.exchange = HttpExchange(request, dialect, request_id, started_at=started_at, span=span)
+        request.exchange = HttpExchange(
+            id=request_id,
+            started_at=started_at,
+            span=span,
+            method=request.method,
+            path=request.sent_path,
+            dialect=dialect,
+        )
         return request.exchange
 
 

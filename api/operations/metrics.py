@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import get_args
 
 from prometheus_client import CollectorRegistry
@@ -143,36 +144,34 @@ class VllmCollector(Collector):
         yield from (waiting, running, usage, config, lora)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class ReplicaCollector(Collector):
     """Collects at each scrape what other parts of this replica count."""
 
-    def __init__(
-        self, directory: Directory, relay: Relay, streams: OpenStreams, queues: JobQueues, loader: MediaLoader
-    ) -> None:
-        self._directory = directory
-        self._relay = relay
-        self._streams = streams
-        self._queues = queues
-        self._loader = loader
+    directory: Directory
+    relay: Relay
+    streams: OpenStreams
+    queues: JobQueues
+    loader: MediaLoader
 
     def collect(self) -> Iterator[Metric]:
         store_up, is_open, frames = catalogue.STORE_UP.gauges(), catalogue.OPEN.gauges(), catalogue.FRAMES.counters()
-        store_up.add_metric([], self._directory.reachable)
-        is_open.add_metric([], len(self._streams))
-        frames.add_metric([], self._relay.frames)
+        store_up.add_metric([], self.directory.reachable)
+        is_open.add_metric([], len(self.streams))
+        frames.add_metric([], self.relay.frames)
         build = catalogue.BUILD.gauges()
         build.add_metric([VERSION], 1)
         yield from (build, store_up, is_open, frames)
-        yield _histograms(catalogue.TOKEN_GAP, self._relay.token_gaps)
+        yield _histograms(catalogue.TOKEN_GAP, self.relay.token_gaps)
         routed = catalogue.ROUTED.counters()
-        known = {(model, route): 0 for model in self._directory.fleet.models for route in get_args(Route)}
-        for (model, route), count in (known | {(m, r): count for m, r, count in self._queues.routed()}).items():
+        known = {(model, route): 0 for model in self.directory.fleet.models for route in get_args(Route)}
+        for (model, route), count in (known | {(m, r): count for m, r, count in self.queues.routed()}).items():
             routed.add_metric([model, route], count)
         yield routed
-        yield _histograms(catalogue.IMAGE_SECONDS, self._loader.times)
+        yield _histograms(catalogue.IMAGE_SECONDS, self.loader.times)
         for description, counts in (
-            (catalogue.IMAGE_BYTES, self._loader.bytes),
-            (catalogue.IMAGE_FAILURES, self._loader.failures),
+            (catalogue.IMAGE_BYTES, self.loader.bytes),
+            (catalogue.IMAGE_FAILURES, self.loader.failures),
         ):
             metric = description.counters()
             for source in get_args(Source):

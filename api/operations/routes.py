@@ -1,6 +1,7 @@
 """Routes for operators: health probes, metrics and the OpenAPI document."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 from arq.connections import ArqRedis
@@ -27,26 +28,17 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     open_answers: int
 
 
+@dataclass(frozen=True, slots=True)
 class OperationsHandler:
-    def __init__(
-        self,
-        redis: ArqRedis,
-        directory: Directory,
-        relay: Relay,
-        streams: OpenStreams,
-        metrics: Metrics,
-        document: Callable[[], bytes],
-        *,
-        replica: str,
-    ) -> None:
-        """``document`` returns the OpenAPI document. ``replica`` is the id of this replica."""
-        self._document = document
-        self._redis = redis
-        self._directory = directory
-        self._relay = relay
-        self._streams = streams
-        self._metrics = metrics
-        self._replica = replica
+    redis: ArqRedis
+    directory: Directory
+    relay: Relay
+    streams: OpenStreams
+    collected: Metrics
+    document: Callable[[], bytes]
+    """Returns the OpenAPI document."""
+    replica: str
+    """The id of this replica."""
 
     @route("GET", "/live", "live")
     async def live(self) -> Response:
@@ -68,40 +60,40 @@ class OperationsHandler:
         state = Health(
             status=f"unavailable: {reason}" if reason else "ok",
             version=VERSION,
-            replica=self._replica,
-            store="up" if self._directory.reachable else "down",
-            models=list(self._directory.fleet.serving()),
-            workers=len(self._directory.fleet.workers),
-            open_answers=len(self._streams),
+            replica=self.replica,
+            store="up" if self.directory.reachable else "down",
+            models=list(self.directory.fleet.serving()),
+            workers=len(self.directory.fleet.workers),
+            open_answers=len(self.streams),
         )
         return _json(state, 503 if reason else 200)
 
     @route("GET", "/metrics", "metrics", returns=("text/plain",))
     async def metrics(self) -> Response:
         """Metrics in Prometheus' text format, or in OpenMetrics format for clients that accept it."""
-        page, content_type = self._metrics.page(request.headers.get("accept", ""))
+        page, content_type = self.collected.page(request.headers.get("accept", ""))
         return Response(page, content_type=content_type)
 
     @route("GET", "/openapi.json", "openapi")
     async def openapi(self) -> Response:
         """The OpenAPI document."""
-        return json_response(self._document())
+        return json_response(self.document())
 
     async def _not_ready(self) -> str:
-        if self._streams.draining:
+        if self.streams.draining:
             return "shutting down"
         try:
-            await self._redis.ping()
+            await self.redis.ping()
         except (RedisError, OSError):
             return "the store can't be reached"
-        if not self._relay.listening:
+        if not self.relay.listening:
             return "not subscribed to the workers' frames yet"
         if not self._serves():
-            await self._directory.refresh()
+            await self.directory.refresh()
         return "" if self._serves() else "no worker serves"
 
     def _serves(self) -> bool:
-        fleet = self._directory.fleet
+        fleet = self.directory.fleet
         loadable = any(not model.problem for model in fleet.catalogue.values())
         return loadable or any(worker.status == "serving" for worker in fleet.workers)
 

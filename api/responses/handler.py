@@ -1,5 +1,6 @@
 """The Responses API: create, read, stream again, cancel and delete responses, and count input tokens."""
 
+from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
@@ -30,27 +31,17 @@ from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import BackgroundTasks
 
 
+@dataclass(frozen=True, slots=True)
 class ResponsesHandler:
-    def __init__(
-        self,
-        bodies: RequestBodies,
-        parser: BodyParser,
-        services: ChatServices,
-        responder: Responder,
-        stored: ResponseStore,
-        tasks: BackgroundTasks,
-        queue_events: QueueEvents,
-        settings: ApiSettings,
-    ) -> None:
-        """``tasks`` are those of background responses."""
-        self._bodies = bodies
-        self._parser = parser
-        self._services = services
-        self._responder = responder
-        self._stored = stored
-        self._tasks = tasks
-        self._queue_events = queue_events
-        self._settings = settings
+    bodies: RequestBodies
+    parser: BodyParser
+    services: ChatServices
+    responder: Responder
+    stored: ResponseStore
+    tasks: BackgroundTasks
+    """Those of background responses."""
+    queue_events: QueueEvents
+    settings: ApiSettings
 
     @route("POST", "/v1/responses", "createResponse", body="ResponsesRequest", returns=STREAMED, errors=ERRORS)
     async def create(self) -> Response:
@@ -58,10 +49,10 @@ class ResponsesHandler:
         exchange = current_exchange()
         chat = await self._parsed(cast(Responses, exchange.dialect))
         if not chat.request.background:
-            return await self._responder.respond(exchange, chat)
+            return await self.responder.respond(exchange, chat)
         # Its rate limits are in the headers of a refusal, too.
         exchange.details = chat
-        record = await background.start(chat, self._tasks)
+        record = await background.start(chat, self.tasks)
         if chat.request.stream:
             response = self._stream(record, after=-1)
         else:
@@ -74,12 +65,12 @@ class ResponsesHandler:
     @route("POST", "/v1/responses/input_tokens", "countInputTokens", body="InputTokensRequest", errors=ERRORS)
     async def count_input_tokens(self) -> Response:
         """Return the number of tokens of an input. A worker of the model counts them."""
-        body = await read_json_body(http_request, self._settings)
-        valid = await self._parser.run(key_owner(), len(body), partial(validated_input_tokens, body))
+        body = await read_json_body(http_request, self.settings)
+        valid = await self.parser.run(key_owner(), len(body), partial(validated_input_tokens, body))
         conversation = await self._conversation(valid)
         translate = partial(valid.request, conversation, store=False)
-        asked = await self._parser.run(key_owner(), len(body) + conversation.size, translate)
-        found = await tokenized(self._services, counting(asked))
+        asked = await self.parser.run(key_owner(), len(body) + conversation.size, translate)
+        found = await tokenized(self.services, counting(asked))
         return json_response(render_input_tokens(len(found.tokens)))
 
     @route(
@@ -104,9 +95,9 @@ class ResponsesHandler:
     async def delete(self, response_id: str) -> Response:
         """Delete a response. One that is still made in the background is cancelled."""
         record = await self._find(response_id)
-        await self._stored.delete(key_owner(), response_id)
+        await self.stored.delete(key_owner(), response_id)
         if record.jobs:
-            self._services.streams.cancel(record.model, record.jobs)
+            self.services.streams.cancel(record.model, record.jobs)
         return json_response(dialect.render_deleted(response_id))
 
     @route("POST", "/v1/responses/<response_id>/cancel", "cancelResponse", errors=STORE_ERRORS)
@@ -116,8 +107,8 @@ class ResponsesHandler:
         if not record.background:
             raise dialect.not_cancellable()
         if not record.document:
-            if await self._stored.end(key_owner(), record, dialect.render_cancelled(record)):
-                self._services.streams.cancel(record.model, record.jobs)
+            if await self.stored.end(key_owner(), record, dialect.render_cancelled(record)):
+                self.services.streams.cancel(record.model, record.jobs)
             record = await self._find(response_id)
         return json_response(dialect.render_response(record))
 
@@ -135,29 +126,29 @@ class ResponsesHandler:
     async def _parsed(self, parser: Responses) -> ChatExchange:
         """Read and parse the body, and the stored items that it needs."""
         exchange = current_exchange()
-        valid, size = await self._bodies.read(parser.validate)
+        valid, size = await self.bodies.read(parser.validate)
         conversation = await self._conversation(valid)
         # Responses are stored by default, unless their request is large.
-        store = size <= self._settings.max_body if valid.store is None else valid.store
+        store = size <= self.settings.max_body if valid.store is None else valid.store
         translate = partial(_translated, valid, conversation, store=store)
-        request, items = await self._parser.run(key_owner(), size + conversation.size, translate)
-        self._bodies.check(request, size)
+        request, items = await self.parser.run(key_owner(), size + conversation.size, translate)
+        self.bodies.check(request, size)
         span = exchange.span
         if request.background:
-            span = chat_span.start_background(self._services.tracing, span, exchange.started_at)
-        return ChatExchange.of(self._services, exchange, request, http_request.headers, messages=items, span=span)
+            span = chat_span.start_background(self.services.tracing, span, exchange.started_at)
+        return ChatExchange.of(self.services, exchange, request, http_request.headers, messages=items, span=span)
 
     async def _conversation(self, valid: ValidatedRequest[ResponsesRequest]) -> StoredConversation:
-        maximum = self._settings.max_request_body
-        return await stored_conversation(self._stored, self._parser, key_owner(), valid, max_bytes=maximum)
+        maximum = self.settings.max_request_body
+        return await stored_conversation(self.stored, self.parser, key_owner(), valid, max_bytes=maximum)
 
     def _stream(self, record: StoredResponse, *, after: int) -> Response:
-        announced = self._queue_events if wants_queue_events() else None
-        return stream_response(follow(self._stored, key_owner(), record, after=after, queue_events=announced))
+        announced = self.queue_events if wants_queue_events() else None
+        return stream_response(follow(self.stored, key_owner(), record, after=after, queue_events=announced))
 
     async def _find(self, response_id: str) -> StoredResponse:
         if is_response_id(response_id):
-            record = await documents.find(self._stored, key_owner(), response_id)
+            record = await documents.find(self.stored, key_owner(), response_id)
             if record is not None:
                 return record
         raise dialect.not_found(response_id)

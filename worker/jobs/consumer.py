@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from redis.exceptions import RedisError
 
@@ -27,42 +28,31 @@ from worker.jobs.runner import JobRunner
 logger = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False)
 class JobConsumer:
-    """Claims jobs while slots are free, and owns the tasks that run them."""
+    """Claims jobs while slots are free, and owns the tasks that run them.
 
-    def __init__(
-        self,
-        queue: JobQueue,
-        worker: str,
-        runner: JobRunner,
-        jobs: ActiveJobs,
-        requests: RequestCache,
-        engine: CurrentEngine,
-        *,
-        poll: float,
-        batch_reserve: int | None = 0,
-        batch_pause: float = 0.0,
-    ) -> None:
-        """``worker`` is this worker's id. ``poll`` is the fallback poll interval in seconds. Batch requests leave
-        ``batch_reserve`` slots free, by default (None) an eighth of them. None is claimed until ``batch_pause`` seconds
-        after the last other job.
+    While no engine is loaded, nothing is claimed; :meth:`wake` must follow when one is. A batch request in the only
+    slot returns to the queue when another request is claimed.
+    """
 
-        While no engine is loaded, nothing is claimed; :meth:`wake` must follow when one is. A batch request in the only
-        slot returns to the queue when another request is claimed.
-        """
-        self._queue = queue
-        self._worker = worker
-        self._runner = runner
-        self._jobs = jobs
-        self._engine = engine
-        self._poll = poll
-        self._batch_reserve = batch_reserve
-        self._batch_pause = batch_pause
-        self._requests = requests
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._woken = asyncio.Event()
-        self._wake_timer: asyncio.TimerHandle | None = None
-        self._closed = False
+    queue: JobQueue
+    worker: str
+    """The id of this worker."""
+    runner: JobRunner
+    jobs: ActiveJobs
+    requests: RequestCache
+    engine: CurrentEngine
+    poll: float
+    """Fallback poll interval in seconds."""
+    batch_reserve: int | None = 0
+    """Number of slots that batch requests leave free; None for an eighth of them."""
+    batch_pause: float = 0.0
+    """Seconds after the last other job until batch requests are claimed."""
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _woken: asyncio.Event = field(default_factory=asyncio.Event)
+    _wake_timer: asyncio.TimerHandle | None = None
+    _closed: bool = False
 
     def wake(self) -> None:
         """Claim now."""
@@ -83,14 +73,14 @@ class JobConsumer:
             try:
                 await self._claim()
                 if not self._tasks:
-                    self._requests.clear()
+                    self.requests.clear()
                 outage.store.succeeded("queue")
             except (RedisError, OSError) as error:
                 outage.store.failed("queue", error)
-                await asyncio.sleep(min(self._poll, 1.0))
+                await asyncio.sleep(min(self.poll, 1.0))
             # Not wait_for(): before Python 3.12 it creates a task, which delays every claim.
             with suppress(TimeoutError):
-                async with asyncio.timeout(next_tick(self._poll)):
+                async with asyncio.timeout(next_tick(self.poll)):
                     await self._woken.wait()
             self._woken.clear()
 
@@ -106,36 +96,36 @@ class JobConsumer:
 
     def _leaving(self) -> Attempt | None:
         """Return the attempt in the only slot, if it leaves it to a request that is no batch request."""
-        attempts = self._jobs.by_number.values() if self._engine.capacity == 1 else ()
+        attempts = self.jobs.by_number.values() if self.engine.capacity == 1 else ()
         now = time.monotonic()
         return next((attempt for attempt in attempts if may_leave(attempt, now=now)), None)
 
     def _slots(self) -> int:
         if self._closed:
             return 0
-        return self._engine.capacity + (self._leaving() is not None)
+        return self.engine.capacity + (self._leaving() is not None)
 
     def _reserve(self, slots: int) -> int:
         """Return how many of ``slots`` batch requests leave free."""
-        if slots > self._engine.capacity:
+        if slots > self.engine.capacity:
             return 1
-        if self._batch_pause and self._jobs.interactive_within(self._batch_pause):
+        if self.batch_pause and self.jobs.interactive_within(self.batch_pause):
             return slots
-        reserve = max(1, slots // 8) if self._batch_reserve is None else self._batch_reserve
+        reserve = max(1, slots // 8) if self.batch_reserve is None else self.batch_reserve
         return min(reserve, slots - 1)
 
     async def _claim(self) -> None:
         # A full worker that is woken claims too: with no free slot, jobs reserved for it are offered to others.
         while slots := self._slots():
-            claims, remaining = await self._queue.claim(
-                self._worker,
+            claims, remaining = await self.queue.claim(
+                self.worker,
                 used=len(self._tasks),
                 slots=slots,
                 batch_reserve=self._reserve(slots),
-                vocabulary=self._engine.info.vocabulary if self._engine.info else "",
+                vocabulary=self.engine.info.vocabulary if self.engine.info else "",
             )
             self._start(claims)
-            if len(self._tasks) > self._engine.capacity and (leaving := self._leaving()) is not None:
+            if len(self._tasks) > self.engine.capacity and (leaving := self._leaving()) is not None:
                 await self._release(leaving.lease)
             full = len(self._tasks) >= slots
             if remaining and not claims and not full:
@@ -145,8 +135,8 @@ class JobConsumer:
 
     async def _release(self, lease: Lease) -> None:
         """Return a batch request to the queue, for another attempt."""
-        self._jobs.abandon([lease], "preempted")
-        await self._queue.release(self._worker, [(lease.job, lease.attempt)], cause="preempted")
+        self.jobs.abandon([lease], "preempted")
+        await self.queue.release(self.worker, [(lease.job, lease.attempt)], cause="preempted")
 
     def _wake_later(self) -> None:
         """Claim again when the waiting jobs are no longer reserved for other workers."""
@@ -156,7 +146,7 @@ class JobConsumer:
 
     def _start(self, claims: Sequence[Claim]) -> None:
         for claim in claims:
-            task = asyncio.create_task(self._runner.run(claim), name=f"job {claim.job}")
+            task = asyncio.create_task(self.runner.run(claim), name=f"job {claim.job}")
             self._tasks.add(task)
             task.add_done_callback(self._on_done)
 

@@ -6,6 +6,7 @@ A worker that drains stops claiming, finishes its jobs, and hands over those tha
 import asyncio
 import logging
 from contextlib import suppress
+from dataclasses import dataclass
 
 from redis.exceptions import RedisError
 
@@ -23,75 +24,62 @@ _CALL_TIMEOUT = 2.0
 """Seconds that each of the Redis calls of a drain may take."""
 
 
+@dataclass(frozen=True, slots=True)
 class JobReleaser:
-    """Stops all active jobs and releases their leases."""
+    """Stops all active jobs of a worker and releases their leases."""
 
-    def __init__(self, queue: JobQueue, worker: str, jobs: ActiveJobs) -> None:
-        """``worker`` is this worker's id."""
-        self._queue = queue
-        self._worker = worker
-        self._jobs = jobs
+    queue: JobQueue
+    worker: str
+    jobs: ActiveJobs
 
     async def release(self) -> None:
         """Release all jobs at the end of a drain. Raises :class:`RedisError` or :class:`OSError` if the store fails."""
-        if len(self._jobs):
+        if len(self.jobs):
             released = await self._release("worker_draining", frozenset())
             logger.info("%d jobs released to other workers", released)
 
     async def release_after_crash(self) -> None:
         """Release all jobs of an engine that has ended, and charge its suspects. Failures are logged."""
-        count = len(self._jobs)
+        count = len(self.jobs)
         if not count:
             return
         try:
-            released = await self._release("engine_lost", self._jobs.suspects())
+            released = await self._release("engine_lost", self.jobs.suspects())
             logger.warning("%d jobs released to the queue", released)
         except (RedisError, OSError) as error:
             logger.warning("%d jobs return to the queue when their leases expire: %s", count, error)
 
     async def _release(self, cause: MoveCause, suspects: frozenset[str]) -> int:
-        leases = self._jobs.leases()
-        self._jobs.abandon(leases, cause)
-        return await self._queue.release(
-            self._worker, [(lease.job, lease.attempt) for lease in leases], cause=cause, suspects=suspects
+        leases = self.jobs.leases()
+        self.jobs.abandon(leases, cause)
+        return await self.queue.release(
+            self.worker, [(lease.job, lease.attempt) for lease in leases], cause=cause, suspects=suspects
         )
 
 
+@dataclass(slots=True, eq=False)
 class Draining:
-    """Drains the worker: for good before it exits, or on command until it is resumed."""
+    """Drains a worker: for good before it exits, or on command until it is resumed."""
 
-    def __init__(
-        self,
-        worker: str,
-        queue: JobQueue,
-        jobs: ActiveJobs,
-        consumer: JobConsumer,
-        publisher: Publisher,
-        record: RegistryRecord,
-        heartbeat: Heartbeat,
-        releaser: JobReleaser,
-        *,
-        seconds: float,
-    ) -> None:
-        """``worker`` is this worker's id. Jobs that run for longer than ``seconds`` are released to other workers."""
-        self._worker = worker
-        self._queue = queue
-        self._jobs = jobs
-        self._consumer = consumer
-        self._publisher = publisher
-        self._record = record
-        self._heartbeat = heartbeat
-        self._releaser = releaser
-        self._seconds = seconds
-        self._limited = True
-        self._task: asyncio.Task[None] | None = None
-        self._exiting = False
+    worker: str
+    queue: JobQueue
+    jobs: ActiveJobs
+    consumer: JobConsumer
+    publisher: Publisher
+    record: RegistryRecord
+    heartbeat: Heartbeat
+    releaser: JobReleaser
+    seconds: float
+    """Time after which jobs that still run are released to other workers."""
+    _limited: bool = True
+    _task: asyncio.Task[None] | None = None
+    _exiting: bool = False
 
     def start(self) -> None:
         """Begin to drain, until :meth:`resume`. Does nothing while the worker drains."""
         if self._task is None:
-            self._record.draining = True
-            self._consumer.close()
+            self.record.draining = True
+            self.consumer.close()
             self._task = asyncio.create_task(self._drain(), name="drain")
 
     def retire(self) -> None:
@@ -107,9 +95,9 @@ class Draining:
         self._task.cancel()
         self._task = None
         self._limited = True
-        self._record.draining = False
-        self._consumer.open()
-        self._heartbeat.trigger()
+        self.record.draining = False
+        self.consumer.open()
+        self.heartbeat.trigger()
 
     async def finish(self) -> None:
         """Drain before the worker exits."""
@@ -124,18 +112,18 @@ class Draining:
         await self._task
 
     async def _drain(self) -> None:
-        seconds = self._seconds if self._limited else None
-        logger.info("draining: %d jobs have %s to finish", len(self._jobs), f"{seconds:.0f} s" if seconds else "time")
+        seconds = self.seconds if self._limited else None
+        logger.info("draining: %d jobs have %s to finish", len(self.jobs), f"{seconds:.0f} s" if seconds else "time")
         with suppress(TimeoutError, RedisError, OSError):
             async with asyncio.timeout(_CALL_TIMEOUT):
-                await self._heartbeat.renew()
-                await self._queue.withdraw(self._worker)
+                await self.heartbeat.renew()
+                await self.queue.withdraw(self.worker)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._consumer.drained()
+                await self.consumer.drained()
         with suppress(TimeoutError, RedisError, OSError):
             async with asyncio.timeout(_CALL_TIMEOUT):
-                await self._publisher.flushed()
-                await self._releaser.release()
+                await self.publisher.flushed()
+                await self.releaser.release()
         # The registry says at once that no job is left.
-        self._heartbeat.trigger()
+        self.heartbeat.trigger()

@@ -3,6 +3,7 @@
 import os
 import time
 from collections import deque
+from dataclasses import dataclass, field
 
 from shared.protocol.registry import TEXT, WorkerInfo
 from shared.protocol.request import Sampling
@@ -16,78 +17,6 @@ from worker.jobs.active_jobs import ActiveJobs
 _NO_DEFAULTS = Sampling()
 _RATE_WINDOW = 5.0
 """Seconds over which the token rate is averaged."""
-
-
-class RegistryRecord:
-    """Assembles the worker's registry record from the state of its engine and its jobs."""
-
-    def __init__(
-        self,
-        worker: str,
-        names: tuple[str, ...],
-        settings: WorkerSettings,
-        engine: CurrentEngine,
-        jobs: ActiveJobs,
-        *,
-        modalities: tuple[str, ...] = (TEXT,),
-        sampling: Sampling = _NO_DEFAULTS,
-    ) -> None:
-        """``worker`` is this worker's id. ``names`` are the model's names, first the one that names its queue.
-
-        ``modalities`` are what prompts may contain. ``sampling`` are the model's defaults.
-        """
-        self._worker = worker
-        self._names = names
-        self._settings = settings
-        self._engine = engine
-        self._jobs = jobs
-        self._modalities = modalities
-        self._sampling = sampling
-        self._started = time.time()
-        self._rate = _TokenRate()
-        self.draining = False
-
-    def current(self) -> WorkerInfo:
-        engine, gauges = self._engine.info, self._engine.gauges
-        return WorkerInfo(
-            id=self._worker,
-            host=self._settings.node,
-            pid=os.getpid(),
-            model=self._names[0],
-            status="draining" if self.draining else self._engine.status,
-            engine=engine.engine if engine else self._settings.engine,
-            engine_reason=engine.reason if engine else "",
-            prefix_caching=engine.prefix_caching if engine else True,
-            devices=engine.devices if engine else (),
-            device=engine.device if engine else BACKENDS[self._settings.engine].device or self._settings.device,
-            fingerprint=engine.fingerprint if engine else "",
-            started=self._started,
-            slots=self._engine.slots,
-            used=len(self._jobs),
-            context_length=min(engine.context_length, engine.cache_tokens) if engine else 0,
-            max_prompt=engine.max_prompt if engine else 0,
-            cache_tokens=engine.cache_tokens if engine else 0,
-            cache_usage=gauges.cache_usage,
-            engine_requests=gauges.requests,
-            batch=gauges.scheduled,
-            steps=gauges.steps,
-            tokens=gauges.tokens,
-            lost_rows=gauges.lost_rows,
-            preemptions=gauges.preemptions,
-            tokens_per_second=self._rate.per_second(gauges.tokens),
-            requests=self._jobs.total,
-            engine_restarts=self._engine.restarts,
-            lease=self._settings.lease,
-            version=VERSION,
-            protocols=READABLE,
-            detail=self._engine.stage,
-            aliases=self._names[1:],
-            modalities=self._modalities,
-            vocabulary=engine.vocabulary if engine else "",
-            logits=engine.logits if engine else False,
-            temperature=self._sampling.temperature,
-            top_p=self._sampling.top_p,
-        )
 
 
 class _TokenRate:
@@ -107,3 +36,64 @@ class _TokenRate:
         since, tokens_then = self._counts[0]
         elapsed = now - since
         return (tokens - tokens_then) / elapsed if elapsed > 0 else 0.0
+
+
+@dataclass(slots=True, eq=False)
+class RegistryRecord:
+    """Assembles the worker's registry record from the state of its engine and its jobs."""
+
+    worker: str
+    names: tuple[str, ...]
+    """The model's names, first the one that names its queue."""
+    settings: WorkerSettings
+    engine: CurrentEngine
+    jobs: ActiveJobs
+    modalities: tuple[str, ...] = (TEXT,)
+    """What prompts may contain."""
+    sampling: Sampling = _NO_DEFAULTS
+    """The model's defaults."""
+    draining: bool = False
+    _started: float = field(default_factory=time.time)
+    _rate: _TokenRate = field(default_factory=_TokenRate)
+
+    def current(self) -> WorkerInfo:
+        engine, gauges = self.engine.info, self.engine.gauges
+        return WorkerInfo(
+            id=self.worker,
+            host=self.settings.node,
+            pid=os.getpid(),
+            model=self.names[0],
+            status="draining" if self.draining else self.engine.status,
+            engine=engine.engine if engine else self.settings.engine,
+            engine_reason=engine.reason if engine else "",
+            prefix_caching=engine.prefix_caching if engine else True,
+            devices=engine.devices if engine else (),
+            device=engine.device if engine else BACKENDS[self.settings.engine].device or self.settings.device,
+            fingerprint=engine.fingerprint if engine else "",
+            started=self._started,
+            slots=self.engine.slots,
+            used=len(self.jobs),
+            context_length=min(engine.context_length, engine.cache_tokens) if engine else 0,
+            max_prompt=engine.max_prompt if engine else 0,
+            cache_tokens=engine.cache_tokens if engine else 0,
+            cache_usage=gauges.cache_usage,
+            engine_requests=gauges.requests,
+            batch=gauges.scheduled,
+            steps=gauges.steps,
+            tokens=gauges.tokens,
+            lost_rows=gauges.lost_rows,
+            preemptions=gauges.preemptions,
+            tokens_per_second=self._rate.per_second(gauges.tokens),
+            requests=self.jobs.total,
+            engine_restarts=self.engine.restarts,
+            lease=self.settings.lease,
+            version=VERSION,
+            protocols=READABLE,
+            detail=self.engine.stage,
+            aliases=self.names[1:],
+            modalities=self.modalities,
+            vocabulary=engine.vocabulary if engine else "",
+            logits=engine.logits if engine else False,
+            temperature=self.sampling.temperature,
+            top_p=self.sampling.top_p,
+        )

@@ -5,6 +5,7 @@ import secrets
 import time
 from collections.abc import Sequence as Ordered
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 import msgspec
 
@@ -39,43 +40,28 @@ logger = logging.getLogger(__name__)
 _SEED_RANGE = 2**64
 
 
+@dataclass(slots=True, eq=False)
 class JobRunner:
     """Runs claimed jobs in the current engine, each in its own task."""
 
-    def __init__(
-        self,
-        worker: str,
-        queue: JobQueue,
-        jobs: ActiveJobs,
-        engine: CurrentEngine,
-        publisher: Publisher,
-        requests: RequestCache,
-        grammars: GrammarProcess | None,
-        gates: Ordered[Gate],
-        recorder: AttemptRecorder,
-        *,
-        max_lost_workers: int,
-        log_poison: bool,
-        sampling: Sampling,
-    ) -> None:
-        """``worker`` is this worker's id. Without ``grammars``, every grammar is accepted. An attempt enters ``gates``
-        in order.
-
-        A job is refused once ``max_lost_workers`` workers have disappeared while they held it. ``log_poison`` logs
-        refused jobs in full, including their prompts. ``sampling`` holds the model's defaults.
-        """
-        self._worker = worker
-        self._queue = queue
-        self._jobs = jobs
-        self._engine = engine
-        self._publisher = publisher
-        self._requests = requests
-        self._grammars = grammars
-        self._gates = gates
-        self._recorder = recorder
-        self._max_lost_workers = max_lost_workers
-        self._log_poison = log_poison
-        self._sampling = sampling
+    worker: str
+    """The id of this worker."""
+    queue: JobQueue
+    jobs: ActiveJobs
+    engine: CurrentEngine
+    publisher: Publisher
+    requests: RequestCache
+    grammars: GrammarProcess | None
+    """Without it, every grammar is accepted."""
+    gates: Ordered[Gate]
+    """What an attempt enters, in this order."""
+    recorder: AttemptRecorder
+    max_lost_workers: int
+    """Number of workers that have disappeared with a job after which it is refused."""
+    log_poison: bool
+    """Log refused jobs in full, including their prompts."""
+    sampling: Sampling
+    """The model's defaults."""
 
     async def run(self, claim: Claim) -> None:
         """Run one job to its end. A failure is published as its terminal event.
@@ -88,34 +74,34 @@ class JobRunner:
             check_protocol(queued)
         except UNREADABLE_JOB as error:
             reply_to = queued.reply_to if queued is not None else ""
-            await move_to_dead_letters(self._queue, self._worker, claim, error, reply_to=reply_to)
+            await move_to_dead_letters(self.queue, self.worker, claim, error, reply_to=reply_to)
             return
-        with self._jobs.registered(claim, queued) as attempt:
+        with self.jobs.registered(claim, queued) as attempt:
             try:
                 await self._run(attempt)
             except RequestRefused as refusal:
-                self._publisher.end(attempt, attempt.failure(refusal.problem))
+                self.publisher.end(attempt, attempt.failure(refusal.problem))
             except ServiceUnavailable:
                 # This worker is about to exit. Its lease expires, and another worker continues the job.
                 await attempt.ended.wait()
             except Exception:
                 logger.exception("job %s failed in the worker", claim.job)
                 problem = Problem(kind=ProblemKind.INTERNAL, message="The worker failed while it served this request.")
-                self._publisher.end(attempt, attempt.failure(problem))
+                self.publisher.end(attempt, attempt.failure(problem))
             finally:
                 self._clean_up(attempt)
-                self._recorder.record(attempt)
+                self.recorder.record(attempt)
 
     async def _run(self, attempt: Attempt) -> None:
         claim = attempt.claim
-        if self._jobs.pop_early_cancellation(claim.job):
-            self._publisher.end(attempt, CANCELLED)
+        if self.jobs.pop_early_cancellation(claim.job):
+            self.publisher.end(attempt, CANCELLED)
             return
         try:
-            job = await self._requests.complete(attempt.queued)
+            job = await self.requests.complete(attempt.queued)
         except UNREADABLE_JOB as error:
             attempt.terminal_event = await move_to_dead_letters(
-                self._queue, self._worker, claim, error, reply_to=attempt.queued.reply_to
+                self.queue, self.worker, claim, error, reply_to=attempt.queued.reply_to
             )
             return
         attempt.request = job.request
@@ -126,15 +112,15 @@ class JobRunner:
                 "The response can't be continued: its worker is gone, and all workers that now serve the model have "
                 "another vocabulary or chat template. Please send the request again.",
             )
-        prepared = await self._requests.prompt(job)
+        prepared = await self.requests.prompt(job)
         if job.request.tokenization is not None:
             await self._report_tokens(attempt, prepared)
             return
         plan = prepared.plan
-        if plan.constraint is not None and self._grammars is not None:
-            await self._grammars.check(plan.constraint, plan.param, job.tenant)
+        if plan.constraint is not None and self.grammars is not None:
+            await self.grammars.check(plan.constraint, plan.param, job.tenant)
         generated, scored = read_history(claim)
-        engine = await self._engine.wait()
+        engine = await self.engine.wait()
         attempt.engine = engine.process
         attempt.sequence = self._sequence(attempt.number, job, prepared, generated, engine.info, scored=scored)
         attempt.started_event = self._started(job, prepared, engine.info, claim)
@@ -145,12 +131,12 @@ class JobRunner:
     async def _generate(self, attempt: Attempt) -> None:
         """Pass the gates, and have the engine generate the sequence to its end."""
         with ExitStack() as held:
-            for gate in self._gates:
+            for gate in self.gates:
                 hold = await gate.enter(attempt)
                 held.callback(hold.leave)
                 attempt.holds.append(hold)
             # If its engine has ended meanwhile, the attempt is released while it waits for the next one.
-            process = (await self._engine.wait()).process
+            process = (await self.engine.wait()).process
             attempt.added_at = time.monotonic()
             process.add(attempt.sequence)
             await attempt.ended.wait()
@@ -162,9 +148,9 @@ class JobRunner:
         """
         match attempt.stopped:
             case StopCause.CANCELLED:
-                self._publisher.end(attempt, CANCELLED)
+                self.publisher.end(attempt, CANCELLED)
             case StopCause.ABANDONED:
-                self._publisher.drop(attempt.lease)
+                self.publisher.drop(attempt.lease)
             case None:
                 return
         if attempt.added_at and attempt.engine is not None:
@@ -172,24 +158,24 @@ class JobRunner:
 
     async def _report_tokens(self, attempt: Attempt, prepared: Prepared) -> None:
         """Respond to a tokenization request: publish the prompt's tokens."""
-        engine = (await self._engine.wait()).info
-        started = Started(worker=self._worker, prompt_tokens=0, fingerprint=engine.fingerprint)
+        engine = (await self.engine.wait()).info
+        started = Started(worker=self.worker, prompt_tokens=0, fingerprint=engine.fingerprint)
         context = min(engine.context_length, engine.cache_tokens)
         tokenized = Tokenized(prepared.tokens, prepared.strings, prepared.text, context)
         for event in (started, tokenized):
-            self._publisher.add(attempt.lease, encode_event(event))
-        self._publisher.end(attempt, Finished(0, "stop"))
+            self.publisher.add(attempt.lease, encode_event(event))
+        self.publisher.end(attempt, Finished(0, "stop"))
 
     def _refuse_poison(self, job: Job, claim: Claim) -> None:
         """Raise :class:`RequestRefused` for a job that keeps crashing engines or losing workers."""
-        if claim.crashes < MAX_CRASHES and claim.lost_workers < self._max_lost_workers:
+        if claim.crashes < MAX_CRASHES and claim.lost_workers < self.max_lost_workers:
             return
         logger.error(
             "poison request %s is refused after %d engine crashes and %d lost workers (%s)",
             job.id,
             claim.crashes,
             claim.lost_workers,
-            full_request(job) if self._log_poison else summary(job),
+            full_request(job) if self.log_poison else summary(job),
         )
         lost = f"{claim.crashes} engines" if claim.crashes else f"{claim.lost_workers} workers"
         raise refuse(ProblemKind.POISON, f"{lost} failed while they ran this request. It will not be tried again.")
@@ -226,7 +212,7 @@ class JobRunner:
 
     def _started(self, job: Job, prepared: Prepared, engine: EngineInfo, claim: Claim) -> Started:
         return Started(
-            worker=self._worker,
+            worker=self.worker,
             prompt_tokens=len(prepared.tokens),
             fingerprint=engine.fingerprint,
             tools=prepared.plan.tools,
@@ -243,7 +229,7 @@ class JobRunner:
         Raises :class:`RequestRefused` when the prompt leaves no room for an output.
         """
         request = job.request
-        own = self._sampling
+        own = self.sampling
         if request.sampling.beams > 1:
             # The pipeline has no beam search with penalties, so those of the model do not apply.
             own = msgspec.structs.replace(own, frequency_penalty=None, presence_penalty=None, repetition_penalty=None)

@@ -208,7 +208,7 @@ async def test_the_engine_gets_complete_sampling_and_no_penalties_of_the_model_i
     rig: Rig, beams: int, penalty: float | None
 ) -> None:
     rig.load()
-    rig.runner._sampling = Sampling(temperature=0.3, repetition_penalty=1.1)
+    rig.runner.sampling = Sampling(temperature=0.3, repetition_penalty=1.1)
     dialect = Sampling(temperature=1.0, top_p=1.0)
     rig.start("a", request=msgspec.structs.replace(HELLO, sampling=Sampling(beams=beams), defaults=dialect))
     await settle()
@@ -346,7 +346,7 @@ async def test_an_attempt_passes_the_gates_in_order_and_leaves_those_it_has_pass
     rig.load()
     log: list[str] = []
     first, second = RecordingGate("1", log), RecordingGate("2", log)
-    rig.runner._gates = (first, second)
+    rig.runner.gates = (first, second)
     if waits:
         second.opened.clear()
     task = rig.start("a")

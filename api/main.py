@@ -24,7 +24,7 @@ from api.http.connection import connection_type
 from api.http.connection_limits import ConnectionLimits, max_connections
 from api.http.listener import BACKLOG, listen
 from api.keys import KeyFileError, NoKeysError
-from shared.protocol.registry import LeaseMismatch, ReplicaInfo, announce_replica, check_lease, withdraw_replica
+from shared.protocol.registry import LeaseMismatch, ReplicaInfo, announce, check_lease, withdraw
 from shared.protocol.version import PROTOCOL
 from shared.redis import outage
 from shared.redis.access_rules import warn_of_rules
@@ -112,7 +112,7 @@ async def running(replica: Parts, address: str) -> AsyncIterator[None]:
         # If the store does not respond, the registry record expires on its own.
         with contextlib.suppress(TimeoutError, RedisError, OSError):
             async with asyncio.timeout(_CLOSE_TIMEOUT):
-                await withdraw_replica(replica.redis, replica.id)
+                await withdraw(replica.redis, ReplicaInfo, replica.id)
         await replica.redis.aclose(close_connection_pool=True)
         await asyncio.to_thread(replica.tracing.close)
 
@@ -242,7 +242,7 @@ async def _announce(replica: Parts, address: str) -> None:
             failures=dict(replica.chat.metrics.failures),
         )
         try:
-            await announce_replica(replica.redis, info, lease=replica.settings.lease)
+            await announce(replica.redis, info, lease=replica.settings.lease)
             outage.store.succeeded("heartbeat")
         except (RedisError, OSError) as error:
             outage.store.failed("heartbeat", error)

@@ -18,7 +18,7 @@ from bench.report import save, table
 from bench.usage import store_counts
 from shared.protocol.events import Delta, encode_event
 from shared.protocol.queue import Emitter, JobQueue, Lease
-from shared.protocol.registry import ReplicaInfo, WorkerInfo, announce_replica, announce_worker
+from shared.protocol.registry import ReplicaInfo, WorkerInfo, announce
 from shared.protocol.request import ChatRequest, Job, Message, Sampling
 from shared.redis import keys
 from shared.redis.client import connect
@@ -111,13 +111,13 @@ async def _measure(store: Store) -> tuple[dict[str, dict[str, float]], dict[str,
     queue, emitter = JobQueue(redis, _MODEL), Emitter(_MODEL, "bench")
     watch = store.client()
     for number in range(WORKERS):
-        await announce_worker(redis, _worker(number), lease=600)
+        await announce(redis, _worker(number), lease=600)
         await queue.claim(f"worker-{number}", used=0, slots=BATCH)
     for number in range(REPLICAS):
-        await announce_replica(redis, _replica(number), lease=600)
+        await announce(redis, _replica(number), lease=600)
 
     async def advertise(turn: int) -> None:
-        await announce_worker(redis, _worker(turn % WORKERS), lease=600)
+        await announce(redis, _worker(turn % WORKERS), lease=600)
 
     async def reap(_: int) -> None:
         await queue.reap()

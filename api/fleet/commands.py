@@ -7,7 +7,7 @@ from typing import Literal
 from redis.asyncio import Redis
 
 from api.base.audit import log_change
-from shared.protocol.registry import WorkerInfo, registered_workers
+from shared.protocol.registry import WorkerInfo, registered
 from shared.redis import keys
 
 _POLL = 0.2
@@ -52,7 +52,7 @@ async def await_worker(redis: Redis, worker: str, done: Callable[[WorkerInfo], b
 
 async def find_worker(redis: Redis, worker: str) -> WorkerInfo:
     """Return the record of ``worker``. Raises :class:`UnknownWorker`."""
-    infos = await registered_workers(redis)
+    infos = await registered(redis, WorkerInfo)
     for info in infos:
         if info.id == worker:
             return info

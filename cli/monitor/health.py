@@ -42,10 +42,11 @@ def api(host: str, port: int) -> None:
 def worker(redis_url: str, node: str, serving: bool) -> None:
     """Check that a worker of this node is registered and not failing."""
     from cli.base.store_reader import read_store
-    from shared.protocol.registry import registered_workers
+    from shared.protocol.registry import WorkerInfo, registered
 
     # Only what the store's user of workers may read (docs/security.md).
-    workers = [record for record in read_store(redis_url, registered_workers) if record.host == node]
+    records = read_store(redis_url, lambda redis: registered(redis, WorkerInfo))
+    workers = [record for record in records if record.host == node]
     if not workers:
         raise click.ClickException(f"no worker advertises itself from the node {node}.")
     for record in workers:
@@ -57,9 +58,10 @@ def worker(redis_url: str, node: str, serving: bool) -> None:
 def node_(redis_url: str, node: str) -> None:
     """Check that this node is registered. Whether it can load its models is in 'vinoqueue status'."""
     from cli.base.store_reader import read_store
-    from shared.protocol.registry import registered_nodes
+    from shared.protocol.registry import NodeInfo, registered
 
-    if not any(record.host == node for record in read_store(redis_url, registered_nodes)):
+    nodes = read_store(redis_url, lambda redis: registered(redis, NodeInfo))
+    if not any(record.host == node for record in nodes):
         raise click.ClickException(f"no node advertises itself as {node}.")
 
 

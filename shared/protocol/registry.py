@@ -14,6 +14,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from shared.redis import keys
+from shared.redis.raw_connection import Argument
 from shared.redis.records import UNREADABLE, report_unreadable
 from shared.redis.scripts import Script
 
@@ -224,10 +225,22 @@ _Info = TypeVar("_Info", WorkerInfo, ReplicaInfo, NodeInfo)
 _ANNOUNCE = (files("shared.protocol") / "announce.lua").read_text()
 
 
-async def announce_worker(redis: Redis, info: WorkerInfo, *, lease: float) -> None:
-    """Write a worker's record for ``lease`` seconds, and its model's record if it serves."""
-    served: list[str | bytes] = []
-    if info.status == "serving":
+_PLACES: Mapping[type, tuple[str, Callable[[str], str]]] = {
+    WorkerInfo: (keys.WORKERS, keys.worker),
+    ReplicaInfo: (keys.REPLICAS, keys.replica),
+    NodeInfo: (keys.NODES, keys.node),
+}
+"""The index of each kind of record, and the function from an id to the record's key."""
+
+
+async def announce(redis: Redis, info: WorkerInfo | ReplicaInfo | NodeInfo, *, lease: float) -> None:
+    """Write a process's record for ``lease`` seconds, with that of its model if it is a worker that serves."""
+    index, key = _PLACES[type(info)]
+    names = [key(info.id), index]
+    arguments: list[Argument] = [info.id, msgspec.json.encode(info), int(lease * 1000), _INDEX_TTL]
+    if isinstance(info, WorkerInfo):
+        names += (keys.MODELS, keys.MODELS_SEEN)
+    if isinstance(info, WorkerInfo) and info.status == "serving":
         model = ModelInfo(
             name=info.model,
             created=int(info.started),
@@ -239,33 +252,14 @@ async def announce_worker(redis: Redis, info: WorkerInfo, *, lease: float) -> No
             temperature=info.temperature,
             top_p=info.top_p,
         )
-        served = [info.model, msgspec.json.encode(model), str(MODEL_TTL), str(MAX_MODELS)]
-    names = [keys.worker(info.id), keys.WORKERS, keys.MODELS, keys.MODELS_SEEN]
-    await _announce(redis, names, info, lease, served)
+        arguments += (info.model, msgspec.json.encode(model), MODEL_TTL, MAX_MODELS)
+    await Script(redis, _ANNOUNCE)(names, arguments)
 
 
-async def announce_replica(redis: Redis, info: ReplicaInfo, *, lease: float) -> None:
-    """Write an API replica's record for ``lease`` seconds."""
-    await _announce(redis, [keys.replica(info.id), keys.REPLICAS], info, lease)
-
-
-async def announce_node(redis: Redis, info: NodeInfo, *, lease: float) -> None:
-    """Write a node's record for ``lease`` seconds."""
-    await _announce(redis, [keys.node(info.id), keys.NODES], info, lease)
-
-
-async def withdraw_node(redis: Redis, node_id: str) -> None:
-    """Remove a node from the registry."""
-    await asyncio.gather(redis.delete(keys.node(node_id)), redis.zrem(keys.NODES, node_id))
-
-
-async def withdraw_worker(redis: Redis, info: WorkerInfo) -> None:
-    """Remove a worker from the registry and from the wake-up list."""
-    await asyncio.gather(
-        redis.delete(keys.worker(info.id)),
-        redis.zrem(keys.WORKERS, info.id),
-        redis.zrem(keys.load(info.model), info.id),
-    )
+async def withdraw(redis: Redis, kind: type[_Info], own_id: str) -> None:
+    """Remove a process from the registry."""
+    index, key = _PLACES[kind]
+    await asyncio.gather(redis.delete(key(own_id)), redis.zrem(index, own_id))
 
 
 async def forget_model(redis: Redis, name: str) -> None:
@@ -274,11 +268,6 @@ async def forget_model(redis: Redis, name: str) -> None:
         pipe.hdel(keys.MODELS, name)
         pipe.zrem(keys.MODELS_SEEN, name)
         await pipe.execute()
-
-
-async def withdraw_replica(redis: Redis, replica_id: str) -> None:
-    """Remove an API replica from the registry."""
-    await asyncio.gather(redis.delete(keys.replica(replica_id)), redis.zrem(keys.REPLICAS, replica_id))
 
 
 class RegistrySnapshot(NamedTuple):
@@ -296,35 +285,33 @@ async def read_registry(redis: Redis) -> RegistrySnapshot:
     Unreadable records are skipped. Raises what redis-py raises when the store is unreachable.
     """
     workers, replicas, nodes, models = await asyncio.gather(
-        _ids(redis, keys.WORKERS),
-        _ids(redis, keys.REPLICAS),
-        _ids(redis, keys.NODES),
+        registered(redis, WorkerInfo),
+        registered(redis, ReplicaInfo),
+        registered(redis, NodeInfo),
         cast("Any", redis.hgetall(keys.MODELS)),
     )
-    names = [*map(keys.worker, workers), *map(keys.replica, replicas), *map(keys.node, nodes)]
-    records = dict(zip(names, await redis.mget(names) if names else (), strict=True))
-    return RegistrySnapshot(
-        _read(workers, keys.worker, records, WorkerInfo),
-        _read(replicas, keys.replica, records, ReplicaInfo),
-        _read(nodes, keys.node, records, NodeInfo),
-        _read_models(models),
-    )
+    return RegistrySnapshot(workers, replicas, nodes, _read_models(models))
 
 
-async def registered_workers(redis: Redis) -> list[WorkerInfo]:
-    """Read the workers' records only. Raises what redis-py raises when the store is unreachable."""
-    return await _registered(redis, keys.WORKERS, keys.worker, WorkerInfo)
-
-
-async def registered_nodes(redis: Redis) -> list[NodeInfo]:
-    """Read the nodes' records only. Raises what redis-py raises when the store is unreachable."""
-    return await _registered(redis, keys.NODES, keys.node, NodeInfo)
-
-
-async def _registered(redis: Redis, index: str, name_of: Callable[[str], str], kind: type[_Info]) -> list[_Info]:
-    ids: list[str] = await _ids(redis, index)
-    names = [*map(name_of, ids)]
-    return _read(ids, name_of, dict(zip(names, await redis.mget(names) if names else (), strict=True)), kind)
+async def registered(redis: Redis, kind: type[_Info]) -> list[_Info]:
+    """Read the records of one kind, ordered by id. Raises what redis-py raises when the store is unreachable."""
+    key: Callable[[str], str]
+    index, key = _PLACES[kind]
+    ids: list[str] = [_text(item) for item in await redis.zrange(index, 0, -1)]
+    records: Sequence[bytes | None] = await redis.mget([*map(key, ids)]) if ids else ()
+    found: list[_Info] = []
+    for own_id, record in zip(ids, records, strict=True):
+        if record is None:
+            continue
+        try:
+            info = msgspec.json.decode(record, type=kind)
+            if info.id != own_id:
+                raise ValueError(f"its id is {info.id[:64]!r}")
+        except UNREADABLE as error:
+            report_unreadable(key(own_id), error)
+        else:
+            found.append(info)
+    return sorted(found, key=lambda info: info.id)
 
 
 async def heartbeats(redis: Redis, *, lease: float) -> dict[str, float]:
@@ -336,44 +323,9 @@ async def heartbeats(redis: Redis, *, lease: float) -> dict[str, float]:
     return {_text(worker): float(end) - lease for worker, end in ends}
 
 
-async def _announce(
-    redis: Redis,
-    names: list[str],
-    info: WorkerInfo | ReplicaInfo | NodeInfo,
-    lease: float,
-    served: list[str | bytes] | None = None,
-) -> None:
-    arguments = (info.id, msgspec.json.encode(info), int(lease * 1000), _INDEX_TTL, *(served or ()))
-    await Script(redis, _ANNOUNCE)(names, arguments)
-
-
-async def _ids(redis: Redis, index: str) -> list[str]:
-    return [_text(item) for item in await redis.zrange(index, 0, -1)]
-
-
 def _text(name: bytes) -> str:
     """Return a name as text. Whoever may write to the store can write any bytes."""
     return name[:_MAX_NAME].decode(errors="replace")
-
-
-def _read(
-    ids: Sequence[str], name_of: Callable[[str], str], records: Mapping[str, bytes | None], kind: type[_Info]
-) -> list[_Info]:
-    found = []
-    for own_id in ids:
-        name = name_of(own_id)
-        record = records[name]
-        if record is None:
-            continue
-        try:
-            info = msgspec.json.decode(record, type=kind)
-            if info.id != own_id:
-                raise ValueError(f"its id is {info.id[:64]!r}")
-        except UNREADABLE as error:
-            report_unreadable(name, error)
-        else:
-            found.append(info)
-    return sorted(found, key=lambda info: info.id)
 
 
 def _read_models(records: dict[bytes, bytes]) -> dict[str, ModelInfo]:

@@ -10,7 +10,7 @@ from api.keys import ApiKey, Keyring
 from api.keys.store import new_key, put_key, rotate
 from api.responses.documents import find
 from api.stored.record import Selection
-from shared.protocol.registry import announce_worker, read_registry
+from shared.protocol.registry import announce, read_registry
 from shared.redis.clock import store_time
 from tests.support.jobs import WORKER
 from tests.support.stored import OWNER, completion, put, response, response_store
@@ -32,11 +32,11 @@ async def test_a_worker_whose_clock_is_wrong_erases_nobody(
 ) -> None:
     wrong = time.time
     monkeypatch.setattr(time, "time", lambda: wrong() - skew)
-    await announce_worker(redis, WORKER, lease=60)
+    await announce(redis, WORKER, lease=60)
     monkeypatch.setattr(time, "time", wrong)
-    await announce_worker(redis, msgspec.structs.replace(WORKER, id="w2"), lease=60)
+    await announce(redis, msgspec.structs.replace(WORKER, id="w2"), lease=60)
     monkeypatch.setattr(time, "time", lambda: wrong() - skew)
-    await announce_worker(redis, msgspec.structs.replace(WORKER, id="w3"), lease=60)
+    await announce(redis, msgspec.structs.replace(WORKER, id="w3"), lease=60)
     assert [worker.id for worker in (await read_registry(redis)).workers] == ["w1", "w2", "w3"]
 
 

@@ -17,7 +17,7 @@ from shared.protocol.errors import RequestRefused
 from shared.protocol.events import Delta, Finished, encode_event
 from shared.protocol.queue import Emitter, JobQueue, Lease
 from shared.protocol.queue.occupancy import OccupancyReader
-from shared.protocol.registry import announce_worker
+from shared.protocol.registry import announce
 from shared.protocol.request import ChatRequest, Image, Job, Message
 from shared.redis import keys
 from shared.redis.client import connect
@@ -196,8 +196,8 @@ async def commit_batch(client: Client) -> None:
     await client.batches.commit(held, BATCH, b"\x03", ended=True)
 
 
-async def announce(client: Client) -> None:
-    await announce_worker(client.redis, WORKER, lease=2)
+async def announce_worker(client: Client) -> None:
+    await announce(client.redis, WORKER, lease=2)
 
 
 async def accept_response(client: Client) -> None:
@@ -259,7 +259,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "shared/protocol/queue/occupancy.lua": (occupancy,),
     "shared/protocol/queue/emit.lua": (emit_deltas, emit_ends),
     "shared/protocol/queue/dead_letter.lua": (move_to_dead_letters,),
-    "shared/protocol/announce.lua": (announce,),
+    "shared/protocol/announce.lua": (announce_worker,),
     "worker/node/place.lua": (place,),
     "api/limits/reserve.lua": (reserve,),
     "api/limits/settle.lua": (settle,),

@@ -7,7 +7,7 @@ from contextlib import suppress
 from redis.exceptions import RedisError
 
 from shared.protocol.queue import JobQueue
-from shared.protocol.registry import announce_worker, withdraw_worker
+from shared.protocol.registry import WorkerInfo, announce, withdraw
 from shared.redis import outage
 from shared.runtime.logs import summary
 from shared.runtime.ticks import next_tick
@@ -66,7 +66,7 @@ class Heartbeat:
                     logger.info("job %s: lease lost, stopping it here", lease.job)
                     self._jobs.abandon([lease])
         info = self._record.current()
-        await announce_worker(self._queue.redis, info, lease=self._lease)
+        await announce(self._queue.redis, info, lease=self._lease)
         if info.status == "serving" != self._status:
             logger.info("worker %s serves %s on %s", info.id, ", ".join((info.model, *info.aliases)), info.device)
         self._status = info.status
@@ -75,5 +75,5 @@ class Heartbeat:
             logger.warning("%d jobs lost their worker and wait for another: %s", *summary(requeued))
 
     async def withdraw(self) -> None:
-        """Remove the registry record."""
-        await withdraw_worker(self._queue.redis, self._record.current())
+        """Remove the registry record, and the worker from the wake-up list."""
+        await asyncio.gather(withdraw(self._queue.redis, WorkerInfo, self._worker), self._queue.withdraw(self._worker))

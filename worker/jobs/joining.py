@@ -9,7 +9,7 @@ from contextlib import suppress
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from shared.protocol.registry import LeaseMismatch, check_lease, registered_workers
+from shared.protocol.registry import LeaseMismatch, WorkerInfo, check_lease, registered
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ async def join_fleet(redis: Redis, url: str, *, lease: float, stopping: asyncio.
     while not stopping.is_set():
         now = time.monotonic()
         try:
-            check_lease(await registered_workers(redis), lease)
+            check_lease(await registered(redis, WorkerInfo), lease)
             return
         except LeaseMismatch as mismatch:
             # The record of a worker that was killed remains for a lease.

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from shared.protocol.cost import UNBOUNDED_RESPONSE
 from shared.protocol.model_commands import read_commands
 from shared.protocol.queue.occupancy import Occupancy, OccupancyReader, waiting_tokens
-from shared.protocol.registry import NodeInfo, WorkerInfo, announce_node, registered_workers, withdraw_node
+from shared.protocol.registry import NodeInfo, WorkerInfo, announce, registered, withdraw
 from shared.redis import keys, outage
 from shared.runtime.settings import NodeSettings, WorkerSettings, environment
 from shared.runtime.version import VERSION
@@ -90,7 +90,7 @@ class Node:
 
     async def step(self) -> None:
         """Look at queues and workers once, and do what the policy says. Raises what redis-py raises."""
-        workers = await registered_workers(self._redis)
+        workers = await registered(self._redis, WorkerInfo)
         by_id = {worker.id: worker for worker in workers}
         for resident in self._all:
             if (measured := resident.observe(by_id.get(resident.worker))) is not None:
@@ -108,7 +108,7 @@ class Node:
             await self._load(self._residents[name], reason)
         await self._make_room(todo, by_id)
         await self._keep_leases(todo)
-        await announce_node(self._redis, self.info(), lease=self._settings.lease)
+        await announce(self._redis, self.info(), lease=self._settings.lease)
 
     def info(self) -> NodeInfo:
         """Return the node's registry record."""
@@ -149,7 +149,7 @@ class Node:
             await asyncio.gather(*(resident.ended() for resident in residents))
         with suppress(RedisError, OSError):
             await asyncio.gather(*(self._placements.release(name) for name in self._residents))
-            await withdraw_node(self._redis, self._id)
+            await withdraw(self._redis, NodeInfo, self._id)
 
     def kill(self) -> None:
         """Kill all workers."""

@@ -14,7 +14,7 @@ from api.http.connection_limits import ConnectionLimits
 from api.main import _Server
 from api.models.directory import Directory
 from shared.protocol.queue import JobQueue
-from shared.protocol.registry import announce_worker
+from shared.protocol.registry import announce
 from tests.support.eventually import PATIENCE, eventually
 from tests.support.jobs import WORKER, enqueue
 
@@ -27,7 +27,7 @@ async def test_a_lease_that_is_not_renewed_is_missed_at_its_end(
 ) -> None:
     directory = Directory(redis)
     reaper = Reaper(JobQueues(redis, prefix_routing=True, lease=LEASE), directory, lease=LEASE)
-    await announce_worker(redis, WORKER, lease=60)
+    await announce(redis, WORKER, lease=60)
     await directory.refresh()
     queue = JobQueue(redis, WORKER.model, lease_ms=int(LEASE * 1000))
     await enqueue(queue, "a")

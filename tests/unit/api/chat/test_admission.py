@@ -13,7 +13,7 @@ from api.chat.usage import UsageRecorder
 from api.keys import ApiKey
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.events import Started
-from shared.protocol.registry import announce_worker
+from shared.protocol.registry import announce
 from shared.protocol.request import ChatRequest, Message, Sampling, Tier
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
@@ -34,7 +34,7 @@ async def redis(server: FakeServer) -> AsyncIterator[FakeAsyncRedis]:
 
 
 async def parts_of(redis: FakeAsyncRedis, settings: ApiSettings) -> Parts:
-    await announce_worker(redis, WORKER, lease=60)
+    await announce(redis, WORKER, lease=60)
     parts = build(cast(ArqRedis, redis), settings, "api-1")
     await parts.directory.refresh()
     return parts

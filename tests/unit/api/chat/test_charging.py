@@ -14,7 +14,7 @@ from api.limits import Limiter, Reservation
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import Rejected, Started
 from shared.protocol.queue import JobQueue
-from shared.protocol.registry import announce_worker
+from shared.protocol.registry import announce
 from shared.protocol.request import ChatRequest, Message, Sampling
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
@@ -70,7 +70,7 @@ async def harness(redis: ArqRedis, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
 
     monkeypatch.setattr(Limiter, "settle", settle_and_note)
     harness = Harness(redis, used)
-    await announce_worker(redis, WORKER, lease=60)
+    await announce(redis, WORKER, lease=60)
     await harness.replica.directory.refresh()
     yield harness
     await harness.replica.job_tasks.finish(PATIENCE)

@@ -20,7 +20,7 @@ from api.responses.background import start
 from api.stored.store import ResponseStore
 from shared.protocol.errors import ProblemKind, RequestRefused, modality_refused
 from shared.protocol.queue import JobQueue
-from shared.protocol.registry import IMAGE, TEXT, announce_worker
+from shared.protocol.registry import IMAGE, TEXT, announce
 from shared.protocol.request import ChatRequest, Image, Job, Message
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
@@ -37,7 +37,7 @@ PHASES = [(Limiter, "reserve"), (ResponseStore, "_run"), (JobQueue, "enqueue")]
 
 @pytest.fixture
 async def replica(redis: ArqRedis) -> AsyncIterator[Parts]:
-    await announce_worker(redis, msgspec.structs.replace(WORKER, modalities=(TEXT, IMAGE)), lease=60)
+    await announce(redis, msgspec.structs.replace(WORKER, modalities=(TEXT, IMAGE)), lease=60)
     await put_key(redis, KEY, by="test")
     replica = build(redis, ApiSettings(max_queue=2, max_media_bytes=1000), "r")
     await replica.directory.refresh()
@@ -157,7 +157,7 @@ async def test_requests_that_fill_the_share_of_their_key_are_refused_with_a_time
 
 @pytest.mark.parametrize("modalities", [(TEXT,), (TEXT, IMAGE)])
 async def test_a_model_that_reads_no_images_gets_none(redis: ArqRedis, modalities: tuple[str, ...]) -> None:
-    await announce_worker(redis, msgspec.structs.replace(WORKER, modalities=modalities), lease=60)
+    await announce(redis, msgspec.structs.replace(WORKER, modalities=modalities), lease=60)
     replica = build(redis, ApiSettings(), "r")
     await replica.directory.refresh()
     exchange = exchange_of(replica)

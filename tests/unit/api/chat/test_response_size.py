@@ -25,7 +25,7 @@ from api.keys.store import put_key
 from api.responses.documents import run_to_end
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import Delta, Event, Finished, Started, TopToken
-from shared.protocol.registry import announce_worker
+from shared.protocol.registry import announce
 from shared.protocol.request import ChatRequest, Message, Sampling
 from shared.runtime.settings import ApiSettings
 from tests.support.jobs import WORKER
@@ -95,7 +95,7 @@ async def test_other_requests_stay_as_they_are(request_: ChatRequest, redis: Arq
 
 async def replica_of(redis: ArqRedis, settings: ApiSettings) -> Parts:
     """A replica with a worker of the model."""
-    await announce_worker(redis, msgspec.structs.replace(WORKER, model="m", logits=True), lease=60)
+    await announce(redis, msgspec.structs.replace(WORKER, model="m", logits=True), lease=60)
     replica = build(redis, settings, "r")
     await replica.directory.refresh()
     return replica

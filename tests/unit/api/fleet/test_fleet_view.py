@@ -16,7 +16,7 @@ from api.models.directory import Directory
 from shared.protocol.queue import JobQueue
 from shared.protocol.queue.occupancy import Holder, OccupancyReader
 from shared.protocol.queue.texts import queue_keys
-from shared.protocol.registry import ReplicaInfo, announce_replica, announce_worker
+from shared.protocol.registry import ReplicaInfo, announce
 from shared.redis import keys
 from tests.support.eventually import PATIENCE
 from tests.support.jobs import WORKER, enqueue, job
@@ -94,8 +94,8 @@ class Counting(ArqRedis):
 
 async def test_all_watchers_share_one_reading_and_nobody_costs_nothing(redis: ArqRedis, queue: JobQueue) -> None:
     counting = Counting(pool_or_conn=redis.connection_pool)
-    await announce_worker(redis, WORKER, lease=60)
-    await announce_replica(
+    await announce(redis, WORKER, lease=60)
+    await announce(
         redis,
         ReplicaInfo(
             id="r", host="h", pid=1, address="", started=0.0, first_token_times={"tiny": {71: 1}}, failures={"tiny": 2}

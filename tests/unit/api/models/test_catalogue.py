@@ -13,7 +13,7 @@ from api.dialects.base.models import render_model
 from api.keys import ApiKey
 from api.models.directory import Directory
 from shared.protocol.errors import ProblemKind, RequestRefused
-from shared.protocol.registry import DeclaredModel, NodeInfo, announce_node, announce_worker
+from shared.protocol.registry import DeclaredModel, NodeInfo, announce
 from tests.support.jobs import WORKER
 
 
@@ -31,7 +31,7 @@ def node(name: str, started: float = 1.0, **fields: Any) -> NodeInfo:
 
 async def directory(redis: ArqRedis, *nodes: NodeInfo) -> Directory:
     for one in nodes:
-        await announce_node(redis, one, lease=60)
+        await announce(redis, one, lease=60)
     found = Directory(redis)
     await found.refresh()
     return found
@@ -65,7 +65,7 @@ async def test_a_model_that_no_node_can_load_is_refused_with_the_reasons(redis: 
 
 
 async def test_a_worker_outside_of_the_nodes_serves_it_nevertheless(redis: ArqRedis) -> None:
-    await announce_worker(redis, WORKER, lease=60)
+    await announce(redis, WORKER, lease=60)
     found = await directory(redis, node("a", status="failed", detail="too large"))
     await found.require("tiny", None)
     assert found.fleet.listed()["tiny"].state == "loaded"

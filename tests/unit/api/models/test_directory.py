@@ -12,7 +12,7 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from redis.exceptions import ConnectionError
 
 from api.models.directory import Directory, Fleet
-from shared.protocol.registry import WorkerInfo, announce_worker, withdraw_worker
+from shared.protocol.registry import WorkerInfo, announce, withdraw
 from tests.support.jobs import WORKER
 
 
@@ -30,10 +30,10 @@ async def redis(server: FakeServer) -> AsyncIterator[ArqRedis]:
 
 async def test_a_model_is_without_worker_from_when_its_last_one_was_seen(redis: ArqRedis) -> None:
     directory = Directory(redis)
-    await announce_worker(redis, WORKER, lease=60)
+    await announce(redis, WORKER, lease=60)
     await directory.refresh()
     assert directory.without_worker_for("tiny") == 0
-    await withdraw_worker(redis, WORKER)
+    await withdraw(redis, WorkerInfo, WORKER.id)
     await directory.refresh()
     assert 0 < directory.without_worker_for("tiny") < 60
 
@@ -42,7 +42,7 @@ async def test_an_outage_of_the_store_is_no_absence_of_workers(
     redis: ArqRedis, server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = Directory(redis)
-    await announce_worker(redis, WORKER, lease=60)
+    await announce(redis, WORKER, lease=60)
     await directory.refresh()
     server.connected = False
     with pytest.raises(ConnectionError):
@@ -50,7 +50,7 @@ async def test_an_outage_of_the_store_is_no_absence_of_workers(
     directory.reachable = False
     server.connected = True
     # The worker comes back a little later than this replica, after an hour.
-    await withdraw_worker(redis, WORKER)
+    await withdraw(redis, WorkerInfo, WORKER.id)
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now + 3600)
     await directory.refresh()
@@ -66,10 +66,10 @@ async def test_jobs_for_free_slots_do_not_wait(redis: ArqRedis, monkeypatch: pyt
         now = float(second)
         # 320 tokens per second, in answers of 320 tokens: a job per second leaves the queue.
         full = msgspec.structs.replace(WORKER, slots=16, used=16, tokens=320 * second, requests=second)
-        await announce_worker(redis, full, lease=60)
+        await announce(redis, full, lease=60)
         await directory.refresh()
     assert directory.jobs_within("tiny", 3) == 3
-    await announce_worker(redis, msgspec.structs.replace(full, used=4), lease=60)
+    await announce(redis, msgspec.structs.replace(full, used=4), lease=60)
     await directory.refresh()
     assert directory.jobs_within("tiny", 3) == 3 + 12
 
@@ -80,7 +80,7 @@ def worker(model: str, *aliases: str, **fields: Any) -> WorkerInfo:
 
 async def look(redis: ArqRedis, *workers: WorkerInfo) -> Fleet:
     for one in workers:
-        await announce_worker(redis, one, lease=60)
+        await announce(redis, one, lease=60)
     directory = Directory(redis)
     await directory.refresh()
     return directory.fleet
@@ -113,8 +113,8 @@ async def test_an_alias_moves_to_the_newest_model_once_it_serves(redis: ArqRedis
 
 
 async def test_a_live_workers_alias_comes_before_a_model_of_the_past(redis: ArqRedis) -> None:
-    await announce_worker(redis, worker("old", "older"), lease=60)
-    await withdraw_worker(redis, worker("old"))
+    await announce(redis, worker("old", "older"), lease=60)
+    await withdraw(redis, WorkerInfo, worker("old").id)
     assert (await look(redis)).own_name("older") == "old"
     fleet = await look(redis, worker("new", "old", "older"))
     assert [fleet.own_name(name) for name in ("old", "older")] == ["new", "new"]

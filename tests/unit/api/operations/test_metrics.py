@@ -15,7 +15,7 @@ from api.chat.stream import ResponseStream
 from api.chat.usage import UsageRecorder
 from shared.protocol.errors import ProblemKind
 from shared.protocol.events import Delta, Started, encode_event, encode_frame, entry_head
-from shared.protocol.registry import DeclaredModel, ModelInfo, NodeInfo, announce_node, announce_worker
+from shared.protocol.registry import DeclaredModel, ModelInfo, NodeInfo, announce
 from shared.runtime.settings import ApiSettings
 from shared.runtime.version import VERSION
 from tests.support.jobs import WORKER
@@ -27,7 +27,7 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 @pytest.fixture
 async def replica(redis: ArqRedis) -> Parts:
-    await announce_worker(redis, msgspec.structs.replace(WORKER, cache_tokens=640, cache_usage=0.5), lease=60)
+    await announce(redis, msgspec.structs.replace(WORKER, cache_tokens=640, cache_usage=0.5), lease=60)
     replica = build(redis, ApiSettings(vllm_metric_names=True, metrics_by_key=True), "r")
     await replica.directory.refresh()
     return replica
@@ -217,7 +217,7 @@ async def test_vllms_names_are_absent_by_default(redis: ArqRedis) -> None:
 async def test_nodes_are_counted_by_model_and_cause(redis: ArqRedis, replica: Parts) -> None:
     model = DeclaredModel(name="large", source="x", digest="d", status="loaded", memory=5, loads=2, waited=3.5)
     model = msgspec.structs.replace(model, unloads={"swap": 1})
-    await announce_node(redis, NodeInfo(id="n", host="h", pid=1, started=1, memory=9, models=(model,)), lease=60)
+    await announce(redis, NodeInfo(id="n", host="h", pid=1, started=1, memory=9, models=(model,)), lease=60)
     await replica.directory.refresh()
     where = {"node": "n", "model": "large"}
     assert value(replica, "vinoqueue_node_memory_bytes", node="n") == 9

@@ -5,7 +5,7 @@ from arq.connections import ArqRedis
 
 from shared.protocol.events import Delta, Started, encode_event
 from shared.protocol.queue import Claim, Emitter, JobQueue, Lease
-from shared.protocol.registry import WorkerInfo, announce_worker, withdraw_worker
+from shared.protocol.registry import WorkerInfo, announce, withdraw
 from shared.protocol.request import ChatRequest, Job, Message
 from shared.redis import keys
 from tests.support.emitting import emit
@@ -43,7 +43,7 @@ async def generate_and_return(queue: JobQueue, name: str, vocabulary: str, *jobs
 
 
 async def test_a_job_without_tokens_starts_over_on_any_worker(queue: JobQueue, redis: ArqRedis) -> None:
-    await announce_worker(redis, worker("blue", BLUE), lease=60)
+    await announce(redis, worker("blue", BLUE), lease=60)
     await enqueue(queue, "a")
     await claim(queue, "blue", BLUE)
     await queue.release("blue", [("a", 1)])
@@ -53,7 +53,7 @@ async def test_a_job_without_tokens_starts_over_on_any_worker(queue: JobQueue, r
 
 async def test_a_job_with_tokens_waits_for_a_worker_that_has_the_vocabulary(queue: JobQueue, redis: ArqRedis) -> None:
     for name in ("blue", "blue 2"):
-        await announce_worker(redis, worker(name, BLUE), lease=60)
+        await announce(redis, worker(name, BLUE), lease=60)
     await enqueue(queue, "a", "b")
     await generate_and_return(queue, "blue", BLUE, "a", "b")
     await claim(queue, "blue", BLUE, slots=1)
@@ -64,7 +64,7 @@ async def test_a_job_with_tokens_waits_for_a_worker_that_has_the_vocabulary(queu
 
 
 async def test_jobs_behind_one_that_waits_are_claimed(queue: JobQueue, redis: ArqRedis) -> None:
-    await announce_worker(redis, worker("blue", BLUE), lease=60)
+    await announce(redis, worker("blue", BLUE), lease=60)
     await enqueue(queue, "a", "b")
     await generate_and_return(queue, "blue", BLUE, "a", "b")
     await enqueue(queue, "c", "d", "e")
@@ -78,7 +78,7 @@ async def test_jobs_behind_one_that_waits_are_claimed(queue: JobQueue, redis: Ar
 
 
 async def test_batch_requests_leave_slots_free_while_a_job_waits(queue: JobQueue, redis: ArqRedis) -> None:
-    await announce_worker(redis, worker("blue", BLUE), lease=60)
+    await announce(redis, worker("blue", BLUE), lease=60)
     await enqueue(queue, "a")
     await generate_and_return(queue, "blue", BLUE, "a")
     await redis.zadd(keys.load("tiny"), {"blue": 1})
@@ -89,7 +89,7 @@ async def test_batch_requests_leave_slots_free_while_a_job_waits(queue: JobQueue
 
 
 async def test_a_worker_that_has_the_vocabulary_is_woken(queue: JobQueue, redis: ArqRedis) -> None:
-    await announce_worker(redis, worker("blue", BLUE), lease=60)
+    await announce(redis, worker("blue", BLUE), lease=60)
     async with redis.pubsub() as subscriber:
         await subscriber.subscribe(keys.worker_channel("blue"))
         await enqueue(queue, "a")
@@ -105,11 +105,11 @@ async def test_a_worker_that_has_the_vocabulary_is_woken(queue: JobQueue, redis:
 async def test_without_a_worker_that_has_the_vocabulary_the_job_is_claimed_to_end(
     queue: JobQueue, redis: ArqRedis
 ) -> None:
-    await announce_worker(redis, worker("blue", BLUE), lease=60)
+    await announce(redis, worker("blue", BLUE), lease=60)
     await enqueue(queue, "a")
     await generate_and_return(queue, "blue", BLUE, "a")
     assert await claim(queue, "green", GREEN) == ([], 1)
-    await withdraw_worker(redis, worker("blue", BLUE))
+    await withdraw(redis, WorkerInfo, worker("blue", BLUE).id)
     ((claimed,), _) = await claim(queue, "green", GREEN)
     assert (claimed.job, claimed.foreign) == ("a", True)
     # The worker that was to end it disappears, and one with the vocabulary returns.
@@ -126,9 +126,9 @@ async def test_a_worker_that_does_not_serve_or_serves_another_model_is_not_waite
 ) -> None:
     await enqueue(queue, "a")
     await generate_and_return(queue, "blue", BLUE, "a")
-    await announce_worker(redis, worker("blue", BLUE, "failing"), lease=60)
+    await announce(redis, worker("blue", BLUE, "failing"), lease=60)
     other = msgspec.structs.replace(worker("other", BLUE), model="other")
-    await announce_worker(redis, other, lease=60)
+    await announce(redis, other, lease=60)
     ((claimed,), _) = await claim(queue, "green", GREEN)
     assert claimed.foreign
 
@@ -145,10 +145,10 @@ async def test_a_job_of_an_older_worker_is_continued(queue: JobQueue, redis: Arq
 async def test_an_unreadable_record_of_a_worker_loses_no_job(queue: JobQueue, redis: ArqRedis) -> None:
     await enqueue(queue, "a", "b")
     await generate_and_return(queue, "blue", BLUE, "a", "b")
-    await announce_worker(redis, worker("blue", BLUE), lease=60)
+    await announce(redis, worker("blue", BLUE), lease=60)
     for number, record in enumerate(("{", "[]", '{"status": "serving", "vocabulary": "v"}')):
         name = f"unreadable {number}"
-        await announce_worker(redis, worker(name, BLUE), lease=60)
+        await announce(redis, worker(name, BLUE), lease=60)
         await redis.set(keys.worker(name), record)
     assert await claim(queue, "green", GREEN) == ([], 2)
     assert [one.job for one in await claim_all(queue, "blue", BLUE)] == ["a", "b"]

@@ -15,7 +15,7 @@ from shared.protocol import request
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.events import Rejected, decode_frame
 from shared.protocol.queue import JobQueue
-from shared.protocol.registry import ReplicaInfo, WorkerInfo, announce_worker
+from shared.protocol.registry import ReplicaInfo, WorkerInfo, announce
 from shared.protocol.request import QueuedJob
 from shared.protocol.version import PROTOCOL, READABLE
 from shared.redis import keys
@@ -36,7 +36,7 @@ def worker(name: str, *protocols: int, status: str = "serving") -> WorkerInfo:
 
 async def replica_with(redis: ArqRedis, *workers: WorkerInfo) -> Parts:
     for one in workers:
-        await announce_worker(redis, one, lease=60)
+        await announce(redis, one, lease=60)
     replica = build(redis, ApiSettings(), "r")
     await replica.directory.refresh()
     return replica
@@ -88,11 +88,11 @@ async def test_the_log_names_workers_that_keep_requests_out_once(
     redis: ArqRedis, caplog: pytest.LogCaptureFixture
 ) -> None:
     directory = Directory(redis)
-    await announce_worker(redis, worker("b", NEXT), lease=60)
+    await announce(redis, worker("b", NEXT), lease=60)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             await directory.refresh()
-        await announce_worker(redis, worker("b", PROTOCOL), lease=60)
+        await announce(redis, worker("b", PROTOCOL), lease=60)
         for _ in range(3):
             await directory.refresh()
     lines = [line.getMessage() for line in caplog.records]

@@ -13,7 +13,7 @@ from shared.protocol.registry import (
     MODEL_TTL,
     ReplicaInfo,
     WorkerInfo,
-    announce_worker,
+    announce,
     read_registry,
 )
 from shared.redis import keys, records
@@ -63,7 +63,7 @@ async def seen(redis: ArqRedis) -> list[str]:
 async def test_a_worker_that_cannot_be_read_is_left_out_and_reported_once(
     redis: ArqRedis, record: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await announce_worker(redis, WORKER, lease=60)
+    await announce(redis, WORKER, lease=60)
     await write_worker(redis, b"evil", record)
     for _ in range(3):
         assert await seen(redis) == ["w1"]
@@ -73,14 +73,14 @@ async def test_a_worker_that_cannot_be_read_is_left_out_and_reported_once(
 
 @pytest.mark.parametrize("record", [b"{", b'{"name":1}'])
 async def test_a_model_that_cannot_be_read_is_left_out(redis: ArqRedis, record: bytes) -> None:
-    await announce_worker(redis, WORKER, lease=60)
+    await announce(redis, WORKER, lease=60)
     await awaitable(redis.hset(keys.MODELS, mapping={b"evil": record}))
     assert list((await read_registry(redis)).models) == ["tiny"]
 
 
 async def test_a_worker_with_a_status_of_a_newer_version_is_alive_but_does_not_serve(redis: ArqRedis) -> None:
-    await announce_worker(redis, WORKER, lease=60)
-    await announce_worker(redis, msgspec.structs.replace(WORKER, status="warming-up"), lease=60)
+    await announce(redis, WORKER, lease=60)
+    await announce(redis, msgspec.structs.replace(WORKER, status="warming-up"), lease=60)
     directory = Directory(redis)
     await directory.refresh()
     assert [worker.status for worker in directory.fleet.workers] == ["warming-up"]
@@ -89,20 +89,20 @@ async def test_a_worker_with_a_status_of_a_newer_version_is_alive_but_does_not_s
 
 
 async def test_the_dead_are_forgotten_after_a_lease_when_the_clock_of_the_store_was_set_back(redis: ArqRedis) -> None:
-    await announce_worker(redis, named("dead"), lease=2)
+    await announce(redis, named("dead"), lease=2)
     # What the store's clock has written before it was set back by an hour.
     await redis.zadd(keys.WORKERS, {"dead": time.time() + HOUR})
     await redis.pexpire(keys.worker("dead"), HOUR * 1000)
-    await announce_worker(redis, WORKER, lease=2)
+    await announce(redis, WORKER, lease=2)
     assert await redis.pttl(keys.worker("dead")) <= 2000
     assert (await redis.zscore(keys.WORKERS, "dead") or 0) < time.time() + HOUR / 2
 
 
 async def test_models_are_forgotten_after_an_hour(redis: ArqRedis) -> None:
-    await announce_worker(redis, msgspec.structs.replace(WORKER, id="w0", model="retired"), lease=2)
+    await announce(redis, msgspec.structs.replace(WORKER, id="w0", model="retired"), lease=2)
     await redis.zadd(keys.MODELS_SEEN, {"retired": time.time() - MODEL_TTL - 1})
     assert set((await read_registry(redis)).models) == {"retired"}
-    await announce_worker(redis, WORKER, lease=2)
+    await announce(redis, WORKER, lease=2)
     assert set((await read_registry(redis)).models) == {"tiny"}
     assert await awaitable(redis.zrange(keys.MODELS_SEEN, 0, -1)) == [b"tiny"]
 
@@ -112,6 +112,6 @@ async def test_the_number_of_models_is_bounded(redis: ArqRedis) -> None:
     record = '{"name": "x", "created": 1, "context_length": 1}'
     await awaitable(redis.hset(keys.MODELS, mapping={f"evil-{number}": record for number in range(2 * MAX_MODELS)}))
     assert len((await read_registry(redis)).models) == MAX_MODELS
-    await announce_worker(redis, WORKER, lease=2)
+    await announce(redis, WORKER, lease=2)
     assert await awaitable(redis.hlen(keys.MODELS)) == await awaitable(redis.zcard(keys.MODELS_SEEN)) == MAX_MODELS
     assert "tiny" in (await read_registry(redis)).models

@@ -23,7 +23,7 @@ async def test_leases_are_renewed_although_the_record_is_not(
     async def fail(*_: Any, **__: Any) -> None:
         raise ConnectionError("the transfer of something large")
 
-    monkeypatch.setattr("worker.jobs.heartbeat.announce_worker", fail)
+    monkeypatch.setattr("worker.jobs.heartbeat.announce", fail)
     await queue.enqueue([job("a")], limit=1)
     (claim,), _ = await queue.claim("w1", used=0, slots=1)
     jobs = ActiveJobs()

@@ -12,7 +12,7 @@ from api.build import Parts, build
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.events import Finished, encode_event
 from shared.protocol.queue import Claim, Emitter, JobQueue, Lease
-from shared.protocol.registry import announce_worker
+from shared.protocol.registry import announce
 from shared.protocol.request import ChatRequest, Image, Job, Message, QueuedJob
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
@@ -57,7 +57,7 @@ async def stored_bytes(redis: ArqRedis) -> int:
 
 
 async def replica_of(redis: ArqRedis, max_choice_bytes: int = 2**25) -> Parts:
-    await announce_worker(redis, WORKER, lease=60)
+    await announce(redis, WORKER, lease=60)
     replica = build(redis, ApiSettings(max_choice_bytes=max_choice_bytes), "r")
     await replica.directory.refresh()
     return replica

@@ -121,15 +121,15 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
     settlement = Settlement(limiter, queues, job_tasks)
     streams = OpenStreams(relay, queues, directory, job_tasks, settings)
     admission = Admission(directory, limiter, settlement, settings)
-    media = MediaLoader(Downloads(settings), settings)
     submission = Submission(queues, directory, streams, settings, replica=replica_id)
     thread = FairThread()
     stored = ResponseStore(redis, job_tasks, thread, settings)
     first_token_times = RecentTimes()
     registry = CollectorRegistry()
+    media = MediaLoader(Downloads(settings), settings, registry)
     request_metrics = RequestMetrics(registry, first_token_times, by_key=settings.metrics_by_key)
     metrics = Metrics(
-        registry, request_metrics, directory, relay, streams, queues, media, vllm_names=settings.vllm_metric_names
+        registry, request_metrics, directory, relay, streams, queues, vllm_names=settings.vllm_metric_names
     )
     chat = ChatServices(
         admission=admission,

@@ -2,17 +2,17 @@
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
+from api.base import metrics as catalogue
 from api.base.fairness import Holding
-from api.base.histogram import LatencyHistogram
 from api.media.data_url import MediaError, decode_data_url, is_data_url, too_large
 from api.media.download import Downloads
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
@@ -37,18 +37,19 @@ class _File(NamedTuple):
 class MediaLoader:
     """Reads images within limits."""
 
-    def __init__(self, downloads: Downloads, settings: ApiSettings) -> None:
+    def __init__(self, downloads: Downloads, settings: ApiSettings, registry: CollectorRegistry) -> None:
         self._downloads = downloads
         folder = settings.allowed_local_media_path
         self._local_path = Path(folder).resolve() if folder else None
         self._max_images = settings.max_images
         self._max_image_bytes = settings.max_image_bytes
-        self.times = LatencyHistogram()
-        """Times to read a file, by source."""
-        self.bytes: Counter[Source] = Counter()
-        """Bytes read, by source."""
-        self.failures: Counter[Source] = Counter()
-        """Files that could not be read, by source."""
+        self._times = catalogue.IMAGE_SECONDS.histogram(registry)
+        self._bytes = catalogue.IMAGE_BYTES.counter(registry)
+        self._failures = catalogue.IMAGE_FAILURES.counter(registry)
+        for source in get_args(Source):
+            self._times.labels(source)
+            self._bytes.labels(source)
+            self._failures.labels(source)
 
     @asynccontextmanager
     async def loaded(self, request: ChatRequest, *, tenant: str) -> AsyncIterator[tuple[ChatRequest, dict[str, bytes]]]:
@@ -97,10 +98,10 @@ class MediaLoader:
                 case "download":
                     file = await asyncio.to_thread(_digested, await self._downloads.download(url, share))
         except (MediaError, RequestRefused) as error:
-            self.failures[source] += 1
+            self._failures.labels(source).inc()
             return error
-        self.times.observe(source, time.monotonic() - started_at)
-        self.bytes[source] += len(file.content)
+        self._times.labels(source).observe(time.monotonic() - started_at)
+        self._bytes.labels(source).inc(len(file.content))
         return file
 
     def _decode(self, url: str) -> _File:

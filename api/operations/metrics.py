@@ -18,7 +18,6 @@ from api.chat.queues import JobQueues
 from api.chat.relay import Relay
 from api.chat.streams import OpenStreams
 from api.chat.usage import RequestMetrics
-from api.media.loader import MediaLoader, Source
 from api.models.directory import Directory
 from shared.protocol.queue.protocol import Route
 from shared.protocol.registry import PlacementStatus, UnloadCause
@@ -152,7 +151,6 @@ class ReplicaCollector(Collector):
     relay: Relay
     streams: OpenStreams
     queues: JobQueues
-    loader: MediaLoader
 
     def collect(self) -> Iterator[Metric]:
         store_up, is_open, frames = catalogue.STORE_UP.gauges(), catalogue.OPEN.gauges(), catalogue.FRAMES.counters()
@@ -168,15 +166,6 @@ class ReplicaCollector(Collector):
         for (model, route), count in (known | {(m, r): count for m, r, count in self.queues.routed()}).items():
             routed.add_metric([model, route], count)
         yield routed
-        yield _histograms(catalogue.IMAGE_SECONDS, self.loader.times)
-        for description, counts in (
-            (catalogue.IMAGE_BYTES, self.loader.bytes),
-            (catalogue.IMAGE_FAILURES, self.loader.failures),
-        ):
-            metric = description.counters()
-            for source in get_args(Source):
-                metric.add_metric([source], counts[source])
-            yield metric
 
 
 def _histograms(description: Description, observed: LatencyHistogram) -> HistogramMetricFamily:
@@ -195,7 +184,6 @@ class Metrics:
         relay: Relay,
         streams: OpenStreams,
         queues: JobQueues,
-        loader: MediaLoader,
         *,
         vllm_names: bool = False,
     ) -> None:
@@ -210,7 +198,7 @@ class Metrics:
         registry.register(NodeCollector(directory))
         if vllm_names:
             registry.register(VllmCollector(directory))
-        registry.register(ReplicaCollector(directory, relay, streams, queues, loader))
+        registry.register(ReplicaCollector(directory, relay, streams, queues))
 
     def page(self, accept: str = "") -> tuple[bytes, str]:
         """Return the metrics and their content type: OpenMetrics if the header ``accept`` asks for it, else

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from api.base.fairness import Holding, TenantBytes
 from api.media.data_url import MediaError
@@ -40,10 +41,12 @@ async def load(by: MediaLoader, request: ChatRequest) -> tuple[ChatRequest, dict
         return loaded
 
 
-def loader(local_path: Path | str = "", *, memory: int = 1000, **options: Any) -> MediaLoader:
+def loader(
+    local_path: Path | str = "", *, memory: int = 1000, registry: CollectorRegistry | None = None, **options: Any
+) -> MediaLoader:
     limits = {"max_images": 3, "max_image_bytes": 10} | options
     settings = ApiSettings.model_construct(allowed_local_media_path=str(local_path), **limits)
-    return MediaLoader(FakeDownloads(memory, cat=CAT, dog=DOG), settings)
+    return MediaLoader(FakeDownloads(memory, cat=CAT, dog=DOG), settings, registry or CollectorRegistry())
 
 
 def request_with(*messages: tuple[str, ...]) -> ChatRequest:
@@ -88,7 +91,7 @@ async def test_urls_become_digests() -> None:
 
 async def test_lines_of_batches_take_nothing_from_the_share_of_their_key() -> None:
     downloads = FakeDownloads(1000, cat=CAT)
-    by = MediaLoader(downloads, ApiSettings())
+    by = MediaLoader(downloads, ApiSettings(), CollectorRegistry())
     request = request_with(("https://host/cat",))
     for one in (request, msgspec.structs.replace(request, tier="batch")):
         async with by.loaded(one, tenant="key-1"):
@@ -97,12 +100,17 @@ async def test_lines_of_batches_take_nothing_from_the_share_of_their_key() -> No
 
 
 async def test_files_are_counted_by_source() -> None:
-    by = loader()
+    registry = CollectorRegistry()
+    by = loader(registry=registry)
     await load(by, request_with((data_url(CAT), "https://host/dog")))
     await problem_of(request_with(("https://host/none",)), by)
-    assert {label: count for label, [*_, (_, count)], _ in by.times.read()} == {"data": 1, "download": 1}
-    assert by.bytes == {"data": len(CAT), "download": len(DOG)}
-    assert by.failures == {"download": 1}
+
+    def counted(name: str) -> list[float | None]:
+        return [registry.get_sample_value(name, {"source": source}) for source in ("data", "download", "local")]
+
+    assert counted("vinoqueue_image_load_seconds_count") == [1, 1, 0]
+    assert counted("vinoqueue_image_bytes_total") == [len(CAT), len(DOG), 0]
+    assert counted("vinoqueue_image_failures_total") == [0, 1, 0]
 
 
 async def test_the_first_image_that_can_not_be_read_is_named() -> None:

@@ -18,7 +18,6 @@ from shared.redis.clock import store_time
 from shared.runtime.logs import escaped
 
 _Result = TypeVar("_Result")
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -40,38 +39,26 @@ class Duration(click.ParamType[float]):
 _STORE = store_option()
 
 
-_LIMIT_OPTIONS = (
-    click.option("--requests-per-minute", type=click.IntRange(1), help="Maximum requests per minute."),
-    click.option(
-        "--tokens-per-minute", type=click.IntRange(1), help="Maximum prompt and completion tokens per minute."
+_LIMIT_OPTIONS = [
+    click.Option(["--requests-per-minute"], type=click.IntRange(1), help="Maximum requests per minute."),
+    click.Option(
+        ["--tokens-per-minute"], type=click.IntRange(1), help="Maximum prompt and completion tokens per minute."
     ),
-    click.option(
-        "--tokens-per-day",
+    click.Option(
+        ["--tokens-per-day"],
         type=click.IntRange(1),
         help="Budget: maximum prompt and completion tokens per day (UTC), those of batches included.",
     ),
-    click.option("--tokens-per-month", type=click.IntRange(1), help="Budget: the same per calendar month."),
-    click.option("--concurrency", type=click.IntRange(1), help="Maximum number of requests in flight."),
-    click.option("--queue-timeout", type=Duration(), help="Maximum time its requests wait in the queue, such as 30s."),
-    click.option(
-        "--default-max-tokens", type=click.IntRange(1), help="Maximum tokens of each output whose request sets none."
+    click.Option(["--tokens-per-month"], type=click.IntRange(1), help="Budget: the same per calendar month."),
+    click.Option(["--concurrency"], type=click.IntRange(1), help="Maximum number of requests in flight."),
+    click.Option(
+        ["--queue-timeout"], type=Duration(), help="Maximum time its requests wait in the queue, such as 30s."
     ),
-)
-_LIMITS = (
-    "requests-per-minute",
-    "tokens-per-minute",
-    "tokens-per-day",
-    "tokens-per-month",
-    "concurrency",
-    "queue-timeout",
-    "default-max-tokens",
-)
-
-
-def _limit_options(command: _Command) -> _Command:
-    for option in reversed(_LIMIT_OPTIONS):
-        command = option(command)
-    return command
+    click.Option(
+        ["--default-max-tokens"], type=click.IntRange(1), help="Maximum tokens of each output whose request sets none."
+    ),
+]
+_LIMITS = [option.opts[0].removeprefix("--") for option in _LIMIT_OPTIONS]
 
 
 @click.group()
@@ -82,7 +69,7 @@ def key() -> None:
     """
 
 
-@key.command(params=[_STORE])
+@key.command(params=[_STORE, *_LIMIT_OPTIONS])
 @click.option("--name", default="", help="Owner or purpose of the key.")
 @click.option("--models", default="", help="Comma-separated models that the key may use; default: all.")
 @click.option(
@@ -99,7 +86,6 @@ def key() -> None:
     show_default=True,
     help="Default and highest priority class of the key's requests.",
 )
-@_limit_options
 @click.option("--expires", type=Duration(), help="Time until the key expires, such as 30d; default: never.")
 @click.option(
     "--toml", is_flag=True, help="Print an entry for a key file (--keys-file) instead of storing the key in Redis."
@@ -151,7 +137,10 @@ def list_(redis_url: str, as_json: bool) -> None:
     found.sort(key=lambda api_key: (api_key.created, api_key.id))
     if as_json:
         hidden = {"digest", "previous_digest"}
-        records = [{name: value for name, value in _asdict(api_key).items() if name not in hidden} for api_key in found]
+        records = [
+            {name: value for name, value in msgspec.structs.asdict(api_key).items() if name not in hidden}
+            for api_key in found
+        ]
         click.echo(msgspec.json.encode(records).decode())
     elif not found:
         click.echo("There are no keys in Redis.")
@@ -177,9 +166,8 @@ def revoke_(redis_url: str, key_id: str) -> None:
         )
 
 
-@key.command(params=[_STORE])
+@key.command(params=[_STORE, *_LIMIT_OPTIONS])
 @click.argument("key_id", metavar="ID")
-@_limit_options
 @click.option(
     "--remove", type=click.Choice(_LIMITS), multiple=True, help="Remove a limit. Can be given more than once."
 )
@@ -213,14 +201,10 @@ def as_toml(made: ApiKey) -> str:
     lines = [
         # JSON strings and arrays of strings are valid TOML.
         f"{name} = {msgspec.json.encode(value).decode()}"
-        for name, value in _asdict(made).items()
+        for name, value in msgspec.structs.asdict(made).items()
         if value not in (None, "", ()) and not (name == "previous_until" and value == 0)
     ]
     return "\n".join(("[[key]]", *lines))
-
-
-def _asdict(api_key: ApiKey) -> dict[str, Any]:
-    return msgspec.structs.asdict(api_key)
 
 
 def _show_secret(made: ApiKey, secret: str, *, on_stderr: bool = False) -> None:

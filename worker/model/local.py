@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from filelock import FileLock
 
 from shared.protocol.request import Sampling
 from worker.model import huggingface
-from worker.model.cache import user_cache
+from worker.model.cache import cached_folder
 from worker.model.files import LANGUAGE_MODEL, VISION_FILES, default_sampling, model_bytes
 from worker.model.gguf import GGUFError, read_metadata
 from worker.model.huggingface import Download
@@ -176,24 +175,23 @@ def _writable(file: Path) -> Path:
     """
     if os.access(file, os.W_OK):
         return file
+
+    def copy(scratch: Path) -> Path:
+        logger.info("copying %s to the user's cache: OpenVINO GenAI opens GGUF files for writing", file)
+        made = scratch / "copy"
+        made.mkdir()
+        shutil.copyfile(file, made / file.name)
+        return made
+
     try:
         state = file.stat()
         parts = f"{file.absolute()} {state.st_size} {state.st_mtime_ns} {state.st_ino}"
-        copy = user_cache() / "models" / f"copy-{hashlib.sha256(parts.encode()).hexdigest()[:12]}" / file.name
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        # When several workers start at once, one copies and the others wait.
-        with FileLock(copy.with_name("lock")):
-            if not copy.exists():
-                logger.info("copying %s to %s: OpenVINO GenAI opens GGUF files for writing", file, copy)
-                unfinished = copy.with_name("unfinished")
-                shutil.copyfile(file, unfinished)
-                unfinished.rename(copy)
+        return cached_folder(f"copy-{hashlib.sha256(parts.encode()).hexdigest()[:12]}", copy) / file.name
     except (OSError, RuntimeError) as error:
         raise ModelError(
             f"OpenVINO GenAI opens GGUF files for writing (and writes nothing), but this user may not write {file}, "
             f"and it can't be copied to the user's cache: {error}"
         ) from error
-    return copy
 
 
 def _gguf_context(file: Path) -> int | None:

@@ -89,10 +89,6 @@ def render_files(files: Sequence[FileRecord], *, more: bool) -> bytes:
     return render_list([_object(record) for record in files], [record.id for record in files], more=more)
 
 
-def render_deleted(file_id: str) -> bytes:
-    return msgspec.json.encode({"id": file_id, "object": "file", "deleted": True})
-
-
 def not_found(file_id: str, param: str = "id") -> RequestRefused:
     return refuse(ProblemKind.NOT_FOUND, f"No such File object: {file_id[:64]}", param=param)
 

@@ -7,6 +7,7 @@ from typing import BinaryIO
 from quart import Response, request
 from werkzeug.exceptions import RequestEntityTooLarge
 
+from api.dialects.base.lists import render_deleted
 from api.files import forms as dialect
 from api.files.folder import in_storage
 from api.files.record import FileRecord, new_file_id
@@ -119,7 +120,7 @@ class FilesHandler:
         """Delete a file."""
         if not await self._files.delete(key_owner(), file_id):
             raise dialect.not_found(file_id)
-        return json_response(dialect.render_deleted(file_id))
+        return json_response(render_deleted(file_id, "file"))
 
     async def _received(self, boundary: bytes, writer: Writer) -> Upload:
         """Write the file in the request's form. Raises :class:`RequestRefused`."""

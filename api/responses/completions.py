@@ -2,6 +2,7 @@
 
 from quart import Response, request
 
+from api.dialects.base.lists import render_deleted
 from api.dialects.openai import stored as dialect
 from api.http.bodies import BodyParser
 from api.http.exchange import key_owner
@@ -48,7 +49,7 @@ class StoredCompletionHandler:
         """Delete a stored completion."""
         await self._find(completion_id)
         await self._stored.delete(key_owner(), completion_id)
-        return json_response(dialect.render_deleted(completion_id))
+        return json_response(render_deleted(completion_id, "chat.completion.deleted"))
 
     @route(
         "GET",

@@ -13,6 +13,7 @@ from api.chat.exchange import ChatExchange, ChatServices
 from api.chat.handler import RequestBodies, Responder, stream_response, wants_queue_events
 from api.chat.queue_events import QueueEvents
 from api.chat.tokens import tokenized
+from api.dialects.base.lists import render_deleted
 from api.dialects.base.token_count import counting
 from api.dialects.responses import Responses, StoredConversation, ValidatedRequest
 from api.dialects.responses import stored as dialect
@@ -98,7 +99,7 @@ class ResponsesHandler:
         await self.stored.delete(key_owner(), response_id)
         if record.jobs:
             self.services.streams.cancel(record.model, record.jobs)
-        return json_response(dialect.render_deleted(response_id))
+        return json_response(render_deleted(response_id, "response"))
 
     @route("POST", "/v1/responses/<response_id>/cancel", "cancelResponse", errors=STORE_ERRORS)
     async def cancel(self, response_id: str) -> Response:

@@ -82,17 +82,10 @@ class AnthropicTool(BaseModel):
 AnyTool = Annotated[Tool | AnthropicTool, by("type", untyped=lambda _: "custom")]
 
 
-class AutoChoice(Strict):
-    """The model decides whether it calls tools."""
+class FreeChoice(Strict):
+    """The model decides whether it calls tools (``auto``), or which one it calls (``any``)."""
 
-    type: Literal["auto"]
-    disable_parallel_tool_use: bool | None = None
-
-
-class AnyChoice(Strict):
-    """The model must call a tool."""
-
-    type: Literal["any"]
+    type: Literal["auto", "any"]
     disable_parallel_tool_use: bool | None = None
 
 
@@ -110,7 +103,7 @@ class NoChoice(Strict):
     type: Literal["none"]
 
 
-ToolChoice = Annotated[AutoChoice | AnyChoice | NamedChoice | NoChoice, by("type")]
+ToolChoice = Annotated[FreeChoice | NamedChoice | NoChoice, by("type")]
 
 
 ThinkingDisplay = Literal["summarized", "omitted", "updates"]

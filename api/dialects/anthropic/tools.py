@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from api.dialects.anthropic.blocks import ToolReferenceBlock, ToolResultBlock
 from api.dialects.anthropic.schema import (
     AnthropicTool,
-    AnyChoice,
-    AutoChoice,
     CountTokensRequest,
+    FreeChoice,
     NamedChoice,
     NoChoice,
     Tool,
@@ -58,10 +57,8 @@ def chosen(
             return "auto", None, True
         case NoChoice():
             return "none", None, True
-        case AutoChoice():
-            return "auto", None, not choice.disable_parallel_tool_use
-        case AnyChoice():
-            return "required", None, not choice.disable_parallel_tool_use
+        case FreeChoice(type=kind):
+            return "auto" if kind == "auto" else "required", None, not choice.disable_parallel_tool_use
         case NamedChoice():
             if choice.name not in {tool.name for tool in loaded}:
                 deferred = choice.name in {tool.name for tool in request.tools or () if isinstance(tool, Tool)}

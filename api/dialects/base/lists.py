@@ -1,12 +1,12 @@
 """Pages of lists in OpenAI's form."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from api.base.paging import unknown_cursor
+from api.dialects.base.body import json_text
 
 
 def render_list(items: Sequence[object], ids: Sequence[str], *, more: bool) -> bytes:
@@ -35,6 +35,11 @@ def render_page(items: Sequence[dict[str, Any]], *, after: str | None, limit: in
     return render_list([msgspec.Raw(dump(item)) for item in items[start:end]], ids[start:end], more=len(items) > end)
 
 
+def render_deleted(own_id: str, kind: str) -> bytes:
+    """Encode the response to the deletion of an object of this ``kind``."""
+    return msgspec.json.encode({"id": own_id, "object": kind, "deleted": True})
+
+
 def dump(value: object) -> bytes:
     """Encode what :func:`json.loads` has decoded: msgspec refuses large integers."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return json_text(value).encode()

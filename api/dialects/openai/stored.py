@@ -73,10 +73,6 @@ def render_page(page: Sequence[StoredResponse], *, more: bool) -> bytes:
     return lists.render_list(objects, [completion.id for completion in page], more=more)
 
 
-def render_deleted(completion_id: str) -> bytes:
-    return lists.dump({"id": completion_id, "object": "chat.completion.deleted", "deleted": True})
-
-
 def render_messages(completion: StoredResponse, wanted: Selection) -> bytes:
     """Encode a page of the messages of a stored completion's request.
 

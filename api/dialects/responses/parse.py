@@ -23,8 +23,7 @@ from api.dialects.responses.offered_tools import OfferedFunction, functions, ski
 from api.dialects.responses.schema import JsonSchemaFormat, ResponsesRequest
 from api.dialects.responses.tools import (
     AllowedFunctions,
-    ChosenCustomTool,
-    ChosenFunction,
+    ChosenTool,
     CustomDefinition,
     GrammarInput,
 )
@@ -259,7 +258,7 @@ def _choice(
     match request.tool_choice:
         case None:
             return "auto", None, None
-        case ChosenFunction(type=kind, name=name) | ChosenCustomTool(type=kind, name=name):
+        case ChosenTool(type=kind, name=name):
             if kinds.get(name) != kind:
                 raise _not_found(kind, name)
             return "required", name, None

@@ -81,10 +81,6 @@ def render_cancelled(record: StoredResponse) -> bytes:
     return encoder_of(record, record.request).unfinished("cancelled")
 
 
-def render_deleted(response_id: str) -> bytes:
-    return lists.dump({"id": response_id, "object": "response", "deleted": True})
-
-
 def render_input_items(record: StoredResponse, query: MultiDict[str, str]) -> bytes:
     """Return a page of a response's input items.
 

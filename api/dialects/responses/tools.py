@@ -66,17 +66,10 @@ class NamespaceTool(Strict):
 AnyTool = Annotated[FunctionDefinition | CustomDefinition | NamespaceTool | OtherTool, by("type")]
 
 
-class ChosenFunction(Strict):
-    """The model must call this function."""
+class ChosenTool(Strict):
+    """The model must call this function or custom tool."""
 
-    type: Literal["function"]
-    name: str
-
-
-class ChosenCustomTool(Strict):
-    """The model must call this custom tool."""
-
-    type: Literal["custom"]
+    type: Literal["function", "custom"]
     name: str
 
 
@@ -89,6 +82,6 @@ class AllowedFunctions(Strict):
 
 
 ToolChoice = Annotated[
-    Literal["none", "auto", "required"] | Annotated[ChosenFunction | ChosenCustomTool | AllowedFunctions, by("type")],
+    Literal["none", "auto", "required"] | Annotated[ChosenTool | AllowedFunctions, by("type")],
     by_type("one of a string or object"),
 ]

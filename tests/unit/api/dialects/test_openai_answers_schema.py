@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from api.batches import forms as batches
 from api.batches.record import Batch, BatchStatus, Counts, LineError
 from api.dialects.base.interface import Call, Choice, TokenLogprob, Usage
+from api.dialects.base.lists import render_deleted
 from api.dialects.base.models import render_model, render_models
 from api.dialects.openai import OpenAI, OpenAICompletions, stored
 from api.files import forms as files
@@ -102,7 +103,7 @@ def test_stored_completions_have_every_field() -> None:
     shown = complete(ChatCompletion, stored.render_stored(record), OMITTED)
     assert shown.metadata == {"a": "b"}
     check_page(stored.render_page([record], more=False), lambda one: complete(ChatCompletion, one, OMITTED))
-    complete(ChatCompletionDeleted, stored.render_deleted("a"))
+    complete(ChatCompletionDeleted, render_deleted("a", "chat.completion.deleted"))
 
 
 def test_models_have_every_field() -> None:
@@ -115,7 +116,7 @@ def test_models_have_every_field() -> None:
 def test_files_have_every_field() -> None:
     record = FileRecord(id="f", owner="", filename="a.jsonl", size=3, purpose="batch", created=TIME, expires=TIME + 9)
     complete(FileObject, files.render_file(record))
-    complete(FileDeleted, files.render_deleted("f"))
+    complete(FileDeleted, render_deleted("f", "file"))
     check_page(files.render_files([record], more=False), lambda one: complete(FileObject, one))
 
 

@@ -57,7 +57,7 @@ class OtlpTracing(Tracing):
 
     def __init__(self, endpoint: str, resource: Attributes, *, makes_roots: bool) -> None:
         """``endpoint`` is the URL for traces; if empty, it comes from the environment. For the rest, see
-        :func:`~shared.tracing.setup.start_tracing`."""
+        :func:`~shared.tracing.start_tracing`."""
         for name in _EXPORTERS:
             logging.getLogger(name).addFilter(_RateLimit())
         self._provider = TracerProvider(

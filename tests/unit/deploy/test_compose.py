@@ -10,7 +10,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from shared.runtime.settings import SECRETS, ApiSettings, NodeSettings, Settings, WorkerSettings
-from shared.tracing.setup import ENDPOINTS
+from shared.tracing import ENDPOINTS
 from tests.support.paths import ROOT
 from tools.docs.settings_table import inserted_into_compose
 

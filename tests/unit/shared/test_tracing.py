@@ -17,9 +17,8 @@ from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import Delta, Failed, Finished, Started
 from shared.protocol.request import ChatRequest, Job, QueuedJob, TraceContext, decode_job, encode_job
 from shared.runtime.settings import Settings
-from shared.tracing import NO_TRACING, Tracing, TracingUnavailable, start_tracing
+from shared.tracing import ENDPOINTS, NO_TRACING, Tracing, TracingUnavailable, start_tracing
 from shared.tracing.attempt import Attempt, record_attempt
-from shared.tracing.setup import ENDPOINTS
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import free_port
 from tests.support.recorded_spans import TRACE, RecordedSpans

@@ -15,14 +15,13 @@ import uvicorn
 from redis.exceptions import RedisError
 
 from api.app import create_app
-from api.base.garbage_collection import collect_rarely
 from api.batches.feeder import BatchFeeder
 from api.build import Parts, build
-from api.files.cleanup import FileCleanup
 from api.files.storage import FilesDirError
+from api.files.store import FileCleanup
 from api.http.connection import connection_type
 from api.http.connection_limits import ConnectionLimits, max_connections
-from api.http.listener import BACKLOG, listen
+from api.http.listener import BACKLOG, collect_rarely, listen
 from api.keys import KeyFileError, NoKeysError
 from shared.protocol.registry import LeaseMismatch, ReplicaInfo, announce, check_lease, withdraw
 from shared.protocol.version import PROTOCOL

@@ -71,7 +71,7 @@ class ResponseStream:
     ) -> None:
         """``cancel`` is called with the model and the job of a choice that :meth:`end` ends early; it must not block.
 
-        ``queued`` is whether the jobs are in the queue; otherwise, call :meth:`set_queued` or :meth:`set_refused`.
+        ``queued`` is whether the jobs are in the queue; otherwise, set :attr:`queueing` once that is known.
         ``stored`` is whether the response has a record in the store. ``tenant`` is the id of the request's API key, if
         it has one.
         """
@@ -91,25 +91,22 @@ class ResponseStream:
         """The consumer's bypass, while it waits."""
         self._cancel = cancel
         self._stored = stored
-        self._queueing: Literal["pending", "queued", "refused"] = "queued" if queued else "pending"
-        self._left = False
+        self.queueing: Literal["pending", "queued", "refused"] = "queued" if queued else "pending"
+        """Whether the jobs are known to be in the queue, or to be not."""
+        self.left = False
+        """Whether the jobs go on without this replica, because it shuts down: a reader makes the document."""
         self._abandoned = False
         """Whether the stream was ended by this replica, so that its jobs may still be running."""
 
     @property
     def is_queued(self) -> bool:
         """Whether the jobs are known to have been queued. A missing payload means a lost job only then."""
-        return self._queueing == "queued"
-
-    @property
-    def left(self) -> bool:
-        """Whether the jobs go on without this replica, because it shuts down: a reader makes the document."""
-        return self._left
+        return self.queueing == "queued"
 
     @property
     def has_unfinished_jobs(self) -> bool:
         """Whether jobs may be in the queue or running, and nobody needs them."""
-        return self._queueing != "refused" and not self._left and (self._abandoned or not self.finished)
+        return self.queueing != "refused" and not self.left and (self._abandoned or not self.finished)
 
     @property
     def move_causes(self) -> list[str]:
@@ -124,12 +121,6 @@ class ResponseStream:
     @property
     def finished(self) -> bool:
         return self._unfinished == 0
-
-    def set_queued(self) -> None:
-        self._queueing = "queued"
-
-    def set_refused(self) -> None:
-        self._queueing = "refused"
 
     def put(self, choice: int, event: Event, *, last: bool) -> None:
         """Add an event; called by the choice's :class:`ChoiceStream`. Merges deltas when the consumer is slow."""
@@ -158,7 +149,7 @@ class ResponseStream:
 
     def leave(self, problem: Problem) -> None:
         """Fail the stream with ``problem`` because this replica shuts down. Jobs of a stored response go on."""
-        self._left = self._stored and not self.finished
+        self.left = self._stored and not self.finished
         self.fail(problem)
 
     def fail(self, problem: Problem) -> None:

@@ -66,15 +66,15 @@ class Submission:
                 max_media_bytes=self.settings.max_media_bytes,
             )
         except JobsTooLarge:
-            stream.set_refused()
+            stream.queueing = "refused"
             raise self._too_large(request, len(jobs)) from None
         except QueueFull as full:
-            stream.set_refused()
+            stream.queueing = "refused"
             raise self._full(request, full, images or {}) from None
         except (RedisError, OSError) as error:
             # The script may have run although its reply is lost.
             raise store_unavailable(error) from error
-        stream.set_queued()
+        stream.queueing = "queued"
 
     def _queue_limit(self, model: str, jobs: int) -> int:
         """Return the queue bound for a request of ``jobs`` jobs: the lower of ``max_queue`` and ``max_wait`` at the

@@ -1,9 +1,13 @@
 """The files of all owners: records in the store, contents in the storage.
 
 A record is added after its content is complete, and expires on its own. Contents without a record are deleted by
-:mod:`api.files.cleanup`.
+:class:`FileCleanup`.
 """
 
+import asyncio
+import logging
+import random
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
@@ -18,17 +22,28 @@ from api.base.store_errors import store_errors
 from api.files.folder import FilesFolder, in_storage, opened
 from api.files.record import FileRecord, is_file_id
 from api.files.storage import Storage
-from shared.protocol.errors import ProblemKind, refuse
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.redis import keys
 from shared.redis.clock import store_time
 from shared.redis.records import decode_record
 from shared.redis.scripts import Script
+
+logger = logging.getLogger(__name__)
 
 MAX_UPLOADS = 8
 """Maximum number of files of one owner that are uploaded to this replica at a time."""
 
 _PAGE = 500
 """Records read per round trip."""
+
+_INTERVAL = 600.0
+"""Mean number of seconds between two passes."""
+
+_MIN_AGE = 3600.0
+"""Seconds without a write after which a file without a record is deleted. Uploads take less, and a record is added
+right after its content."""
+
+_SWEPT_AT_A_TIME = 256
 
 _encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(FileRecord)
@@ -195,3 +210,36 @@ class FileStore:
         values = await self._redis.mget([keys.file(name) for name in names]) if names else []
         records = (decode_record(_decoder, keys.file(name), value) for name, value in zip(names, values, strict=True))
         return [record for record in records if record is not None and purpose in (None, record.purpose)]
+
+
+class FileCleanup:
+    """Deletes contents without a record. All replicas do, at different times."""
+
+    def __init__(self, files: FileStore, *, min_age: float = _MIN_AGE) -> None:
+        self._files = files
+        self._min_age = min_age
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(_INTERVAL * random.uniform(0.5, 1.5))  # noqa: S311
+            try:
+                await self.sweep()
+            except (RequestRefused, OSError) as error:
+                logger.warning("files not cleaned up: %s", error)
+
+    async def sweep(self) -> int:
+        """Delete contents without a record; return how many."""
+        storage = await self._files.storage()
+        limit = time.time() - self._min_age
+        old = await asyncio.to_thread(lambda: [entry.name for entry in storage.names() if entry.modified < limit])
+        deleted = 0
+        for start in range(0, len(old), _SWEPT_AT_A_TIME):
+            names = old[start : start + _SWEPT_AT_A_TIME]
+            needed = await self._files.needed(names)
+            for name, keep in zip(names, needed, strict=True):
+                if not keep:
+                    await asyncio.to_thread(storage.remove, name)
+                    deleted += 1
+        if deleted:
+            logger.info("%d expired or unfinished files deleted", deleted)
+        return deleted

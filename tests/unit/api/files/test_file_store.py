@@ -17,11 +17,10 @@ from quart.datastructures import FileStorage
 
 from api.app import create_app
 from api.build import build
-from api.files.cleanup import FileCleanup
 from api.files.folder import FilesFolder, in_storage, storage_root
 from api.files.record import FilePurpose, FileRecord, new_file_id
 from api.files.storage import DirectoryStorage
-from api.files.store import MAX_UPLOADS, FileStore
+from api.files.store import MAX_UPLOADS, FileCleanup, FileStore
 from shared.protocol.errors import RequestRefused
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings

@@ -2,17 +2,38 @@
 
 from collections.abc import Callable, Collection, Mapping
 
+import msgspec
+
 from api.dialects.azure.addressing import check_api_version, choose_model
-from api.dialects.azure.errors import error_reply, shown
+from api.dialects.azure.errors import error_object, error_reply, shown
 from api.dialects.azure.parse import extra_parameters, parse_chat
-from api.dialects.azure.render import AzureResponseEncoder, render_info
 from api.dialects.base.body import decode_object
-from api.dialects.base.interface import Dialect, Lookup
+from api.dialects.base.interface import Dialect, Lookup, ResponseEncoder
 from api.dialects.base.problems import ErrorReply
-from shared.protocol.errors import Problem
+from api.dialects.openai.render import ChatResponseEncoder
+from shared.protocol.errors import Problem, ProblemKind, refuse
 from shared.protocol.request import ChatRequest
 
 __all__ = ["Azure"]
+
+PROVIDER = "vinoqueue"
+
+
+class AzureResponseEncoder(ChatResponseEncoder):
+    """Encodes chats in OpenAI's form without usage details."""
+
+    _id_prefix = ""
+    _detailed = False
+
+    def failure(self, problem: Problem) -> bytes:
+        """Encode an error event, a comment and the terminator.
+
+        Azure's SDK ignores unknown events, so a failed response would look complete. It raises an error with the text
+        of any comment, while other clients ignore comments.
+        """
+        error = msgspec.json.encode({"error": error_object(problem, {})})
+        words = " ".join(problem.message.split())
+        return b"data: " + error + b"\n\n: error: " + words.encode() + b"\n\n" + self.done
 
 
 class Azure(Dialect):
@@ -22,6 +43,7 @@ class Azure(Dialect):
     """
 
     omits_model = True
+    encoder = AzureResponseEncoder
 
     def __init__(
         self,
@@ -44,10 +66,10 @@ class Azure(Dialect):
         model = choose_model(self._headers, self._serving(), value.get("model"))
         return parse_chat(value, model, extras)
 
-    def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> AzureResponseEncoder:
+    def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ResponseEncoder:
         # A later error can only be one of the whole request, and quotes the beginning of its messages.
         self._body = {"messages": shown(self._body.get("messages"))}
-        return AzureResponseEncoder(request, response_id=response_id, created=created, fingerprint=fingerprint)
+        return super().render(request, response_id=response_id, created=created, fingerprint=fingerprint)
 
     def error(self, problem: Problem) -> ErrorReply:
         return error_reply(problem, self._body)
@@ -59,4 +81,8 @@ class Azure(Dialect):
         """
         check_api_version(self._query)
         serving = self._serving()
-        return render_info(self._own_name(choose_model(self._headers, serving, None)), serving)
+        model = self._own_name(choose_model(self._headers, serving, None))
+        if model not in serving:
+            raise refuse(ProblemKind.MODEL_NOT_FOUND, f"The model '{model[:64]}' is not served here.", param="model")
+        described = {"model_name": model, "model_type": "chat-completion", "model_provider_name": PROVIDER}
+        return msgspec.json.encode(described)

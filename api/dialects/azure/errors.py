@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from http import HTTPStatus
 
 import msgspec
 
@@ -22,29 +23,16 @@ _SHOWN = 256
 """Maximum number of characters of a client's value that an error quotes."""
 
 
-_ERRORS = {
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    408: "Request Timeout",
-    409: "Conflict",
-    413: "Content Too Large",
-    415: "Unsupported Media Type",
-    421: "Misdirected Request",
-    422: "Unprocessable Content",
-    429: "Too Many Requests",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
-}
+_PHRASES = {413: "Content Too Large", 422: "Unprocessable Content"}
+"""Phrases of statuses that are older in Python 3.11."""
 
 
 def error_object(problem: Problem, body: Mapping[str, object]) -> dict[str, object]:
     """Return the error body for ``problem``. ``body`` is the request body as far as it could be parsed."""
     status, code = _status_and_code(problem)
     prefix = "Modality not supported by the model. " if problem.kind is ProblemKind.MODALITY else ""
-    error: dict[str, object] = {"error": _ERRORS[status], "message": prefix + problem.message, "status": status}
+    phrase = _PHRASES.get(status, HTTPStatus(status).phrase)
+    error: dict[str, object] = {"error": phrase, "message": prefix + problem.message, "status": status}
     if status in (401, 404, 429):
         return error
     error["code"] = code

@@ -3,8 +3,8 @@
 A dialect does no I/O and does not depend on the web framework. Routes pass it bytes and send the bytes it returns.
 """
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -146,12 +146,14 @@ class ResponseEncoder(Protocol):
         """Encode the JSON body of a response that is not streamed; ``choices`` are ordered by index."""
 
 
-class Dialect(Protocol):
+class Dialect(ABC):
     """One public HTTP API. A dialect that depends on request headers is instantiated per request.
 
     What most dialects have in common is OpenAI's.
     """
 
+    encoder: Callable[..., ResponseEncoder]
+    """Called with what :meth:`render` gets."""
     omits_model: bool = False
     """Whether requests may omit their model, so that the served models must be known before a request is parsed."""
 
@@ -159,13 +161,13 @@ class Dialect(Protocol):
     def parse(self, body: bytes) -> ChatRequest:
         """Parse a request body. Raises :class:`RequestRefused` and no other exception."""
 
-    @abstractmethod
     def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ResponseEncoder:
         """Return the encoder of the response to ``request``.
 
         ``response_id`` is a unique hexadecimal string that the dialect may prefix. ``created`` is a Unix time in
         seconds. ``fingerprint`` comes from the worker's ``Started`` event.
         """
+        return self.encoder(request, response_id=response_id, created=created, fingerprint=fingerprint)
 
     def error(self, problem: Problem) -> ErrorReply:
         """Encode an error that occurs before the response has started."""

@@ -1,5 +1,7 @@
 """The OpenAI dialects, at ``/v1``."""
 
+from dataclasses import dataclass
+
 from api.dialects.base.interface import Dialect
 from api.dialects.openai.completions_parse import parse_completion
 from api.dialects.openai.completions_render import CompletionResponseEncoder
@@ -10,32 +12,28 @@ from shared.protocol.request import ChatRequest
 __all__ = ["OpenAI", "OpenAICompletions"]
 
 
+@dataclass(frozen=True)
 class OpenAI(Dialect):
     """The chat completions :class:`api.dialects.base.interface.Dialect` of OpenAI. Stateless."""
 
-    def __init__(self, deployment: str | None = None) -> None:
-        """``deployment`` is the model of all requests, whatever their bodies say."""
-        self._deployment = deployment
+    deployment: str | None = None
+    """The model of all requests, whatever their bodies say."""
 
     def parse(self, body: bytes) -> ChatRequest:
-        return parse_chat(body, self._deployment)
+        return parse_chat(body, self.deployment)
 
     def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ChatResponseEncoder:
         form = ObfuscatedResponseEncoder if request.obfuscate else ChatResponseEncoder
         return form(request, response_id=response_id, created=created, fingerprint=fingerprint)
 
 
+@dataclass(frozen=True)
 class OpenAICompletions(Dialect):
     """The plain completions :class:`api.dialects.base.interface.Dialect` of OpenAI. Stateless."""
 
-    def __init__(self, deployment: str | None = None) -> None:
-        """``deployment`` is the model of all requests, whatever their bodies say."""
-        self._deployment = deployment
+    encoder = CompletionResponseEncoder
+    deployment: str | None = None
+    """The model of all requests, whatever their bodies say."""
 
     def parse(self, body: bytes) -> ChatRequest:
-        return parse_completion(body, self._deployment)
-
-    def render(
-        self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str
-    ) -> CompletionResponseEncoder:
-        return CompletionResponseEncoder(request, response_id=response_id, created=created, fingerprint=fingerprint)
+        return parse_completion(body, self.deployment)

@@ -5,7 +5,7 @@ from typing import Any
 
 from api.dialects.openai.completions_schema import CompletionRequest
 from api.dialects.openai.extended import ExtendedChatRequest
-from shared.protocol.errors import ProblemKind, refuse
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 
 _COMMON = frozenset(
     {
@@ -87,6 +87,10 @@ def served_fields(value: Mapping[str, Any], served: Collection[str]) -> dict[str
         if field in served or field not in _KNOWN:
             taken[field] = given
         elif given is not None:
-            message = f"Unsupported parameter: '{field}'. {UNSUPPORTED.get(field, _NOT_HERE)}"
-            raise refuse(ProblemKind.INVALID, message, param=field, code="unsupported_parameter")
+            raise not_served(field)
     return taken
+
+
+def not_served(field: str) -> RequestRefused:
+    message = f"Unsupported parameter: '{field}'. {UNSUPPORTED.get(field, _NOT_HERE)}"
+    return refuse(ProblemKind.INVALID, message, param=field, code="unsupported_parameter")

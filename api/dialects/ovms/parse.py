@@ -50,12 +50,7 @@ def parse_chat(body: bytes) -> ChatRequest:
     """Parse a chat completion body. Raises :class:`RequestRefused` and no other exception."""
     value = served_fields(decode_object(body), CHAT)
     structure = take_structure(value)
-    chat = translate_chat(validate(ModelServerChatRequest, value))
-    return msgspec.structs.replace(
-        _finished(chat, value),
-        constraint=structure or chat.constraint,
-        messages=tuple(map(with_local_files, chat.messages)),
-    )
+    return finished(translate_chat(validate(ModelServerChatRequest, value)), value, structure)
 
 
 def parse_completion(body: bytes) -> ChatRequest:
@@ -64,7 +59,7 @@ def parse_completion(body: bytes) -> ChatRequest:
     Unlike OpenAI's, a completion without ``max_tokens`` is limited only by the context length.
     """
     value = served_fields(decode_object(body), COMPLETION)
-    return _finished(translate_plain(validate(ModelServerCompletionRequest, value)), value)
+    return finished(translate_plain(validate(ModelServerCompletionRequest, value)), value)
 
 
 def take_structure(value: dict[str, Any]) -> Constraint | None:
@@ -77,10 +72,8 @@ def take_structure(value: dict[str, Any]) -> Constraint | None:
     return Constraint(kind="structural_tag", value=json.dumps(whole, ensure_ascii=False))
 
 
-def with_local_files(message: Message) -> Message:
+def _with_local_files(message: Message) -> Message:
     """Return ``message`` with the paths of local images as URLs."""
-    if not message.images:
-        return message
     images = tuple(
         msgspec.structs.replace(image, url=f"{LOCAL}{image.url}") if image.url.startswith("/") else image
         for image in message.images
@@ -88,8 +81,8 @@ def with_local_files(message: Message) -> Message:
     return msgspec.structs.replace(message, images=images)
 
 
-def _finished(request: ChatRequest, value: dict[str, Any]) -> ChatRequest:
-    """Apply the rules and defaults that chats and plain completions share. ``value`` is the validated body."""
+def finished(request: ChatRequest, value: dict[str, Any], structure: Constraint | None = None) -> ChatRequest:
+    """Apply the rules and defaults that all interfaces share. ``value`` is the validated body."""
     if request.n > request.sampling.beams:
         raise invalid(
             "n", f"it can't be greater than 'best_of', which is 1 unless set. Set 'best_of' to at least {request.n}"
@@ -99,4 +92,10 @@ def _finished(request: ChatRequest, value: dict[str, Any]) -> ChatRequest:
         raise invalid("include_stop_str_in_output", "it can't be false when 'stream' is true")
     include_stop = request.stream or request.sampling.include_stop
     sampling = msgspec.structs.replace(request.sampling, include_stop=include_stop)
-    return msgspec.structs.replace(request, sampling=sampling, defaults=DEFAULTS)
+    return msgspec.structs.replace(
+        request,
+        sampling=sampling,
+        defaults=DEFAULTS,
+        constraint=structure or request.constraint,
+        messages=tuple(map(_with_local_files, request.messages)),
+    )

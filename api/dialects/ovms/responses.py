@@ -14,17 +14,16 @@ from api.dialects.base.sampling import Beams, EngineSampling, Flag, Stop, StopFl
 from api.dialects.base.validation import invalid
 from api.dialects.openai.extended import check_assistants
 from api.dialects.openai.extensions import with_variables
-from api.dialects.ovms.parse import DEFAULTS, Seed, TopP, take_structure, with_local_files
+from api.dialects.ovms.fields import not_served
+from api.dialects.ovms.parse import Seed, TopP, finished, take_structure
 from api.dialects.responses import Responses
 from api.dialects.responses.parse import StoredConversation, validated
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.schema import ResponsesRequest
-from shared.protocol.errors import ProblemKind, refuse
-from shared.protocol.request import ChatRequest, Sampling
+from shared.protocol.request import ChatRequest
 
 STORED_FIELDS = ("background", "previous_response_id", "store")
 """Fields that are about stored responses."""
-_NOT_HERE = "This interface does not support it; /v1 may."
 
 
 class ModelServerResponsesRequest(ResponsesRequest, EngineSampling):
@@ -49,21 +48,14 @@ class ModelServerResponses(Responses):
         value = decode_object(body)
         for field in STORED_FIELDS:
             if value.get(field):
-                message = f"Unsupported parameter: '{field}'. {_NOT_HERE}"
-                raise refuse(ProblemKind.INVALID, message, param=field, code="unsupported_parameter")
+                raise not_served(field)
         structure = take_structure(value)
         _rename(value)
         valid = validated(ModelServerResponsesRequest, value)
         self.skipped_tools = valid.skipped_tools
-        request = valid.request(StoredConversation(), store=False)
-        return msgspec.structs.replace(
-            request,
-            messages=tuple(map(with_local_files, request.messages)),
-            sampling=_sampling(valid.body, request),
-            defaults=DEFAULTS,
-            constraint=structure or request.constraint,
-            template_kwargs=_template_kwargs(valid.body, request.template_kwargs),
-        )
+        check_assistants(valid.body)
+        request = finished(valid.request(StoredConversation(), store=False), value, structure)
+        return msgspec.structs.replace(request, template_kwargs=_template_kwargs(valid.body, request.template_kwargs))
 
     def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ResponsesEncoder:
         """Return the encoder of the response to ``request``. Streams end with ``[DONE]`` as in the reference."""
@@ -93,16 +85,6 @@ def _flat(tool: Any) -> Any:
     if not isinstance(tool, dict) or not isinstance(tool.get("function"), dict):
         return tool
     return {name: inner for name, inner in tool.items() if name != "function"} | tool["function"]
-
-
-def _sampling(body: ModelServerResponsesRequest, request: ChatRequest) -> Sampling:
-    # A stream can't retract the sent beginning of a stop string, so by the reference streams always include it.
-    if request.stream and body.include_stop_str_in_output is False:
-        raise invalid("include_stop_str_in_output", "it can't be false when 'stream' is true")
-    if body.num_assistant_tokens is not None and body.assistant_confidence_threshold is not None:
-        raise invalid("assistant_confidence_threshold", "it can't be used together with 'num_assistant_tokens'")
-    check_assistants(body)
-    return msgspec.structs.replace(request.sampling, include_stop=request.stream or request.sampling.include_stop)
 
 
 def _template_kwargs(body: ModelServerResponsesRequest, own: str | None) -> str | None:

@@ -9,11 +9,10 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-import openvino_genai
 import pytest
 
 from shared.protocol.request import PromptScoring, Sampling
-from tests.support.engine_driver import TOPICS, Bench
+from tests.support.engine_driver import TOPICS, Bench, small_cache
 from tests.support.engine_outputs import tokens_of
 from tests.support.paths import MODELS
 from worker.engine.logits.operation import LogitsHook, StepInput
@@ -192,15 +191,7 @@ def test_little_of_a_preempted_sequence_is_computed_again(bench: Bench, spy: Spy
 
 def test_a_full_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pipeline interrupts prompts and answers: what is reported is never more than what was not computed."""
-
-    class SmallCache(openvino_genai.SchedulerConfig):  # type: ignore[misc]
-        cache_size = 0
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.num_kv_blocks = 24
-
-    monkeypatch.setattr("worker.engine.load.openvino_genai.SchedulerConfig", SmallCache)
+    small_cache(monkeypatch, 24)
     listener = LogitsHook.listener
     bench = Bench(TINY, logits="on", prefill_tokens=48, max_batch=8)
     LogitsHook.listener, own = listener, LogitsHook.listener

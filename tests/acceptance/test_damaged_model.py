@@ -2,24 +2,21 @@
 
 from pathlib import Path
 
-import openvino_genai
 import pytest
 
-from shared.protocol.request import Sampling
 from shared.runtime.settings import EngineSettings
+from tests.support.engine_driver import Bench
 from tests.support.engine_outputs import text_of
 from tests.support.gguf_files import tiny_llama
+from tests.support.paths import MODELS
 from worker.engine.engine import OpenVINOEngine
 from worker.engine.logits.operation import Logits, LogitsHook, StepInput
 from worker.engine.logits.rows import RowAssigner
 from worker.engine.options import EngineOptions
-from worker.engine.protocol import EngineLoadError, Sequence, StepOutput
-from worker.model.local import default_model
+from worker.engine.protocol import EngineLoadError
 
 _DAMAGED = slice(-4096, None)
-
-
-TINY = Path(__file__).parents[1] / "models" / "qwen2-byte-level-bpe"
+TINY = MODELS / "qwen2-byte-level-bpe"
 
 
 def load(file: Path, stages: list[str] | None = None, **settings: str) -> OpenVINOEngine:
@@ -93,18 +90,4 @@ def test_a_tap_whose_biases_do_not_arrive_is_left_out(
 
 def test_the_default_model_is_served_with_int8_weights() -> None:
     """Converts it, unless this user's cache has the result."""
-    engine = load(default_model(), weights="int8")
-    tokenizer = openvino_genai.Tokenizer(str(default_model()))
-    prompt = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
-    ids = tokenizer.encode(prompt, add_special_tokens=False).input_ids.data[0]
-    engine.add(
-        Sequence(
-            number=1,
-            prompt=tuple(int(token) for token in ids),
-            sampling=Sampling(temperature=0.0, seed=1, max_tokens=20),
-        )
-    )
-    outputs: list[StepOutput] = []
-    while engine.busy():
-        outputs += engine.step()
-    assert "Paris" in text_of(outputs)
+    assert "Paris" in text_of(Bench(weights="int8").one("What is the capital of France?", max_tokens=20))

@@ -14,13 +14,12 @@ from typing import Any
 
 import msgspec
 import numpy
-import openvino_genai
 import pytest
 
 from shared.protocol.errors import RequestRefused
 from shared.protocol.events import Delta
 from shared.protocol.request import Constraint, Sampling
-from tests.support.engine_driver import CONTEXT, TOPICS, Bench, options
+from tests.support.engine_driver import CONTEXT, TOPICS, Bench, options, small_cache
 from tests.support.engine_outputs import deltas_of, tokens_of
 from tests.support.logits_reference import Reference
 from tests.support.paths import MODELS
@@ -223,15 +222,7 @@ def test_an_engine_without_a_tap_refuses_by_name() -> None:
 @pytest.mark.parametrize("prefix_caching", [True, False])
 def test_preempted_sequences_keep_their_rows(monkeypatch: pytest.MonkeyPatch, prefix_caching: bool) -> None:
     """The KV cache is too small for the batch, so the pipeline interrupts sequences and computes them again."""
-
-    class SmallCache(openvino_genai.SchedulerConfig):  # type: ignore[misc]
-        cache_size = 0
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.num_kv_blocks = 20
-
-    monkeypatch.setattr("worker.engine.load.openvino_genai.SchedulerConfig", SmallCache)
+    small_cache(monkeypatch, 20)
     reference = Reference(TINY)
     bench = Bench(TINY, prefix_caching=prefix_caching, logits="on")
     sequences = [

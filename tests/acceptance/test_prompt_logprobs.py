@@ -3,24 +3,23 @@
 import itertools
 import random
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy
-import openvino_genai
 import pytest
 
 from shared.protocol.errors import RequestRefused
 from shared.protocol.events import PromptLogprobs
 from shared.protocol.request import PromptScoring, Sampling
-from tests.support.engine_driver import options
+from tests.support.engine_driver import options, small_cache
 from tests.support.engine_outputs import tokens_of
 from tests.support.logits_reference import Reference
+from tests.support.paths import MODELS
 from worker.engine.engine import OpenVINOEngine
 from worker.engine.logits.operation import LogitsHook
 from worker.engine.protocol import Sequence, StepOutput
 
-TINY = Path(__file__).parents[1] / "models" / "qwen2-byte-level-bpe"
+TINY = MODELS / "qwen2-byte-level-bpe"
 WORDS = 423
 
 
@@ -181,15 +180,7 @@ def test_preempted_sequences_keep_their_rows(
     reference: Reference, monkeypatch: pytest.MonkeyPatch, prefix_caching: bool
 ) -> None:
     """The KV cache is too small for the batch, so the pipeline interrupts sequences and computes them again."""
-
-    class SmallCache(openvino_genai.SchedulerConfig):  # type: ignore[misc]
-        cache_size = 0
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.num_kv_blocks = 16
-
-    monkeypatch.setattr("worker.engine.load.openvino_genai.SchedulerConfig", SmallCache)
+    small_cache(monkeypatch, 16)
     listener = LogitsHook.listener
     run = Run(prefix_caching=prefix_caching, prefill_tokens=48, max_batch=8)
     sequences = [

@@ -88,10 +88,9 @@ def test_a_file_that_is_too_large_is_refused(client: openai.OpenAI, target: Flee
     assert whole.bytes == LIMIT
 
 
-@pytest.mark.parametrize("purpose", ["assistants", "fine-tune", "vision", "user_data", "evals"])
-def test_other_purposes_are_refused_by_name(client: openai.OpenAI, target: Fleet, purpose: str) -> None:
-    with pytest.raises(openai.BadRequestError, match=purpose) as refusal:
-        client.files.create(file=("a", b"x"), purpose=purpose)  # type: ignore[arg-type]
+def test_other_purposes_are_refused_by_name(client: openai.OpenAI, target: Fleet) -> None:
+    with pytest.raises(openai.BadRequestError, match="assistants") as refusal:
+        client.files.create(file=("a", b"x"), purpose="assistants")
     assert refusal.value.param == "purpose"
     assert on_disk(target) == []
 

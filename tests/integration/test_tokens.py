@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-import pytest
-
 from tests.support.fleet import Fleet
 
 
@@ -41,29 +39,6 @@ def test_messages_have_as_many_tokens_as_an_answer_counts(session_fleet: Fleet) 
     _, found = post(session_fleet, "/tokenize", messages=messages)
     _, answer = post(session_fleet, "/v1/chat/completions", messages=messages, max_tokens=1)
     assert found["count"] == answer["usage"]["prompt_tokens"]
-
-
-@pytest.mark.parametrize(
-    ("path", "fields", "status", "param"),
-    [
-        ("/tokenize", {}, 400, "prompt"),
-        ("/tokenize", {"prompt": "a", "messages": []}, 400, "messages"),
-        ("/tokenize", {"prompt": "a", "add_generation_prompt": True}, 400, "add_generation_prompt"),
-        ("/tokenize", {"prompt": 5}, 400, "prompt"),
-        ("/tokenize", {"messages": [{"role": "nobody", "content": "a"}]}, 400, "messages[0].role"),
-        ("/tokenize", {"prompt": "a", "temperature": 1}, 400, None),
-        ("/tokenize", {"prompt": "a", "model": "unknown"}, 404, None),
-        ("/detokenize", {}, 400, "tokens"),
-        ("/detokenize", {"tokens": [-1]}, 400, "tokens[0]"),
-        ("/detokenize", {"tokens": "a"}, 400, "tokens"),
-    ],
-    ids=str,
-)
-def test_what_is_refused_is_named(
-    session_fleet: Fleet, path: str, fields: dict[str, Any], status: int, param: str | None
-) -> None:
-    found, body = post(session_fleet, path, **fields)
-    assert (found, body["error"]["param"]) == (status, param)
 
 
 def test_anthropics_count_is_that_of_the_answer(session_fleet: Fleet) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import openvino_genai
+import pytest
 
 from shared.protocol.request import Constraint, Sampling
 from shared.runtime.settings import EngineSettings
@@ -30,6 +31,19 @@ def options(path: str, **fields: Any) -> EngineOptions:
     usual = {"precision": "exact", "cache_size": 1, "max_batch": 16, "plugin_config": json.dumps(ONE_THREAD)}
     settings = EngineSettings(**{**usual, **fields})
     return EngineOptions.from_settings(settings, path=path, context_length=CONTEXT)
+
+
+def small_cache(monkeypatch: pytest.MonkeyPatch, blocks: int) -> None:
+    """Give engines a KV cache that is too small for a batch, so that the pipeline interrupts sequences."""
+
+    class SmallCache(openvino_genai.SchedulerConfig):  # type: ignore[misc]
+        cache_size = 0
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.num_kv_blocks = blocks
+
+    monkeypatch.setattr("worker.engine.load.openvino_genai.SchedulerConfig", SmallCache)
 
 
 class Bench:

@@ -1,6 +1,7 @@
 """Bodies of vLLM's /tokenize and /detokenize, and their responses."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -59,6 +60,24 @@ def test_fields_of_messages_are_refused_with_a_prompt(field: str, value: object)
     with pytest.raises(RequestRefused) as refused:
         tokenize(prompt="Hi", **{field: value})
     assert refused.value.problem.param == field
+
+
+@pytest.mark.parametrize(
+    ("parse", "fields", "param"),
+    [
+        (parse_tokenize, {}, "prompt"),
+        (parse_tokenize, {"prompt": 5}, "prompt"),
+        (parse_tokenize, {"messages": [{"role": "nobody", "content": "a"}]}, "messages[0].role"),
+        (parse_tokenize, {"prompt": "a", "temperature": 1}, None),
+        (parse_detokenize, {}, "tokens"),
+        (parse_detokenize, {"tokens": [-1]}, "tokens[0]"),
+        (parse_detokenize, {"tokens": "a"}, "tokens"),
+    ],
+)
+def test_what_is_refused_is_named(parse: Callable[[bytes], ChatRequest], fields: Any, param: str | None) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        parse(json.dumps({"model": "m", **fields}).encode())
+    assert refused.value.problem.param == param
 
 
 def test_the_response_has_texts_of_tokens_if_asked_for() -> None:

@@ -57,102 +57,100 @@ _BLOCK = 32
 """Tokens per block in the reported size of the KV cache. The engine's own blocks differ between devices."""
 
 
-class FleetCollector(Collector):
-    def __init__(self, directory: Directory) -> None:
-        self._directory = directory
+def _fleet(directory: Directory) -> Iterator[Metric]:
+    fleet = directory.fleet
+    waiting, claimed = catalogue.WAITING.gauges(), catalogue.CLAIMED.gauges()
+    drain = catalogue.DRAIN_RATE.gauges()
+    for model, depth in fleet.depths.items():
+        waiting.add_metric([model], depth.waiting)
+        claimed.add_metric([model], depth.claimed)
+        if (rate := directory.service_rate(model)) is not None:
+            drain.add_metric([model], rate)
+    yield from (waiting, claimed, drain)
 
-    def collect(self) -> Iterator[Metric]:
-        fleet = self._directory.fleet
-        waiting, claimed = catalogue.WAITING.gauges(), catalogue.CLAIMED.gauges()
-        drain = catalogue.DRAIN_RATE.gauges()
-        for model, depth in fleet.depths.items():
-            waiting.add_metric([model], depth.waiting)
-            claimed.add_metric([model], depth.claimed)
-            if (rate := self._directory.service_rate(model)) is not None:
-                drain.add_metric([model], rate)
-        yield from (waiting, claimed, drain)
+    workers = catalogue.WORKERS.gauges()
+    counts = Counter((worker.model, worker.status) for worker in fleet.workers)
+    models = fleet.models.keys() | {worker.model for worker in fleet.workers}
+    for model in sorted(models):
+        # Zeros, so that an alert on a model without workers has a value to compare.
+        for status in _STATUSES:
+            workers.add_metric([model, status], counts[model, status])
+    yield workers
 
-        workers = catalogue.WORKERS.gauges()
-        counts = Counter((worker.model, worker.status) for worker in fleet.workers)
-        models = fleet.models.keys() | {worker.model for worker in fleet.workers}
-        for model in sorted(models):
-            # Zeros, so that an alert on a model without workers has a value to compare.
-            for status in _STATUSES:
-                workers.add_metric([model, status], counts[model, status])
-        yield workers
-
-        gauges = {field: description.gauges() for field, description in _WORKER_GAUGES.items()}
-        counters = {field: description.counters() for field, description in _WORKER_COUNTERS.items()}
-        for worker in fleet.workers:
-            for field, metric in (gauges | counters).items():
-                metric.add_metric([worker.id, worker.model], getattr(worker, field))
-        yield from gauges.values()
-        yield from counters.values()
+    gauges = {field: description.gauges() for field, description in _WORKER_GAUGES.items()}
+    counters = {field: description.counters() for field, description in _WORKER_COUNTERS.items()}
+    for worker in fleet.workers:
+        for field, metric in (gauges | counters).items():
+            metric.add_metric([worker.id, worker.model], getattr(worker, field))
+    yield from gauges.values()
+    yield from counters.values()
 
 
-class NodeCollector(Collector):
-    """Collects what nodes say about the models of their catalogues."""
-
-    def __init__(self, directory: Directory) -> None:
-        self._directory = directory
-
-    def collect(self) -> Iterator[Metric]:
-        fleet = self._directory.fleet
-        states, waits = catalogue.MODEL_STATE.gauges(), catalogue.MODEL_WAIT.gauges()
-        for name, declared in sorted(fleet.catalogue.items()):
-            for state in get_args(PlacementStatus):
-                states.add_metric([name, state], declared.state == state)
-            waits.add_metric([name], declared.waited)
-        capacity, memory = catalogue.NODE_MEMORY.gauges(), catalogue.MODEL_MEMORY.gauges()
-        seconds, unloads = catalogue.LOAD_SECONDS.gauges(), catalogue.UNLOADS.counters()
-        counters = {field: description.counters() for field, description in _MODEL_COUNTERS.items()}
-        for node in fleet.nodes:
-            capacity.add_metric([node.id], node.memory)
-            for model in node.models:
-                labels = [node.id, model.name]
-                memory.add_metric(labels, model.memory if model.status in _IN_MEMORY else 0)
-                seconds.add_metric(labels, model.load_seconds)
-                for field, metric in counters.items():
-                    metric.add_metric(labels, getattr(model, field))
-                for cause in get_args(UnloadCause):
-                    unloads.add_metric([*labels, cause], model.unloads.get(cause, 0))
-        yield from (states, waits, capacity, memory, seconds, unloads, *counters.values())
+def _nodes(directory: Directory) -> Iterator[Metric]:
+    """Yield what nodes say about the models of their catalogues."""
+    fleet = directory.fleet
+    states, waits = catalogue.MODEL_STATE.gauges(), catalogue.MODEL_WAIT.gauges()
+    for name, declared in sorted(fleet.catalogue.items()):
+        for state in get_args(PlacementStatus):
+            states.add_metric([name, state], declared.state == state)
+        waits.add_metric([name], declared.waited)
+    capacity, memory = catalogue.NODE_MEMORY.gauges(), catalogue.MODEL_MEMORY.gauges()
+    seconds, unloads = catalogue.LOAD_SECONDS.gauges(), catalogue.UNLOADS.counters()
+    counters = {field: description.counters() for field, description in _MODEL_COUNTERS.items()}
+    for node in fleet.nodes:
+        capacity.add_metric([node.id], node.memory)
+        for model in node.models:
+            labels = [node.id, model.name]
+            memory.add_metric(labels, model.memory if model.status in _IN_MEMORY else 0)
+            seconds.add_metric(labels, model.load_seconds)
+            for field, metric in counters.items():
+                metric.add_metric(labels, getattr(model, field))
+            for cause in get_args(UnloadCause):
+                unloads.add_metric([*labels, cause], model.unloads.get(cause, 0))
+    yield from (states, waits, capacity, memory, seconds, unloads, *counters.values())
 
 
-class VllmCollector(Collector):
-    """Collects the metrics that endpoint pickers read from vLLM, under vLLM's names."""
-
-    def __init__(self, directory: Directory) -> None:
-        self._directory = directory
-
-    def collect(self) -> Iterator[Metric]:
-        fleet = self._directory.fleet
-        waiting, running = catalogue.VLLM_WAITING.gauges(), catalogue.VLLM_RUNNING.gauges()
-        for model, depth in fleet.depths.items():
-            waiting.add_metric([model], depth.waiting)
-            running.add_metric([model], depth.claimed)
-        usage, config = catalogue.VLLM_CACHE_USAGE.gauges(), catalogue.VLLM_CACHE_CONFIG.gauges()
-        for model in fleet.serving():
-            workers = [worker for worker in fleet.workers if worker.model == model and worker.status == "serving"]
-            if workers:
-                usage.add_metric([model], sum(worker.cache_usage for worker in workers) / len(workers))
-                blocks = sum(worker.cache_tokens for worker in workers) // _BLOCK
-                config.add_metric([model, str(_BLOCK), str(blocks)], 1)
-        lora = catalogue.VLLM_LORA.gauges()
-        lora.add_metric(["0", "", ""], time.time())
-        yield from (waiting, running, usage, config, lora)
+def _vllm(directory: Directory) -> Iterator[Metric]:
+    """Yield the metrics that endpoint pickers read from vLLM, under vLLM's names."""
+    fleet = directory.fleet
+    waiting, running = catalogue.VLLM_WAITING.gauges(), catalogue.VLLM_RUNNING.gauges()
+    for model, depth in fleet.depths.items():
+        waiting.add_metric([model], depth.waiting)
+        running.add_metric([model], depth.claimed)
+    usage, config = catalogue.VLLM_CACHE_USAGE.gauges(), catalogue.VLLM_CACHE_CONFIG.gauges()
+    for model in fleet.serving():
+        workers = [worker for worker in fleet.workers if worker.model == model and worker.status == "serving"]
+        if workers:
+            usage.add_metric([model], sum(worker.cache_usage for worker in workers) / len(workers))
+            blocks = sum(worker.cache_tokens for worker in workers) // _BLOCK
+            config.add_metric([model, str(_BLOCK), str(blocks)], 1)
+    lora = catalogue.VLLM_LORA.gauges()
+    lora.add_metric(["0", "", ""], time.time())
+    yield from (waiting, running, usage, config, lora)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ReplicaCollector(Collector):
-    """Collects at each scrape what other parts of this replica count."""
+class Metrics(Collector):
+    """Collects the state of the fleet, and what other parts of this replica count, at each scrape."""
 
+    registry: CollectorRegistry
+    """Has the metrics that other parts count themselves, such as those of ``requests``."""
+    requests: RequestMetrics
     directory: Directory
     relay: Relay
     streams: OpenStreams
     queues: JobQueues
+    vllm_names: bool = False
+    """Adds the metrics that endpoint pickers of Kubernetes' Gateway API read from vLLM."""
+
+    def __post_init__(self) -> None:
+        self.registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
+        yield from _fleet(self.directory)
+        yield from _nodes(self.directory)
+        if self.vllm_names:
+            yield from _vllm(self.directory)
         store_up, is_open, frames = catalogue.STORE_UP.gauges(), catalogue.OPEN.gauges(), catalogue.FRAMES.counters()
         store_up.add_metric([], self.directory.reachable)
         is_open.add_metric([], len(self.streams))
@@ -167,42 +165,16 @@ class ReplicaCollector(Collector):
             routed.add_metric([model, route], count)
         yield routed
 
+    def page(self, accept: str = "") -> tuple[bytes, str]:
+        """Return the metrics and their content type: OpenMetrics if the header ``accept`` asks for it, else
+        Prometheus' text format."""
+        self.requests.begin(self.directory.fleet.models)
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type
+
 
 def _histograms(description: Description, observed: LatencyHistogram) -> HistogramMetricFamily:
     metric = description.histograms()
     for label, buckets, total in observed.read():
         metric.add_metric([label], buckets, total)
     return metric
-
-
-class Metrics:
-    def __init__(
-        self,
-        registry: CollectorRegistry,
-        requests: RequestMetrics,
-        directory: Directory,
-        relay: Relay,
-        streams: OpenStreams,
-        queues: JobQueues,
-        *,
-        vllm_names: bool = False,
-    ) -> None:
-        """``registry`` has the metrics that other parts count themselves, such as those of ``requests``.
-
-        ``vllm_names`` adds the metrics that endpoint pickers of Kubernetes' Gateway API read from vLLM.
-        """
-        self._directory = directory
-        self._requests = requests
-        self._registry = registry
-        registry.register(FleetCollector(directory))
-        registry.register(NodeCollector(directory))
-        if vllm_names:
-            registry.register(VllmCollector(directory))
-        registry.register(ReplicaCollector(directory, relay, streams, queues))
-
-    def page(self, accept: str = "") -> tuple[bytes, str]:
-        """Return the metrics and their content type: OpenMetrics if the header ``accept`` asks for it, else
-        Prometheus' text format."""
-        self._requests.begin(self._directory.fleet.models)
-        encode, content_type = choose_encoder(accept)
-        return encode(self._registry), content_type

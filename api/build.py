@@ -18,7 +18,7 @@ from api.chat.choices import response_room
 from api.chat.exchange import ChatServices
 from api.chat.handler import ChatHandler, RequestBodies, Responder
 from api.chat.queue_events import QueueEvents
-from api.chat.queues import JobQueues, Reaper
+from api.chat.queues import JobQueues
 from api.chat.relay import Relay
 from api.chat.settlement import Settlement
 from api.chat.streams import OpenStreams
@@ -65,7 +65,7 @@ class Parts:
     directory: Directory
     relay: Relay
     keyring: Keyring
-    reaper: Reaper
+    queues: JobQueues
     job_tasks: BackgroundTasks
     """The tasks that cancel and charge jobs, and delete records of aborted requests."""
     background: BackgroundTasks
@@ -176,7 +176,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         directory=directory,
         relay=relay,
         keyring=keyring,
-        reaper=Reaper(queues, directory, lease=settings.lease),
+        queues=queues,
         job_tasks=job_tasks,
         background=background,
         first_token_times=first_token_times,

@@ -93,7 +93,7 @@ async def running(replica: Parts, address: str) -> AsyncIterator[None]:
                 ("directory", replica.directory.run),
                 ("keys", lambda: replica.keyring.run(lambda: streams.fail_without_key(replica.keyring.allows))),
                 ("worker watch", streams.watch_workers),
-                ("reaper", replica.reaper.run),
+                ("reaper", lambda: replica.queues.reap(replica.directory)),
                 ("batches", BatchFeeder(replica.batches).run),
                 ("file cleanup", FileCleanup(replica.batches.files).run),
                 ("heartbeat", lambda: _announce(replica, address)),

@@ -28,7 +28,7 @@ from shared.runtime.event_loop import run as run_loop
 from shared.tracing import NO_TRACING
 from tests.support.fleet import Fleet
 from worker.jobs.attempt import Attempt
-from worker.jobs.attempt_recorder import AttemptRecorder
+from worker.jobs.attempt_recorder import record
 from worker.processes.child import cpu_seconds
 
 SLOTS = 32
@@ -118,13 +118,12 @@ def _cpu(fleet: Fleet) -> float:
 def _off_seconds(count: int = 100_000) -> float:
     """Return the time that one request takes to find out that tracing is off."""
     request = ChatRequest(model="m")
-    recorder = AttemptRecorder(NO_TRACING)
     attempt = cast(Attempt, SimpleNamespace(queued=SimpleNamespace(trace=None)))
 
     def once() -> None:
         span = begin_span(NO_TRACING, cast(Request, None), 0.0)
         chat_span.describe_request(span, request)
-        recorder.record(attempt)
+        record(NO_TRACING, attempt)
         end_span(cast(HttpExchange, SimpleNamespace(span=span)), cast(Request, None))
 
     return min(timeit.repeat(once, number=count, repeat=5)) / count

@@ -32,7 +32,6 @@ from worker.grammar.service import GrammarProcess
 from worker.images.messages import ImageOptions
 from worker.images.service import ImageProcess
 from worker.jobs.active_jobs import ActiveJobs
-from worker.jobs.attempt_recorder import AttemptRecorder
 from worker.jobs.consumer import JobConsumer
 from worker.jobs.control_channel import run_control_channel
 from worker.jobs.draining import Draining, JobReleaser
@@ -140,7 +139,7 @@ class _Worker:
                 PrefixGate(caching=backend.caches_prefixes and settings.caches_prefixes),
                 BatchGate(until_end=settings.batch_pause > 0),
             ),
-            AttemptRecorder(tracing),
+            tracing,
             max_lost_workers=settings.max_lost_workers,
             log_poison=settings.log_poison_requests,
             sampling=model.sampling,

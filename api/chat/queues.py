@@ -13,6 +13,11 @@ from shared.redis import outage
 from shared.runtime.logs import summary
 from shared.runtime.ticks import next_tick
 
+logger = logging.getLogger(__name__)
+
+_PAUSE = 0.02
+"""Minimum interval in seconds between two passes."""
+
 
 class JobQueues:
     """Returns the queue of each model, and counts how this replica's jobs were routed."""
@@ -21,14 +26,14 @@ class JobQueues:
         """``lease`` is the duration of workers' leases in seconds."""
         self._redis = redis
         self._prefix_routing = prefix_routing
-        self._lease_ms = int(lease * 1000)
+        self._lease = lease
         self._queues: dict[str, JobQueue] = {}
 
     def of(self, model: str) -> JobQueue:
         queue = self._queues.get(model)
         if queue is None:
             queue = self._queues[model] = JobQueue(
-                self._redis, model, prefix_routing=self._prefix_routing, lease_ms=self._lease_ms
+                self._redis, model, prefix_routing=self._prefix_routing, lease_ms=int(self._lease * 1000)
             )
         return queue
 
@@ -38,24 +43,8 @@ class JobQueues:
             for route, count in queue.routed.items():
                 yield model, route, count
 
-
-logger = logging.getLogger(__name__)
-
-_PAUSE = 0.02
-"""Minimum interval in seconds between two passes."""
-
-
-class Reaper:
-    """Reaps the queues of all known models."""
-
-    def __init__(self, queues: JobQueues, directory: Directory, *, lease: float) -> None:
-        """``lease`` is the duration of workers' leases in seconds."""
-        self._queues = queues
-        self._directory = directory
-        self._lease = lease
-
-    async def run(self) -> None:
-        """Return jobs with expired leases to the queue, until cancelled.
+    async def reap(self, directory: Directory) -> None:
+        """Return jobs of known models with expired leases to the queue, until cancelled.
 
         Runs three times per lease, and when the lease that ends first expires.
         """
@@ -64,8 +53,8 @@ class Reaper:
             await asyncio.sleep(min(next_tick(self._lease / 3), max(soonest, _PAUSE)))
             soonest = self._lease
             try:
-                for model in self._directory.fleet.models:
-                    expired, end = await self._queues.of(model).reap()
+                for model in directory.fleet.models:
+                    expired, end = await self.of(model).reap()
                     if expired:
                         logger.warning("%d jobs lost their worker and wait for another: %s", *summary(expired))
                     if end is not None:

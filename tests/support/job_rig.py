@@ -18,7 +18,6 @@ from worker.engine.protocol import EngineInfo
 from worker.grammar.service import GrammarProcess
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.attempt import Attempt
-from worker.jobs.attempt_recorder import AttemptRecorder
 from worker.jobs.consumer import JobConsumer
 from worker.jobs.gates.batches import BatchGate
 from worker.jobs.gates.prefix import PrefixGate
@@ -59,7 +58,7 @@ class JobRig:
             requests or requests_of(queue, prompts),
             cast(GrammarProcess | None, grammars),
             (Quarantine(), PrefixGate(caching=caching), BatchGate()),
-            AttemptRecorder(tracing),
+            tracing,
             max_lost_workers=3,
             log_poison=False,
             sampling=Sampling(),

@@ -17,40 +17,34 @@ from worker.jobs.attempt import Attempt
 logger = logging.getLogger("worker.job_log")  # this name is documented in docs/logs.md
 
 
-class AttemptRecorder:
-    """Logs the attempts of this worker, and records the spans of those whose requests are traced.
+def record(tracing: Tracing, attempt: Attempt) -> None:
+    """Log ``attempt``, which ends now, and record its spans if its request is traced.
 
     The API replica records the spans of those that end because the worker loses its lease, when another attempt starts:
     this worker may have died.
     """
-
-    def __init__(self, tracing: Tracing) -> None:
-        self._tracing = tracing
-
-    def record(self, attempt: Attempt) -> None:
-        """Record ``attempt``, which ends now."""
-        outcome = _outcome_of(attempt)
-        if logger.isEnabledFor(logging.DEBUG):
-            _log(attempt, outcome)
-        trace = attempt.queued.trace
-        if trace is None or not self._tracing.enabled or outcome is None:
-            return
-        recorded = RecordedAttempt(
-            job=attempt.lease.job,
-            number=attempt.lease.attempt,
-            claimed_at=attempt.claimed_at,
-            added_at=attempt.added_at,
-            first_output_at=attempt.first_output_at,
-            ended_at=time.monotonic(),
-            prompt_tokens=attempt.started_event.prompt_tokens,
-            cached_tokens=attempt.started_event.cached_tokens,
-            resumed_tokens=attempt.resumed,
-            output_tokens=outcome.tokens,
-            outcome=outcome.kind,
-            failed=outcome.failed,
-            links_previous=_follows_traced_attempt(attempt.claim),
-        )
-        record_attempt(self._tracing, trace, recorded)
+    outcome = _outcome_of(attempt)
+    if logger.isEnabledFor(logging.DEBUG):
+        _log(attempt, outcome)
+    trace = attempt.queued.trace
+    if trace is None or not tracing.enabled or outcome is None:
+        return
+    recorded = RecordedAttempt(
+        job=attempt.lease.job,
+        number=attempt.lease.attempt,
+        claimed_at=attempt.claimed_at,
+        added_at=attempt.added_at,
+        first_output_at=attempt.first_output_at,
+        ended_at=time.monotonic(),
+        prompt_tokens=attempt.started_event.prompt_tokens,
+        cached_tokens=attempt.started_event.cached_tokens,
+        resumed_tokens=attempt.resumed,
+        output_tokens=outcome.tokens,
+        outcome=outcome.kind,
+        failed=outcome.failed,
+        links_previous=_follows_traced_attempt(attempt.claim),
+    )
+    record_attempt(tracing, trace, recorded)
 
 
 class _Outcome(NamedTuple):

@@ -13,12 +13,13 @@ from shared.protocol.errors import ContextExcess, Problem, ProblemKind, RequestR
 from shared.protocol.events import CANCELLED, Finished, Started, Tokenized, encode_event
 from shared.protocol.queue import Claim, JobQueue
 from shared.protocol.request import Job, QueuedJob, Sampling, fill_in
+from shared.tracing import Tracing
 from worker.engine.handle import CurrentEngine
 from worker.engine.protocol import EngineInfo, Sequence
 from worker.grammar.service import GrammarProcess
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.attempt import Attempt, StopCause
-from worker.jobs.attempt_recorder import AttemptRecorder
+from worker.jobs.attempt_recorder import record
 from worker.jobs.gates import Gate
 from worker.jobs.gates.quarantine import MAX_CRASHES
 from worker.jobs.payload import (
@@ -55,7 +56,7 @@ class JobRunner:
     """Without it, every grammar is accepted."""
     gates: Ordered[Gate]
     """What an attempt enters, in this order."""
-    recorder: AttemptRecorder
+    tracing: Tracing
     max_lost_workers: int
     """Number of workers that have disappeared with a job after which it is refused."""
     log_poison: bool
@@ -90,7 +91,7 @@ class JobRunner:
                 self.publisher.end(attempt, attempt.failure(problem))
             finally:
                 self._clean_up(attempt)
-                self.recorder.record(attempt)
+                record(self.tracing, attempt)
 
     async def _run(self, attempt: Attempt) -> None:
         claim = attempt.claim

@@ -9,7 +9,7 @@ from arq.connections import ArqRedis
 
 import api.chat.queues
 import api.main
-from api.chat.queues import JobQueues, Reaper
+from api.chat.queues import JobQueues
 from api.http.connection_limits import ConnectionLimits
 from api.main import _Server
 from api.models.directory import Directory
@@ -26,7 +26,7 @@ async def test_a_lease_that_is_not_renewed_is_missed_at_its_end(
     redis: ArqRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = Directory(redis)
-    reaper = Reaper(JobQueues(redis, prefix_routing=True, lease=LEASE), directory, lease=LEASE)
+    queues = JobQueues(redis, prefix_routing=True, lease=LEASE)
     await announce(redis, WORKER, lease=60)
     await directory.refresh()
     queue = JobQueue(redis, WORKER.model, lease_ms=int(LEASE * 1000))
@@ -36,7 +36,7 @@ async def test_a_lease_that_is_not_renewed_is_missed_at_its_end(
     # when it ends, and it holds once more.)
     beats = iter([0.0])
     monkeypatch.setattr(api.chat.queues, "next_tick", lambda period: next(beats, NEVER))
-    reaping = asyncio.create_task(reaper.run())
+    reaping = asyncio.create_task(queues.reap(directory))
 
     async def is_back() -> bool:
         return await queue.depth() == (1, 0)

@@ -1,5 +1,6 @@
 """The Responses API: create, read, stream again, cancel and delete responses, and count input tokens."""
 
+import asyncio
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -22,14 +23,18 @@ from api.dialects.responses.schema import ResponsesRequest
 from api.http.bodies import BodyParser, read_json_body
 from api.http.exchange import current_exchange, key_owner
 from api.http.routes import ERRORS, STORE_ERRORS, STREAMED, json_response, route
-from api.responses import background, documents
+from api.responses import documents
 from api.responses.conversation import stored_conversation
 from api.responses.replay import follow
 from api.stored.record import StoredResponse, is_response_id
 from api.stored.store import ResponseStore
+from shared.protocol.errors import RequestRefused
 from shared.protocol.request import ChatRequest
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import BackgroundTasks
+
+_RETRY = 1.0
+"""Seconds between two attempts to store a response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,7 @@ class ResponsesHandler:
             return await self.responder.respond(exchange, chat)
         # Its rate limits are in the headers of a refusal, too.
         exchange.details = chat
-        record = await background.start(chat, self.tasks)
+        record = await start_background(chat, self.tasks)
         if chat.request.stream:
             response = self._stream(record, after=-1)
         else:
@@ -161,3 +166,37 @@ def _translated(
     """Return the request of ``valid`` and, if its response is to be stored, its input items."""
     request = valid.request(conversation, store=store)
     return request, msgspec.json.encode(valid.input_items(conversation)) if store else b""
+
+
+async def start_background(chat: ChatExchange, tasks: BackgroundTasks) -> StoredResponse:
+    """Accept the background request of ``chat`` and return its record. The response goes on in ``tasks``.
+
+    Raises :class:`RequestRefused`.
+    """
+    try:
+        await chat.__aenter__()
+    except BaseException as error:
+        if isinstance(error, RequestRefused):
+            chat.recorder.outcome = error.problem.kind
+        chat_span.end(chat.span, chat.recorder)
+        raise
+    tasks.run(_run(chat), "background response")
+    return chat.record
+
+
+async def _run(chat: ChatExchange) -> None:
+    """Wait for the end of the entered ``chat``, store the response, and leave the exchange.
+
+    At shutdown, the response goes on without this replica.
+    """
+    try:
+        document = await documents.run_to_end(
+            chat.stream, chat.request, chat.recorder, response_id=chat.id, created=chat.record.created
+        )
+        while not chat.stream.left:
+            if await chat.store(document):
+                break
+            await asyncio.sleep(_RETRY)
+    finally:
+        await chat.__aexit__(None, None, None)
+        chat_span.end(chat.span, chat.recorder)

@@ -16,7 +16,7 @@ from api.chat.usage import RequestMetrics
 from api.keys import ApiKey
 from api.keys.store import put_key
 from api.limits import Limiter
-from api.responses.background import start
+from api.responses.handler import start_background
 from api.stored.store import ResponseStore
 from shared.protocol.errors import ProblemKind, RequestRefused, modality_refused
 from shared.protocol.queue import JobQueue
@@ -281,6 +281,6 @@ async def test_the_span_of_a_background_response_that_is_refused_ends(replica: P
     refused, span = exchange_of(replica, n=3), UnendedSpan()
     refused.span = span
     with pytest.raises(RequestRefused):
-        await start(refused, BackgroundTasks())
+        await start_background(refused, BackgroundTasks())
     assert span.errors == [ProblemKind.QUEUE_FULL]
     await assert_nothing_held(replica)

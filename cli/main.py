@@ -61,7 +61,6 @@ class LazyGroup(click.Group):
         return list(_ENTRIES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the subcommand ``cmd_name``, or None."""
         cmd_name = _ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in _ENTRIES:
             return None

@@ -50,7 +50,6 @@ class BatchFeeder:
         self._runs: dict[asyncio.Task[None], _Feeding] = {}
 
     async def run(self) -> None:
-        """Claim and feed batches until cancelled."""
         try:
             while True:
                 if self._services.chat.streams.draining:

@@ -352,7 +352,6 @@ class BatchRun:
         self._renewed = time.monotonic()
 
     async def _keep_lease(self, work: Awaitable[_Value]) -> _Value:
-        """Wait for ``work``, and renew the lease meanwhile."""
         task = asyncio.ensure_future(work)
         try:
             while not task.done():
@@ -371,7 +370,6 @@ class BatchRun:
         return await self._retrying(self._store.now)
 
     async def _retrying(self, work: Callable[[], Awaitable[_Value]]) -> _Value:
-        """Repeat ``work`` while the store or the storage fails."""
         failures = 0
         while True:
             try:

@@ -268,7 +268,6 @@ class ChatExchange:
         self.services.metrics.record(self.stream, self.recorder, timed=self.request.tier != "batch")
 
     def _trace(self) -> None:
-        """Describe the response in the request's span, and record the spans of its jobs."""
         if self.span.context is not None and self.request.tokenization is None:
             chat_span.describe_response(self.span, self.request, self.recorder, self.id)
             chat_span.record_jobs(self.services.tracing, self.span.context, self.stream, self.recorder)

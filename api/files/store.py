@@ -164,7 +164,6 @@ class FileStore:
         return await opened(lambda: storage.open_local(record.id))
 
     async def delete(self, owner: str, file_id: str) -> bool:
-        """Delete a file of ``owner``; return whether it existed."""
         record = await self.get(owner, file_id)
         if record is None:
             return False

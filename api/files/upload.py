@@ -112,7 +112,6 @@ class _Form:
 
 
 def file_too_large(limit: int) -> RequestRefused:
-    """Return the refusal of a file of more than ``limit`` bytes."""
     return refuse(ProblemKind.TOO_LARGE, f"The file is larger than the maximum of {limit} bytes.", param=_FILE)
 
 

@@ -137,7 +137,6 @@ def too_many_large_bodies() -> RequestRefused:
 
 
 def body_too_large(limit: int) -> RequestRefused:
-    """Return the refusal of a body of more than ``limit`` bytes."""
     return refuse(ProblemKind.TOO_LARGE, f"The request body is larger than the maximum of {limit} bytes.")
 
 

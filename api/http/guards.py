@@ -37,7 +37,6 @@ class CrossOrigin:
         return bool(self._origins)
 
     def is_preflight(self, method: str, headers: Lookup) -> bool:
-        """Return whether a request is a preflight of an allowed origin."""
         is_preflight = method == "OPTIONS" and bool(headers.get("access-control-request-method"))
         return is_preflight and self.allows(headers.get("origin"))
 

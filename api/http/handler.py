@@ -60,7 +60,6 @@ class ExchangeApplication(Quart):
         self._own_name = own_name
 
     def create_url_adapter(self, request: BaseRequestWebsocket | None) -> MapAdapter | None:
-        """Return an adapter that matches the path and method of ``request``."""
         if request is None:
             return super().create_url_adapter(None)
         return self.url_map.bind("localhost", path_info=request.path, default_method=request.method)

@@ -140,7 +140,6 @@ class Keyring:
         return None
 
     def named(self, key_id: str) -> ApiKey | None:
-        """Return the key with this id, if there is one."""
         return self._by_id.get(key_id)
 
     def is_valid(self, key: ApiKey) -> bool:

@@ -55,7 +55,6 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
 
     @property
     def budgets(self) -> tuple[int | None, int | None]:
-        """Its tokens per day and per month."""
         return self.tokens_per_day, self.tokens_per_month
 
     def is_valid(self, now: float) -> bool:

@@ -41,5 +41,4 @@ def is_data_url(url: str) -> bool:
 
 
 def too_large(limit: int) -> MediaError:
-    """Return the error for a file of more than ``limit`` bytes."""
     return MediaError(f"the file is larger than the maximum of {limit} bytes")

@@ -102,7 +102,6 @@ class Fleet:
         return tuple(worker for worker in claiming if PROTOCOL not in worker.protocols)
 
     def free_slots(self, model: str) -> int:
-        """Return the number of free slots of the workers that serve ``model``."""
         serving = (worker for worker in self.workers if worker.model == model and worker.status == "serving")
         return sum(max(0, worker.slots - worker.used) for worker in serving)
 

@@ -106,7 +106,6 @@ def _without_conflicts(owner: str, body: dict[str, Any], taken: dict[str, Any]) 
 
 
 def _only(served: Collection[str], schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of an object with the fields in ``served`` only."""
     return schema | {
         "properties": {name: field for name, field in schema["properties"].items() if name in served},
         "required": [name for name in schema.get("required", ()) if name in served],

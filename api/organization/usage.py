@@ -45,7 +45,6 @@ def decoded(day: int, stored: Stored) -> Iterator[Usage]:
 
 
 def summed(found: Iterable[Usage], group: Callable[[Usage], _Group]) -> dict[_Group, UsageCounts]:
-    """Return the sums by ``group``."""
     sums: dict[_Group, UsageCounts] = {}
     for one in found:
         of = group(one)

@@ -74,7 +74,6 @@ class ApiClient:
         raise click.ClickException(escaped(str(message)))
 
     def unreachable(self, error: Exception) -> click.ClickException:
-        """Return the exception that says that the API can't be reached."""
         return click.ClickException(
             f"The API at {self._url.geturl()} can't be reached: {error}. Is --url (OPENAI_BASE_URL) right?"
         )

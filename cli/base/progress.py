@@ -68,8 +68,6 @@ def bar(label: str, total: int, *, unit: Unit = "") -> Iterator[Callable[[int], 
 
 
 class _Lines:
-    """A bar as lines."""
-
     def __init__(self, label: str, total: int, unit: Unit) -> None:
         self._label = label
         self._total = total

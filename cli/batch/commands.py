@@ -163,7 +163,6 @@ def _find(client: Client, file: str) -> dict[str, Any]:
 
 
 def _endpoint(file: Path) -> str:
-    """Return the endpoint of the first request in ``file``."""
     with file.open("rb") as content:
         for line in content:
             if line.strip():

@@ -15,8 +15,6 @@ from shared.runtime.logs import escaped
 
 
 class Piece(NamedTuple):
-    """A piece of a response."""
-
     kind: Literal["text", "reasoning"]
     text: str
 

@@ -76,7 +76,6 @@ def usage(redis_url: str, by: tuple[str, ...], since: datetime.datetime | None, 
 
 
 def _first(since: datetime.datetime | None, today: int) -> int:
-    """Return the number of the first day."""
     first = since.date() if since is not None else (_EPOCH + datetime.timedelta(days=today)).replace(day=1)
     return (first - _EPOCH).days
 

@@ -56,7 +56,6 @@ class CallShape(msgspec.Struct, frozen=True, kw_only=True):
     content: Literal["arguments", "calls", "xml"] = "arguments"
 
     def begin_for(self, tool: str) -> str:
-        """Return ``begin`` for a call of ``tool``."""
         return self.begin.replace("{name}", tool)
 
 

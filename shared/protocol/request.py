@@ -37,8 +37,6 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An image in a message."""
-
     at: int = 0
     """Its offset in the message's ``content``, in characters."""
     param: str = ""
@@ -156,7 +154,6 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def fill_in(sampling: Sampling, defaults: Sampling) -> Sampling:
-    """Return ``sampling`` with unset fields filled from ``defaults``."""
     fields = {
         field: value
         for field in Sampling.__struct_fields__
@@ -229,7 +226,6 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @property
     def images(self) -> tuple[Image, ...]:
-        """The images of all messages, in order."""
         return tuple(image for message in self.messages for image in message.images)
 
     @property
@@ -306,7 +302,6 @@ class QueuedJob(_Job, frozen=True, kw_only=True, omit_defaults=True):
         return None if self.request is msgspec.UNSET else decode_request(self.request)
 
     def job(self, request: ChatRequest) -> Job:
-        """Return the job with its ``request``."""
         return Job(request=request, **_common(self))
 
 

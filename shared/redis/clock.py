@@ -18,7 +18,6 @@ class StoreClock:
         self._ahead: float | None = None
 
     def set(self, now: float) -> None:
-        """Set the clock to ``now``, the store's time."""
         self._ahead = now - time.monotonic()
 
     def now(self) -> float:

@@ -87,6 +87,5 @@ def _span_id(job: str, attempt: int) -> str:
 
 
 def _sibling(span: TraceContext, span_id: str) -> TraceContext:
-    """Return the span with this id in the same trace."""
     begin, end = _SPAN_ID
     return TraceContext(f"{span.traceparent[:begin]}{span_id}{span.traceparent[end:]}", span.tracestate)

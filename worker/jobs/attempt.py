@@ -85,7 +85,6 @@ class Attempt:
 
     @property
     def is_batch(self) -> bool:
-        """Whether it is at a batch request."""
         return self.request is not None and self.request.tier == "batch"
 
     @property

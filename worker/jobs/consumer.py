@@ -68,7 +68,6 @@ class JobConsumer:
         self.wake()
 
     async def run(self) -> None:
-        """Claim and run jobs until cancelled."""
         while True:
             try:
                 await self._claim()

@@ -107,7 +107,6 @@ class RequestCache:
         )
 
     async def _decode_images(self, job: Job) -> list[DecodedImage]:
-        """Return the images of the request of ``job``, in order."""
         params = {image.digest: image.param for image in reversed(job.request.images)}
         digests = list(params)
         stored = await when_reachable(lambda: self._image_files.images(job.shared_request, digests), _RETRY)

@@ -152,7 +152,6 @@ class Node:
             await withdraw(self._redis, NodeInfo, self._id)
 
     def kill(self) -> None:
-        """Kill all workers."""
         for resident in self._all:
             resident.kill()
 

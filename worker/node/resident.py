@@ -167,7 +167,6 @@ class Resident:
             self._child.terminate()
 
     def kill(self) -> None:
-        """Kill the worker."""
         if self._child is not None:
             self._child.kill()
 

@@ -134,7 +134,6 @@ class CallProcess(Generic[Call, Reply]):
 
     @property
     def busy(self) -> bool:
-        """Whether it serves a call."""
         return self._current is not None
 
     def start(self) -> None:
@@ -177,7 +176,6 @@ class CallProcess(Generic[Call, Reply]):
         self._send_next()
 
     def withdraw(self, tenant: str) -> list[PendingCall[Call, Reply]]:
-        """Remove and return the waiting calls of a tenant."""
         return self._queue.remove(tenant)
 
     async def stop(self) -> None:

@@ -110,14 +110,12 @@ class FairQueue(Generic[Item]):
             self._virtual = max(self._virtual, tenant.tag)
 
     def remove(self, name: str) -> list[Item]:
-        """Remove and return all items of the tenant ``name``."""
         waiting = self._tenant(name, self._clock()).waiting
         items = list(waiting)
         waiting.clear()
         return items
 
     def clear(self) -> list[Item]:
-        """Remove and return all items."""
         return [item for name in list(self._tenants) for item in self.remove(name)]
 
     def _tenant(self, name: str, now: float) -> _Tenant[Item]:
@@ -128,7 +126,6 @@ class FairQueue(Generic[Item]):
         return tenant
 
     def _waits_with_budget(self, now: float) -> bool:
-        """Return whether a tenant that has budget waits."""
         return any(tenant.waiting and tenant.budget(now) > 0 for tenant in self._tenants.values())
 
     def _forget_idle(self, now: float) -> None:

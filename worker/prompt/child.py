@@ -61,7 +61,6 @@ def check_size(request: ChatRequest, max_bytes: int) -> None:
 
 
 def _tokenize(maker: PromptMaker, request: ChatRequest, tokenization: Tokenization) -> Prepared:
-    """Return the tokens of a tokenization request."""
     tokens = maker.prepare(request).tokens
     strings = tuple(map(maker.token_text, tokens)) if tokenization.strings else ()
     text = maker.decode(tokens) if tokenization.text else ""

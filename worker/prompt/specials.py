@@ -37,7 +37,6 @@ class SpecialTexts:
         self._insides = "\0".join(self._texts)
 
     def image(self, number: int) -> str:
-        """Return the mark for an image."""
         return f"{self._image_mark}{number};"
 
     def escape(self, text: str) -> str:

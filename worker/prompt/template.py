@@ -24,8 +24,6 @@ class ChatTemplateError(Exception):
 
 
 class ChatTemplate:
-    """A compiled chat template. ``source`` is its text."""
-
     def __init__(self, source: str, *, bos_token: str, eos_token: str) -> None:
         """Compile ``source``. Raises :class:`ChatTemplateError` when it is invalid."""
         environment = ImmutableSandboxedEnvironment(

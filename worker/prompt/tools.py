@@ -81,7 +81,6 @@ def _as_text(message: Message) -> Message:
 
 
 def prefixed(message: Message, prefix: str) -> Message:
-    """Return the message with ``prefix`` before its content."""
     images = tuple(msgspec.structs.replace(image, at=image.at + len(prefix)) for image in message.images)
     return msgspec.structs.replace(message, content=prefix + message.content, images=images)
 

@@ -90,8 +90,6 @@ class PlainTextSource(Strict):
 
 
 class ContentSource(Strict):
-    """The text and the images of a document."""
-
     type: Literal["content"]
     content: StringOrItems[Annotated[TextBlock | ImageBlock, by("type")]]
 

@@ -69,7 +69,6 @@ def chosen(
 
 
 def _checked(request: CountTokensRequest) -> dict[str, Tool]:
-    """Return all tools by name."""
     tools: dict[str, Tool] = {}
     for index, tool in enumerate(request.tools or ()):
         if isinstance(tool, AnthropicTool):

@@ -36,7 +36,6 @@ def render_page(items: Sequence[dict[str, Any]], *, after: str | None, limit: in
 
 
 def render_deleted(own_id: str, kind: str) -> bytes:
-    """Encode the response to the deletion of an object of this ``kind``."""
     return msgspec.json.encode({"id": own_id, "object": kind, "deleted": True})
 
 

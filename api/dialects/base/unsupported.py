@@ -93,7 +93,6 @@ def marked_fields(model: type[BaseModel]) -> dict[str, Refused | Only]:
 
 
 def supported_fields(model: type[BaseModel]) -> frozenset[str]:
-    """Return the names of the supported fields of a schema."""
     refused = {name for name, mark in marked_fields(model).items() if isinstance(mark, Refused)}
     return frozenset(field.alias or name for name, field in model.model_fields.items()) - refused
 
@@ -105,7 +104,6 @@ def unsupported(param: str, reason: str) -> RequestRefused:
 
 
 def unsupported_value(param: str, value: str, mark: Only) -> RequestRefused:
-    """Return the refusal of one value of a field."""
     message = (
         f"Unsupported value: '{param}' does not support {value[:64]!r} with this model. "
         f"Supported values are: {listed(mark.values)}. {mark.reason}"

@@ -147,7 +147,6 @@ def unknown_parameter(param: str) -> RequestRefused:
 
 
 def invalid(field: str, why: str) -> RequestRefused:
-    """Return the refusal of a field's value."""
     return refuse(ProblemKind.INVALID, f"Invalid '{field}': {why}.", param=field, code="invalid_value")
 
 

@@ -40,7 +40,6 @@ def translate_messages(messages: Sequence[Message]) -> tuple[internal.Message, .
 
 
 def _parts(content: Content | None, message: str) -> Iterator[Part]:
-    """Yield the parts of a message. ``message`` is its path."""
     for index, part in enumerate([content] if isinstance(content, str) else content or ()):
         match part:
             case str():

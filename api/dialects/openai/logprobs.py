@@ -129,5 +129,4 @@ def _scored_tokens(prompt: PromptLogprobs, count: int) -> list[TokenLogprob]:
 
 
 def prompt_pieces(prompt: PromptLogprobs) -> list[bytes]:
-    """Return the bytes of all tokens of a prompt."""
     return [prompt.first[1], *(one.piece for one in prompt.rest)]

@@ -106,8 +106,6 @@ class InputFields(Strict):
 
 
 class PromptFields(InputFields):
-    """All that becomes a prompt."""
-
     conversation: Annotated[str | dict[str, Any] | None, Refused("Conversations are not stored; send their items.")] = (
         None
     )

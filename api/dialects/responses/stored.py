@@ -121,7 +121,6 @@ def not_found(response_id: str) -> RequestRefused:
 
 
 def not_streamable() -> RequestRefused:
-    """Return the refusal to stream a response that was not made in the background."""
     message = "Only background responses can be streamed again; read this one without 'stream'."
     return refuse(ProblemKind.INVALID, message, param="stream", code="invalid_value")
 

@@ -298,7 +298,6 @@ class JobQueue:
         return place
 
     async def depth(self) -> tuple[int, int]:
-        """Return the numbers of waiting and claimed jobs."""
         waiting, claimed = await asyncio.gather(self.redis.zcard(self._queue), self.redis.zcard(self._inflight))
         return waiting, claimed
 

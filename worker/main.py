@@ -205,11 +205,10 @@ class _Worker:
                 loading.result()
             await self.draining.finish()
         finally:
-            await self.engine_supervisor.stop()
-            await self.prompts.stop()
-            await self.images.stop()
+            stops = [self.engine_supervisor.stop(), self.prompts.stop(), self.images.stop()]
             if self.grammars is not None:
-                await self.grammars.stop()
+                stops.append(self.grammars.stop())
+            await asyncio.gather(*stops)
             await cancel_all({loading, stopped, *background})
             await self.consumer.stop()
             # Best effort: a registry record that is not removed expires with the lease.

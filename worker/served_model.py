@@ -15,7 +15,6 @@ from shared.runtime.settings import WorkerSettings
 from shared.runtime.tasks import cancel_all
 from worker.engine.backends import BACKENDS
 from worker.engine.handle import CurrentEngine
-from worker.engine.simulated import parse_directives
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.heartbeat import Heartbeat
 from worker.jobs.registry_record import RegistryRecord
@@ -60,6 +59,9 @@ async def find_model(settings: WorkerSettings, redis: ArqRedis, worker: str, nam
     Raises :class:`ModelError` when there is no such model.
     """
     if not BACKENDS[settings.engine].has_model:
+        # NumPy, which real models need in other processes only, takes 10 MB.
+        from worker.engine.simulated import parse_directives
+
         path = settings.model.partition("=")[2]
         modalities = _modalities(images=parse_directives(path).see_images)
         # Greedy unless the request has a temperature.

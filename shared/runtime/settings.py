@@ -428,7 +428,8 @@ class NodeSettings(WorkerSettings):
     )
     min_residence: NonNegativeFloat = Field(
         20.0,
-        description="Minimum time in seconds for which a model with requests stays loaded, if its load took no longer.",
+        description="Minimum time in seconds for which a model with requests stays loaded; at least as long as its "
+        "load took, and three times as long while requests wait for it.",
     )
     spread_wait: NonNegativeFloat = Field(
         10.0, description="Time that requests wait in seconds, after which another host loads their model as well."

@@ -77,9 +77,19 @@ def test_a_child_process_does_not_repeat_the_warning() -> None:
     assert done.stderr.count("VINOQUEUE_PROT") == 1
 
 
-def test_subprocesses_import_no_libraries_of_the_supervisor() -> None:
-    entry_points = ("worker.engine.child", "worker.images.child", "worker.prompt.child", "worker.model.files")
-    foreign = {"asyncio", "click", "pydantic", "redis", "uvloop"}
+@pytest.mark.parametrize(
+    ("entry_points", "foreign"),
+    [
+        (
+            ("worker.engine.child", "worker.images.child", "worker.prompt.child", "worker.model.files"),
+            {"asyncio", "click", "pydantic", "redis", "uvloop"},
+        ),
+        (("worker.main",), {"numpy", "openvino", "PIL", "xgrammar"}),
+    ],
+)
+def test_supervisor_and_subprocesses_import_no_libraries_of_the_other(
+    entry_points: tuple[str, ...], foreign: set[str]
+) -> None:
     program = f"import sys, {', '.join(entry_points)}; print({foreign!r} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

@@ -26,7 +26,7 @@ from worker.node.resident import Resident
 
 logger = logging.getLogger(__name__)
 
-_INTERVAL = 0.5
+_INTERVAL = 0.2
 """Seconds between two looks at the queues."""
 
 _DEFAULT_CACHE_GB = 1

@@ -63,13 +63,20 @@ def test_nothing_is_unloaded_in_vain() -> None:
 
 
 @pytest.mark.parametrize(
-    ("waited", "resident", "gives_way"),
-    [(19, 60, False), (21, 19, False), (21, 29, False), (21, 31, True)],
+    ("waited", "waiting", "resident", "gives_way"),
+    [
+        (19, 0, 60, False),
+        (21, 0, 19, False),
+        (21, 0, 29, False),
+        (21, 0, 31, True),
+        (21, 3, 89, False),
+        (21, 3, 91, True),
+    ],
 )
 def test_a_busy_model_gives_way_past_the_wait_and_its_residence(
-    waited: float, resident: float, gives_way: bool
+    waited: float, waiting: int, resident: float, gives_way: bool
 ) -> None:
-    busy = model("busy", here="loaded", idle=0, waiting=3, resident=resident, load_seconds=30)
+    busy = model("busy", here="loaded", idle=0, waiting=waiting, resident=resident, load_seconds=30)
     found = decide(busy, model("a", waiting=1, waited=waited), capacity=4)
     assert found == ([], ["busy"] if gives_way else [])
 

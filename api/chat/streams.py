@@ -31,12 +31,6 @@ _POLL = 0.05
 
 _TIMED_OUT = Problem(kind=ProblemKind.TIMEOUT, message="The request exceeded the maximum duration of requests.")
 
-_QUEUE_TIMEOUT = Problem(
-    kind=ProblemKind.QUEUE_TIMEOUT,
-    message="No worker became free within the queue timeout. Please try again later.",
-    retry_after=RETRY_NO_WORKER,
-)
-
 _KEY_ENDED = Problem(
     kind=ProblemKind.UNAUTHORIZED,
     message="The API key of this request has expired or was revoked, so the request was ended.",
@@ -163,7 +157,13 @@ class OpenStreams:
         while stream in self._timers:
             try:
                 if not await self._queues.of(stream.model).any_claimed(stream.jobs):
-                    stream.fail(_QUEUE_TIMEOUT)
+                    stream.fail(
+                        Problem(
+                            kind=ProblemKind.QUEUE_TIMEOUT,
+                            message=self._directory.why_waited(stream.model),
+                            retry_after=RETRY_NO_WORKER,
+                        )
+                    )
                 return
             except (RedisError, OSError):
                 await asyncio.sleep(_RETRY)

@@ -292,6 +292,20 @@ class Directory:
         lost = f"The model '{model}' has lost its last worker. Please try again later."
         return self._load_problem(model) or lost
 
+    def why_waited(self, model: str) -> str:
+        """Return why no worker has claimed a request of ``model`` within its queue timeout."""
+        declared = self.fleet.catalogue.get(model)
+        state = declared.state if declared is not None else ""
+        if declared is not None and declared.problem:
+            return self._load_problem(model)
+        if declared is not None and state == "loading":
+            why = f"The model '{model}' was still loading at the queue timeout. {declared.info.detail}."
+        elif state in ("unloading", "unloaded"):
+            why = f"The model '{model}' was not loaded within the queue timeout: other models use the memory."
+        else:
+            why = "No worker became free within the queue timeout."
+        return f"{why} Please try again later."
+
     def _load_problem(self, model: str) -> str:
         declared = self.fleet.catalogue.get(model)
         if declared is None or not declared.problem:

@@ -146,6 +146,15 @@ def test_a_model_that_is_killed_while_it_loads_is_not_loaded_into_the_same_memor
     assert [model["loads"] for found in nodes(service) for model in found["models"]] == [1]
 
 
+def test_a_queue_timeout_says_that_other_models_have_the_memory(service: Fleet) -> None:
+    node(service, catalogue(service, entry("fixed", keep="always"), entry("other")))
+    service.until(lambda: states(service).get("fixed") == "loaded", "the model that is kept to be loaded")
+    body = json.dumps({"model": "other", "messages": [{"role": "user", "content": "Hello"}]})
+    status, _, answer = service.request("POST", "/v1/chat/completions", body, {"x-queue-timeout": "0.5"})
+    assert status == 503
+    assert "other models use the memory" in json.loads(answer)["error"]["message"]
+
+
 def test_another_node_continues_the_streams_of_one_that_is_killed(service: Fleet) -> None:
     said = " ".join(f"word{index}" for index in range(WORDS))
     file = catalogue(service, entry("a"))

@@ -96,3 +96,19 @@ async def test_streams_that_waited_for_such_a_model_end_with_the_reasons_too(red
     found = await directory(redis, node("a", status="failed", detail="too large"))
     assert "a: too large" in found.why_without_worker("tiny")
     assert "lost its last worker" in found.why_without_worker("other")
+
+
+@pytest.mark.parametrize(
+    ("status", "detail", "why"),
+    [
+        ("loading", "3 requests wait", "still loading at the queue timeout. a: 3 requests wait."),
+        ("unloaded", "no request for a while", "not loaded within the queue timeout: other models use the memory"),
+        ("failed", "no such file", "can't be loaded at the moment. a: no such file."),
+        ("loaded", "1 requests wait", "No worker became free within the queue timeout."),
+    ],
+)
+async def test_a_queue_timeout_says_what_the_model_waited_for(
+    redis: ArqRedis, status: str, detail: str, why: str
+) -> None:
+    found = await directory(redis, node("a", status=status, detail=detail))
+    assert why in found.why_waited("tiny")

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
 from shared.protocol.cost import UNBOUNDED_RESPONSE
 from shared.protocol.model_commands import read_commands
 from shared.protocol.queue.occupancy import Occupancy, OccupancyReader, waiting_tokens
-from shared.protocol.registry import NodeInfo, WorkerInfo, announce, registered, withdraw
+from shared.protocol.registry import DeclaredModel, NodeInfo, WorkerInfo, announce, registered, withdraw
 from shared.redis import keys, outage
 from shared.runtime.settings import NodeSettings, WorkerSettings, environment
 from shared.runtime.version import VERSION
@@ -118,9 +119,18 @@ class Node:
             pid=self._pid,
             started=self._started,
             memory=self._capacity,
-            models=tuple(resident.declared() for resident in self._residents.values()),
+            models=tuple(self._declared(name, resident) for name, resident in self._residents.items()),
             version=VERSION,
         )
+
+    def _declared(self, name: str, resident: Resident) -> DeclaredModel:
+        """Return a model's part of the record. The memory of a worker with the old entry counts too."""
+        declared, old = resident.declared(), self._retiring.get(name)
+        if old is None or old.here == "absent":
+            return declared
+        if resident.here == "absent":
+            return msgspec.structs.replace(declared, memory=old.memory, status=old.here)
+        return msgspec.structs.replace(declared, memory=old.memory + declared.memory)
 
     def reload(self) -> None:
         """Read the catalogue again. An invalid one is reported, and the old one stays."""

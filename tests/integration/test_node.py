@@ -150,7 +150,8 @@ def test_a_queue_timeout_says_that_other_models_have_the_memory(service: Fleet) 
     node(service, catalogue(service, entry("fixed", keep="always"), entry("other")))
     service.until(lambda: states(service).get("fixed") == "loaded", "the model that is kept to be loaded")
     body = json.dumps({"model": "other", "messages": [{"role": "user", "content": "Hello"}]})
-    status, _, answer = service.request("POST", "/v1/chat/completions", body, {"x-queue-timeout": "0.5"})
+    headers = {"content-type": "application/json", "x-queue-timeout": "0.5"}
+    status, _, answer = service.request("POST", "/v1/chat/completions", body, headers)
     assert status == 503
     assert "other models use the memory" in json.loads(answer)["error"]["message"]
 

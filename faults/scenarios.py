@@ -440,7 +440,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "model-crashes-at-load",
         "one of three models kills its engine at each load: it is named, and the others are served",
         catalogue=("[[vocabulary 1]]", "[[vocabulary 2]]", "[[crash load]]"),
-        load=Load(clients=6, requests=5, tokens=80, patience=20),
+        load=Load(clients=6, requests=5, tokens=80, patience=2),
         visible=("can't be loaded", "lost its last worker"),
     ),
 )

@@ -3,8 +3,8 @@
 All are up at once and one at a time is under load. Prompts are short, and then as long as a chat's with some history
 behind it, which a server has to read before it can answer. ``python -m bench.peers.comparison 1 8 --words 0`` measures
 some loads only, and leaves what was measured under others in the results. With ``--size 1.1B``, the model has that size
-and random weights, prompts are of three lengths, and only llama.cpp takes part; a single stream is served by the
-stateful engine too.
+and random weights, prompts are of three lengths, and of the others only llama.cpp takes part, but also workers that
+convert the model to int8, and with a single stream those with the stateful engine.
 """
 
 import argparse
@@ -31,6 +31,7 @@ from bench.report import RESULTS, ratios, save, table
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import EngineSettings
 from tests.support.fleet import Fleet
+from worker.engine.load import serving_path
 from worker.engine.options import EngineOptions
 from worker.model.local import resolve
 
@@ -44,7 +45,8 @@ SIZED_WORDS = (0, 280, 980)
 """Words in addition to those of a question: with these, prompts of models of other sizes have about 20, 300 and 1,000
 tokens, and those that a chat template adds."""
 OURS = "vinoqueue"
-STATEFUL = "vinoqueue, stateful engine"
+VARIANTS = {"vinoqueue, int8 weights": ("--weights", "int8"), "vinoqueue, stateful engine": ("--engine", "stateful")}
+"""Other options for workers of models of other sizes. The stateful engine takes part where there is a single stream."""
 ALONE = "the engine alone"
 _LONGEST = 600.0
 """Seconds for one run, after which a server counts as failing."""
@@ -104,18 +106,22 @@ def run(
     rows = _kept(results, loads)
     with ExitStack() as stack:
         alone = []
-        if not size:
-            options = EngineOptions.from_settings(
-                EngineSettings(max_batch=most), path=str(model.path), context_length=model.context_length
-            )
+        options = EngineOptions.from_settings(
+            EngineSettings(max_batch=most, weights="int8" if size else "auto"),
+            path=str(model.path),
+            context_length=model.context_length,
+        )
+        if size:
+            serving_path(options, print)  # The conversion takes longer than a test waits for a worker.
+        else:
             engine = EngineAlone(options)
             stack.callback(engine.stop)
             alone = [Contestant(ALONE, partial(_alone, engine))]
         fleet = Fleet(folder, local=True)
         stack.callback(fleet.stop)
         fleet.worker("--max-batch", str(most), "--model", f"{model.name}={model.path}")
-        if size:
-            fleet.worker("--engine", "stateful", "--model", f"stateful={model.path}")
+        for at, arguments in enumerate(VARIANTS.values() if size else ()):
+            fleet.worker(*arguments, "--max-batch", str(most), "--model", f"variant-{at}={model.path}")
         fleet.api()
         for load in loads:
             with ExitStack() as servers:
@@ -124,8 +130,9 @@ def run(
                     Contestant(OURS, partial(_served, fleet.port, model.name)),
                     *_started(servers, peers, failures, model.path, counter, load.concurrency, folder),
                 ]
-                if size and load.concurrency == 1:
-                    contestants.append(Contestant(STATEFUL, partial(_served, fleet.port, "stateful")))
+                for at, (name, arguments) in enumerate(VARIANTS.items() if size else ()):
+                    if "stateful" not in arguments or load.concurrency == 1:
+                        contestants.append(Contestant(name, partial(_served, fleet.port, f"variant-{at}")))
                 compare(contestants, load, runs, tokens)
             rows += rows_of(contestants, load)
             rows.sort(key=lambda row: (row["words more"], row["concurrency"]))

@@ -22,7 +22,7 @@ _START = 24
 _SCALE = 0.004
 """With it, the values of a layer neither vanish nor overflow."""
 _PART = 1 << 16
-"""Blocks that are drawn; larger tensors repeat them."""
+"""Blocks that are drawn; larger tensors repeat them, each from another one on, because equal tensors share memory."""
 
 
 class Shape(NamedTuple):
@@ -76,12 +76,14 @@ def _write(file: Path, shape: Shape) -> None:
     blocks = _random_blocks()
     with file.open("wb") as output:
         output.write(header.ljust(_aligned(len(header)), b"\0"))
-        for sides in tensors.values():
-            length = _bytes(sides)
+        for at, sides in enumerate(tensors.values()):
+            length, start = _bytes(sides), at * _BLOCK
             data = (
-                numpy.ones(sides, numpy.float32).tobytes() if len(sides) == 1 else blocks * (-(-length // len(blocks)))
+                numpy.ones(sides, numpy.float32).tobytes()
+                if len(sides) == 1
+                else (blocks * (-(-(start + length) // len(blocks))))[start : start + length]
             )
-            output.write(data[:length].ljust(_aligned(length), b"\0"))
+            output.write(data.ljust(_aligned(length), b"\0"))
 
 
 def _tensors(shape: Shape, vocabulary: int) -> dict[str, tuple[int, ...]]:

@@ -32,7 +32,7 @@ from shared.runtime import logs
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import cancel_all, keep_running
-from shared.runtime.ticks import next_tick
+from shared.runtime.ticks import next_tick, until
 from shared.runtime.version import VERSION
 from shared.tracing import TracingUnavailable, start_tracing
 
@@ -162,9 +162,7 @@ class _Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         while not await self.on_tick(0):
             self._limits.expire(loop.time())
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(next_tick(_DATE_AGE)):
-                    await self._ending.wait()
+            await until(self._ending, next_tick(_DATE_AGE))
 
 
 async def _serve(settings: ApiSettings, listener: socket.socket, limits: ConnectionLimits) -> None:
@@ -213,9 +211,7 @@ async def _serve(settings: ApiSettings, listener: socket.socket, limits: Connect
             replica.chat.streams.draining = limits.closing = True
             delay = 0 if at_once.is_set() else settings.drain_delay
             logger.info("shutting down in %.0f s; requests then have %.0f s to finish", delay, settings.drain)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(delay):
-                    await at_once.wait()
+            await until(at_once, delay)
             await server.stop_listening(listener)
             await replica.chat.streams.drain(settings.drain, limits)
         else:
@@ -240,11 +236,8 @@ async def _announce(replica: Parts, address: str) -> None:
             first_token_times=replica.first_token_times.counts(),
             failures=dict(replica.chat.metrics.failures),
         )
-        try:
+        with outage.store.reported("heartbeat"):
             await announce(replica.redis, info, lease=replica.settings.lease)
-            outage.store.succeeded("heartbeat")
-        except (RedisError, OSError) as error:
-            outage.store.failed("heartbeat", error)
         await asyncio.sleep(next_tick(replica.settings.lease / 3))
 
 

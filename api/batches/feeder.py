@@ -5,8 +5,6 @@ import logging
 from collections import Counter
 from dataclasses import dataclass
 
-from redis.exceptions import RedisError
-
 from api.batches.request import BatchServices
 from api.batches.run import BatchRun
 from api.batches.store import BatchClaim, Superseded
@@ -62,7 +60,7 @@ class BatchFeeder:
 
     async def _claim(self) -> None:
         store = self._services.store
-        try:
+        with outage.store.reported("batches"):
             unfinished = await store.unfinished()
             self._services.metrics.unfinished(unfinished)
             if unfinished and len(self._runs) < _MAX_RUNS:
@@ -73,9 +71,6 @@ class BatchFeeder:
                     task.add_done_callback(self._runs.pop)
             if unfinished > len(self._runs) == _MAX_RUNS:
                 self._yield_one(await store.waiting())
-            outage.store.succeeded("batches")
-        except (RedisError, OSError) as error:
-            outage.store.failed("batches", error)
 
     def _yield_one(self, waiting: int) -> None:
         """Have a batch yield if more batches wait than are yielding."""

@@ -7,7 +7,6 @@ import random
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -34,6 +33,7 @@ from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest
 from shared.runtime.backoff import Backoff
 from shared.runtime.settings import ApiSettings
+from shared.runtime.ticks import until
 
 logger = logging.getLogger(__name__)
 
@@ -111,9 +111,7 @@ async def serve_request(
             # A budget may be raised before it is renewed.
             least = 0 if problem.kind is ProblemKind.BUDGET else problem.retry_after or 0
             pause = max(backoff.pause(), min(least, _LONGEST_PAUSE))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause * random.uniform(0.75, 1.25)):  # noqa: S311
-                    await yielding.wait()
+            await until(yielding, pause * random.uniform(0.75, 1.25))  # noqa: S311
         if yielding.is_set():
             return None
 

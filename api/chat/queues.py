@@ -5,7 +5,6 @@ import logging
 from collections.abc import Iterator
 
 from arq.connections import ArqRedis
-from redis.exceptions import RedisError
 
 from api.models.directory import Directory
 from shared.protocol.queue import JobQueue, Route
@@ -52,13 +51,10 @@ class JobQueues:
         while True:
             await asyncio.sleep(min(next_tick(self._lease / 3), max(soonest, _PAUSE)))
             soonest = self._lease
-            try:
+            with outage.store.reported("leases"):
                 for model in directory.fleet.models:
                     expired, end = await self.of(model).reap()
                     if expired:
                         logger.warning("%d jobs lost their worker and wait for another: %s", *summary(expired))
                     if end is not None:
                         soonest = min(soonest, end)
-                outage.store.succeeded("leases")
-            except (RedisError, OSError) as error:
-                outage.store.failed("leases", error)

@@ -103,12 +103,9 @@ class Keyring:
     async def run(self, on_refresh: Callable[[], None]) -> None:
         """Refresh until cancelled, and call ``on_refresh`` after each success."""
         while True:
-            try:
+            with outage.store.reported("keys"):
                 await self.refresh()
                 on_refresh()
-                outage.store.succeeded("keys")
-            except (RedisError, OSError) as error:
-                outage.store.failed("keys", error)
             await asyncio.sleep(next_tick(REFRESH))
 
     async def refresh(self) -> None:

@@ -7,7 +7,8 @@ here. Failures that are not retried should be logged at :attr:`Outage.level`, be
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from redis.exceptions import ConnectionError, RedisError, TimeoutError
@@ -53,6 +54,15 @@ class Outage:
         if not self._failing:
             self._reported.clear()
             logger.warning("the store works again after %.1f s", time.monotonic() - self._since)
+
+    @contextmanager
+    def reported(self, part: str) -> Iterator[None]:
+        """Report how a command of ``part`` ends. Its error goes no further."""
+        try:
+            yield
+            self.succeeded(part)
+        except (RedisError, OSError) as error:
+            self.failed(part, error)
 
 
 async def when_reachable(work: Callable[[], Awaitable[_Value]], retry: float) -> _Value:

@@ -1,7 +1,9 @@
 """Schedule of periodic work."""
 
+import asyncio
 import random
 import time
+from contextlib import suppress
 
 _PHASE = random.uniform(0.0, 60.0)  # noqa: S311 - not a secret
 """Random phase in seconds of this process's ticks, which spreads the processes' commands over time."""
@@ -18,3 +20,11 @@ def next_tick(period: float) -> float:
     """
     rest = period - (time.monotonic() + _PHASE) % period
     return rest if rest > _TOO_SOON * period else rest + period
+
+
+async def until(event: asyncio.Event, seconds: float) -> None:
+    """Wait until ``event`` is set, for at most ``seconds``."""
+    # Not wait_for(): before Python 3.12 it creates a task, which delays every claim.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from redis.exceptions import RedisError
@@ -17,7 +16,7 @@ from redis.exceptions import RedisError
 from shared.protocol.queue import RESERVED_MS, Claim, JobQueue, Lease
 from shared.redis import outage
 from shared.runtime.tasks import cancel_all
-from shared.runtime.ticks import next_tick
+from shared.runtime.ticks import next_tick, until
 from worker.engine.handle import CurrentEngine
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.attempt import Attempt
@@ -77,10 +76,7 @@ class JobConsumer:
             except (RedisError, OSError) as error:
                 outage.store.failed("queue", error)
                 await asyncio.sleep(min(self.poll, 1.0))
-            # Not wait_for(): before Python 3.12 it creates a task, which delays every claim.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(next_tick(self.poll)):
-                    await self._woken.wait()
+            await until(self._woken, next_tick(self.poll))
             self._woken.clear()
 
     async def drained(self) -> None:

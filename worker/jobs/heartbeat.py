@@ -2,15 +2,12 @@
 
 import asyncio
 import logging
-from contextlib import suppress
-
-from redis.exceptions import RedisError
 
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import WorkerInfo, announce, withdraw
 from shared.redis import outage
 from shared.runtime.logs import summary
-from shared.runtime.ticks import next_tick
+from shared.runtime.ticks import next_tick, until
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.registry_record import RegistryRecord
 
@@ -36,14 +33,9 @@ class Heartbeat:
     async def run(self) -> None:
         """Renew three times per lease duration until cancelled. An unreachable store is retried at the next beat."""
         while True:
-            try:
+            with outage.store.reported("heartbeat"):
                 await self.renew()
-                outage.store.succeeded("heartbeat")
-            except (RedisError, OSError) as error:
-                outage.store.failed("heartbeat", error)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(next_tick(self._lease / 3)):
-                    await self._triggered.wait()
+            await until(self._triggered, next_tick(self._lease / 3))
             self._triggered.clear()
 
     def trigger(self) -> None:

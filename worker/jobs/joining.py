@@ -4,12 +4,12 @@ import asyncio
 import logging
 import re
 import time
-from contextlib import suppress
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from shared.protocol.registry import LeaseMismatch, WorkerInfo, check_lease, registered
+from shared.runtime.ticks import until
 
 logger = logging.getLogger(__name__)
 
@@ -38,9 +38,7 @@ async def join_fleet(redis: Redis, url: str, *, lease: float, stopping: asyncio.
             if not reported or now - reported > _REPEAT:
                 reported = now
                 logger.warning("waits for the store at %s: %s", _without_password(url), error)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_RETRY):
-                await stopping.wait()
+        await until(stopping, _RETRY)
 
 
 def _without_password(url: str) -> str:

@@ -17,6 +17,7 @@ from shared.protocol.queue.occupancy import Occupancy, OccupancyReader, waiting_
 from shared.protocol.registry import DeclaredModel, NodeInfo, WorkerInfo, announce, registered, withdraw
 from shared.redis import keys, outage
 from shared.runtime.settings import NodeSettings, WorkerSettings, environment
+from shared.runtime.ticks import until
 from shared.runtime.version import VERSION
 from worker.engine.backends import BACKENDS
 from worker.node.catalogue import CatalogueEntry, CatalogueError, read_catalogue
@@ -77,14 +78,9 @@ class Node:
     async def run(self) -> None:
         """Run until cancelled. While the store is unreachable, the workers go on, and nothing is loaded or unloaded."""
         while True:
-            try:
+            with outage.store.reported("node"):
                 await self.step()
-                outage.store.succeeded("node")
-            except (RedisError, OSError) as error:
-                outage.store.failed("node", error)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(_INTERVAL, self._settings.lease / 3)):
-                    await self._changes.wait()
+            await until(self._changes, min(_INTERVAL, self._settings.lease / 3))
             self._changes.clear()
             if self._modified() != self._read_at:
                 self.reload()

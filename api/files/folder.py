@@ -13,7 +13,7 @@ from typing import BinaryIO, TypeVar
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from api.base.store_errors import store_unavailable
+from api.base.store_errors import store_errors, store_unavailable
 from api.files.storage import DirectoryRoot, FilesDirError, Storage, StorageRoot
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.redis import keys
@@ -61,10 +61,8 @@ class FilesFolder:
 
         Raises :class:`RequestRefused` when the store is unreachable or the folder can't be used.
         """
-        try:
+        async with store_errors():
             name = await self._redis.get(keys.FILES_FOLDER)
-        except (RedisError, OSError) as error:
-            raise store_unavailable(error) from error
         try:
             folder = await self._register() if name is None else uuid.UUID(name.decode()).hex
             storage = await asyncio.to_thread(self._root.storage, folder)

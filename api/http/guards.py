@@ -5,9 +5,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 
 from quart import Response, request
-from redis.exceptions import RedisError
 
-from api.base.store_errors import store_unavailable
+from api.base.store_errors import store_errors
 from api.dialects.base.interface import Lookup
 from api.http.connection_extension import connection_extension
 from api.http.exchange import current_exchange
@@ -169,10 +168,8 @@ async def identify(keyring: Keyring, headers: Lookup) -> ApiKey | None:
     Raises :class:`RequestRefused` when there is none.
     """
     if not keyring.loaded:
-        try:
+        async with store_errors():
             await keyring.refresh()
-        except (RedisError, OSError) as error:
-            raise store_unavailable(error) from error
     if keyring.open:
         return None
     secrets = _secrets(headers)

@@ -12,7 +12,7 @@ from api.keys.record import ApiKey
 from api.keys.secret import digest, new_secret
 from shared.redis import keys
 from shared.redis.clock import store_time
-from shared.redis.records import UNREADABLE, report_unreadable
+from shared.redis.records import skipped_unreadable
 
 
 class UnknownKey(Exception):
@@ -71,13 +71,10 @@ def decoded(records: Mapping[bytes, bytes]) -> list[ApiKey]:
     """Return the keys in ``records``. Unreadable records are reported and skipped."""
     found = []
     for key_id, record in records.items():
-        try:
+        with skipped_unreadable(f"{keys.API_KEYS} {key_id.decode(errors='replace')}"):
             key = msgspec.json.decode(record, type=ApiKey)
             if key.id.encode() != key_id:
                 raise ValueError(f"its id is {key.id!r}")
-        except UNREADABLE as error:
-            report_unreadable(f"{keys.API_KEYS} {key_id.decode(errors='replace')}", error)
-        else:
             found.append(key)
     return found
 

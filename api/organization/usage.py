@@ -7,7 +7,7 @@ from redis.asyncio import Redis
 
 from shared.protocol.usage import UsageCounts
 from shared.redis import keys
-from shared.redis.records import UNREADABLE, report_unreadable
+from shared.redis.records import skipped_unreadable
 
 _Group = TypeVar("_Group")
 
@@ -37,11 +37,9 @@ async def read_days(redis: Redis, days: Iterable[int]) -> Sequence[Stored]:
 def decoded(day: int, stored: Stored) -> Iterator[Usage]:
     """Yield what is in ``stored``. Unreadable records are reported and skipped."""
     for name, counts in stored.items():
-        try:
+        with skipped_unreadable(f"{keys.usage(str(day))} {name!r}"):
             key, kind, model = name.decode().split(" ", 2)
             yield Usage(day, key, kind == "batch", model, UsageCounts.decode(counts))
-        except UNREADABLE as error:
-            report_unreadable(f"{keys.usage(str(day))} {name!r}", error)
 
 
 def summed(found: Iterable[Usage], group: Callable[[Usage], _Group]) -> dict[_Group, UsageCounts]:

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from shared.protocol.registry import NodeInfo
 from shared.redis import keys
-from shared.redis.records import UNREADABLE, report_unreadable
+from shared.redis.records import skipped_unreadable
 
 Action = Literal["load", "unload"]
 
@@ -56,8 +56,6 @@ async def read_commands(redis: Redis, models: Sequence[str]) -> dict[str, ModelC
     for model, record in zip(models, records, strict=True):
         if record is None:
             continue
-        try:
+        with skipped_unreadable(keys.model_command(model)):
             commands[model] = msgspec.json.decode(record, type=ModelCommand)
-        except UNREADABLE as error:
-            report_unreadable(keys.model_command(model), error)
     return commands

@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 
 from shared.redis import keys
 from shared.redis.raw_connection import Argument
-from shared.redis.records import UNREADABLE, report_unreadable
+from shared.redis.records import skipped_unreadable
 from shared.redis.scripts import Script
 
 _INDEX_TTL = 60
@@ -303,13 +303,10 @@ async def registered(redis: Redis, kind: type[_Info]) -> list[_Info]:
     for own_id, record in zip(ids, records, strict=True):
         if record is None:
             continue
-        try:
+        with skipped_unreadable(key(own_id)):
             info = msgspec.json.decode(record, type=kind)
             if info.id != own_id:
                 raise ValueError(f"its id is {info.id[:64]!r}")
-        except UNREADABLE as error:
-            report_unreadable(key(own_id), error)
-        else:
             found.append(info)
     return sorted(found, key=lambda info: info.id)
 
@@ -331,8 +328,6 @@ def _text(name: bytes) -> str:
 def _read_models(records: dict[bytes, bytes]) -> dict[str, ModelInfo]:
     models = {}
     for name, record in islice(records.items(), MAX_MODELS):
-        try:
+        with skipped_unreadable(f"{keys.MODELS} {_text(name)}"):
             models[_text(name)] = msgspec.json.decode(record, type=ModelInfo)
-        except UNREADABLE as error:
-            report_unreadable(f"{keys.MODELS} {_text(name)}", error)
     return models

@@ -4,6 +4,8 @@ Readers skip such records: they may come from another version, and must not affe
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import msgspec
@@ -30,6 +32,15 @@ def report_unreadable(record: str | bytes, error: Exception) -> None:
         _reported.clear()
     _reported.add(report)
     logger.error("record %.200r in the store cannot be read and is skipped: %.500s", record, error)
+
+
+@contextmanager
+def skipped_unreadable(record: str) -> Iterator[None]:
+    """Report and suppress errors of decoding ``record``."""
+    try:
+        yield
+    except UNREADABLE as error:
+        report_unreadable(record, error)
 
 
 def decode_record(decoder: msgspec.msgpack.Decoder[_Record], key: str, record: bytes | None) -> _Record | None:

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from shared.protocol.cost import BYTES_PER_TOKEN, UNBOUNDED_RESPONSE
 from shared.protocol.queue.texts import PRIORITY_CLASSES, ServedTier, queue_keys, script_text
 from shared.redis import keys
-from shared.redis.records import UNREADABLE, report_unreadable
+from shared.redis.records import skipped_unreadable
 from shared.redis.scripts import Script
 
 _TIERS = {number: tier for tier, number in PRIORITY_CLASSES.items()}
@@ -108,11 +108,8 @@ def _tokens(waiting: int, claimed: int, text: int) -> int:
 def _last_moves(name: str, entries: list[bytes]) -> Iterator[Move]:
     moved: set[str] = set()
     for entry in entries:
-        try:
+        with skipped_unreadable(name):
             move = msgspec.json.decode(entry, type=Move)
-        except UNREADABLE as error:
-            report_unreadable(name, error)
-            continue
-        if move.target is not None or move.request not in moved:
-            yield move
-        moved.add(move.request)
+            if move.target is not None or move.request not in moved:
+                yield move
+            moved.add(move.request)

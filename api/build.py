@@ -69,7 +69,6 @@ class Parts:
     job_tasks: BackgroundTasks
     """The tasks that cancel and charge jobs, and delete records of aborted requests."""
     background: BackgroundTasks
-    """The tasks of background responses."""
     first_token_times: RecentTimes
     chat: ChatServices
     batches: BatchServices

@@ -94,7 +94,6 @@ class TenantBytes:
         self._share = share
         self._full = full
         self.bytes = 0
-        """Number of bytes that are held."""
         self._usages: dict[str, _Usage] = {}
 
     def holding(self, tenant: str) -> "Holding":

@@ -203,7 +203,6 @@ TOOL_FORMATS: Mapping[ToolFormatName, ToolFormat] = {
         ),
     )
 }
-"""Every tool-call format, by name."""
 
 REASONING_FORMATS: Mapping[ReasoningFormatName, ReasoningFormat] = {
     reasoning_format.name: reasoning_format
@@ -219,7 +218,6 @@ REASONING_FORMATS: Mapping[ReasoningFormatName, ReasoningFormat] = {
         ),
     )
 }
-"""Every reasoning format, by name."""
 
 MARKERS = frozenset(
     token

@@ -35,7 +35,6 @@ class UsageCounts(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     reasoning_tokens: int = 0
     """Those of them that were reasoning. API replicas count them, which parse the text."""
     images: int = 0
-    """Images in prompts."""
     engine_ms: int = 0
     """Time (ms) from when the engine got a sequence until its end, in the attempt that ended it."""
     errors: int = 0

@@ -50,7 +50,6 @@ class Attempt:
     """The job, as its payload has it."""
     number: int
     task: asyncio.Task[None]
-    """The task that runs it."""
     lease: Lease = field(init=False)
     request: ChatRequest | None = None
     """The job's request, once it was read."""

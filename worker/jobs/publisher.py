@@ -19,7 +19,7 @@ from shared.redis.raw_connection import RawConnection
 from worker.engine.handle import CurrentEngine
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.attempt import Attempt
-from worker.jobs.usage import usage_of
+from worker.jobs.attempt_recorder import usage_of
 
 logger = logging.getLogger(__name__)
 

@@ -55,7 +55,6 @@ class ResponsesEncoder(ResponseEncoder):
         self._namespaces = {tool.name: tool.namespace for tool in request.tools if tool.namespace is not None}
         """The namespaces of functions, by the functions' names for the model."""
         self._custom = {tool.name for tool in request.tools if tool.custom is not None}
-        """The names of custom tools."""
         self._sequence = 0
         self._items: list[dict[str, Any]] = []
         """The complete items."""

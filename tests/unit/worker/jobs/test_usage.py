@@ -9,7 +9,7 @@ from shared.protocol.usage import UsageCounts
 from tests.support.job_rig import attempt_of, claim_of
 from tests.support.jobs import REPLICA
 from worker.jobs.attempt import Attempt
-from worker.jobs.usage import usage_of
+from worker.jobs.attempt_recorder import usage_of
 
 REQUEST = ChatRequest(model="tiny", messages=(Message(role="user", images=(Image(digest="x"),)),))
 FAILED = Failed(Problem(kind=ProblemKind.INTERNAL, message=""))

@@ -91,59 +91,22 @@ def test_an_escaped_emoji_and_brackets_in_text_are_fine() -> None:
     assert request.messages[0].content == text
 
 
-_WORDS = st.sampled_from(
-    [
-        "role",
-        "content",
-        "type",
-        "text",
-        "name",
-        "function",
-        "tool_calls",
-        "id",
-        "arguments",
-        "schema",
-        "json_schema",
-        "mode",
-        "allowed_tools",
-        "url",
-        "image_url",
-        "input_audio",
-        "data",
-        "format",
-        "file",
-        "file_data",
-        "refusal",
-        "audio",
-        "custom",
-        "input",
-        "grammar",
-        "syntax",
-        "definition",
-    ]
-)
+_NAMES = [
+    "role", "content", "type", "text", "name", "function", "tool_calls", "id", "arguments", "schema", "json_schema",
+    "mode", "allowed_tools", "url", "image_url", "input_audio", "data", "format", "file", "file_data", "refusal",
+    "audio", "custom", "input", "grammar", "syntax", "definition",
+]  # fmt: skip
+_CHOICES = [
+    "system", "developer", "user", "assistant", "tool", "function", "text", "auto", "none", "required", "json_object",
+    "json_schema", "custom",
+]  # fmt: skip
+_WORDS = st.sampled_from(_NAMES)
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_WORDS | st.text(max_size=8), inner, max_size=5),
     max_leaves=10,
 )
-_VALUES = _JSON | st.sampled_from(
-    [
-        "system",
-        "developer",
-        "user",
-        "assistant",
-        "tool",
-        "function",
-        "text",
-        "auto",
-        "none",
-        "required",
-        "json_object",
-        "json_schema",
-        "custom",
-    ]
-)
+_VALUES = _JSON | st.sampled_from(_CHOICES)
 
 
 _RICH: dict[str, Any] = {

@@ -1,6 +1,6 @@
 """``make screenshots``: pictures of the web page for the documentation, with the real default model.
 
-The fleet view is taken while a simulated worker dies under load.
+The fleet view is taken while a simulated worker dies under load. Run it on a quiet machine.
 """
 
 import json
@@ -13,11 +13,12 @@ from pathlib import Path
 from playwright.sync_api import Browser, expect
 
 from tests.browser.chromium import CHROMIUM, MISSING, chromium
-from tests.browser.page import web_page
+from tests.browser.page import WebPage, web_page
+from tests.support.batches import chat_line, ended, submit
 from tests.support.fleet import Fleet, fleet
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images"
-QUESTION = "What is the capital of France? Answer with one sentence and a list of three sights."
+QUESTION = "Write a Python function that adds two numbers, and explain it."
 MODEL = "SmolLM2-135M-Instruct"
 BUSY = {"model": "sim", "messages": [{"role": "user", "content": "[[tokens 600]]"}], "max_tokens": 600}
 
@@ -31,6 +32,41 @@ def take_chat(browser: Browser, running: Fleet, name: str, *, width: int, height
         answer = page.ask(QUESTION)
         expect(answer.get_by_text("tokens/s")).to_be_visible()
         page.tab.screenshot(path=FOLDER / f"{name}.png")
+
+
+def take_settings(browser: Browser, running: Fleet) -> None:
+    """Take pictures of an empty conversation and of the settings."""
+    with web_page(browser, running) as page:
+        page.open()
+        page.choose(MODEL)
+        page.tab.screenshot(path=FOLDER / "web-empty.png")
+        page.tab.get_by_role("button", name="Settings", exact=True).click()
+        page.tab.wait_for_timeout(300)
+        page.tab.screenshot(path=FOLDER / "web-settings.png")
+
+
+def take_desk(browser: Browser, running: Fleet) -> None:
+    """Take pictures of the desk after some days of use. The fleet needs keys from then on."""
+    secret = running.key("create", "--name", "operator", "--scope", "admin")
+    running.until(lambda: running.status("/v1/models") == 401, "the API to need a key")
+    headers = {"authorization": f"Bearer {secret}", "content-type": "application/json"}
+    for name, day in (("web team", 1000), ("evaluation", 100_000), ("Ada", None)):
+        body = {"name": name, "tokens_per_day": day, "requests_per_minute": 60}
+        _, _, created = running.request("POST", "/v1/organization/admin_api_keys", json.dumps(body), headers)
+        own = {**headers, "authorization": f"Bearer {json.loads(created)['value']}"}
+        chat = {**BUSY, "messages": [{"role": "user", "content": "[[tokens 400]]"}], "max_tokens": 400}
+        for _ in range(2):
+            running.request("POST", "/v1/chat/completions", json.dumps(chat), own)
+    with running.client().with_options(api_key=secret) as client:
+        ended(client, submit(client, [chat_line(f"line-{number}") for number in range(30)]))
+    for name, width, height in (("web-desk", 1280, 800), ("web-desk-360", 360, 740)):
+        page = WebPage(browser, running, width=width, height=height)
+        page.context.add_init_script(f"sessionStorage.setItem('vinoqueue.key', '{secret}')")
+        page.open("desk")
+        expect(page.tab.get_by_role("row", name="web team").first).to_be_visible()
+        page.tab.wait_for_timeout(1000)
+        page.tab.screenshot(path=FOLDER / f"{name}.png")
+        page.context.close()
 
 
 def take_fleet(browser: Browser, running: Fleet) -> None:
@@ -79,7 +115,9 @@ def main() -> int:
         take_chat(browser, running, "web-chat-light", width=1280, height=800)
         take_chat(browser, running, "web-chat-dark", width=1280, height=800, dark=True)
         take_chat(browser, running, "web-chat-360", width=360, height=740)
+        take_settings(browser, running)
         take_fleet(browser, running)
+        take_desk(browser, running)
     return 0
 
 

@@ -101,11 +101,42 @@ def test_text_files_become_part_of_the_message(page: WebPage) -> None:
     assert "notes.md\\n````\\n```\\ncode\\n```\\n````\\n\\n[[say read]]" in json.dumps(sent)
 
 
+def test_a_suggestion_is_sent_and_long_messages_are_folded_and_copied(page: WebPage) -> None:
+    tab = page.tab
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    tab.get_by_role("button", name="Explain").click()
+    mine = tab.get_by_role("article", name="You")
+    expect(mine).to_contain_text("Explain how a queue keeps a busy service fair.")
+    tab.get_by_role("button", name="Stop").click()
+    expect(tab.get_by_role("article", name="Model")).to_contain_text("stopped")
+    long = "\n".join(["[[say short]]", *(f"line {number}" for number in range(60))])
+    page.ask(long)
+    expect(mine.nth(1).locator(".folded")).to_have_text(long)
+    mine.nth(1).get_by_role("button", name="Show all").click()
+    expect(mine.nth(1).locator(".folded")).to_have_count(0)
+    mine.nth(1).get_by_role("button", name="Copy").click()
+    tab.wait_for_function("text => navigator.clipboard.readText().then((copied) => copied === text)", arg=long)
+
+
+def test_the_model_picker_says_what_each_model_does(page: WebPage) -> None:
+    states = {"sim": None, "ready": "loaded", "coming": "loading", "cold": "unloaded", "broken": "failed"}
+    found = [{"id": name} | ({"status": {"value": state}} if state else {}) for name, state in states.items()]
+    page.tab.route("**/v1/models", lambda route: route.fulfill(json={"object": "list", "data": found}))
+    page.tab.reload()
+    expect(page.tab.get_by_label("Model", exact=True).locator("option")).to_have_text(
+        ["sim", "ready", "coming (is loading)", "cold (loads when asked)", "broken (failed to load)"]
+    )
+
+
 def test_settings_can_be_kept_as_a_preset(page: WebPage) -> None:
     tab = page.tab
     page.set(System_prompt="Translate.", Temperature="0.3")
     settings = tab.get_by_role("button", name="Settings", exact=True)
     settings.click()
+    explained = tab.get_by_role("dialog", name="Settings").locator("[aria-describedby]")
+    expect(explained).to_have_count(11)
+    for field in explained.all():
+        expect(field).to_have_accessible_description(re.compile(r"\w+ \w+ .*\."))
     tab.get_by_label("Name", exact=True).fill("translator")
     tab.get_by_role("button", name="Save preset").click()
     tab.get_by_role("button", name="Reset all").click()

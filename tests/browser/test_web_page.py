@@ -379,6 +379,8 @@ def test_the_fleet_view_shows_where_requests_go_when_a_worker_dies(
         expect(answer.get_by_text("tokens/s")).to_be_visible()
         expect(answer.get_by_text("+ 300 tokens")).to_be_visible()
         expect(card.get_by_role("img", name=re.compile(r"^Tokens.s over \d+ seconds, now"))).to_be_visible()
+        page.ask("[[exhaust at 3]]")
+        expect(card.get_by_role("img", name=re.compile(r"^Errors over \d+ seconds, in all 1$"))).to_be_visible()
         with shown.client() as client:
             submit(client, [chat_line(f"line-{number}") for number in range(20)])
         expect(live.tab.get_by_role("region", name="Batches")).to_contain_text(re.compile("completed.* 20 of 20 lines"))

@@ -19,7 +19,7 @@ export function ModelPicker({ models, chosen }) {
     <span class=${`dot ${found ? (state ? "warn" : "good") : "bad"}`} aria-hidden="true"></span>
     <select aria-label="Model" value=${chosen} onChange=${(event) => configure({ model: event.target.value })}>
       ${!found && html`<option value=${chosen}>${chosen || "No model is served"}</option>`}
-      ${models.map((one) => html`<option key=${one.id} value=${one.id}>${[one.id, stateOf(one)].filter(Boolean).join(" – ")}</option>`)}
+      ${models.map((one) => html`<option key=${one.id} value=${one.id}>${stateOf(one) ? `${one.id} (${stateOf(one)})` : one.id}</option>`)}
     </select>
     <${Load} model=${chosen} />
   </div>`;

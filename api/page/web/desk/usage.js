@@ -38,7 +38,7 @@ function Days({ buckets }) {
   const total = days.reduce((sum, { tokens }) => sum + tokens, 0);
   return html`<figure class="card days">
     <figcaption>Tokens per day <b>${total.toLocaleString()} in all</b></figcaption>
-    <span class="top">${compact.format(top)}</span>
+    ${total > 0 && html`<span class="top">${compact.format(top)}</span>`}
     <svg viewBox=${`0 0 ${days.length * 10} 60`} preserveAspectRatio="none" role="img" aria-label=${`Tokens per day, ${total.toLocaleString()} in all`}>
       <path d=${`M0 0.5H${days.length * 10}M0 59.5H${days.length * 10}`} />
       ${days.map(
@@ -60,8 +60,10 @@ export function Usage() {
     ${Object.entries(GROUPS).map(([name, label]) => html`<option key=${name} value=${name}>${label.toLowerCase()}</option>`)}
   </select></label>`;
   return html`<${Section} title="Usage of the last 31 days" error=${error} aside=${found && by}>
-    ${found && html`<${Days} buckets=${found.data} />
-      <${Table}
+    ${found && html`<${Days} buckets=${found.data} />`}
+    ${found && !rows.length && html`<p class="faint">Nothing yet. A request counts when it has ended.</p>`}
+    ${rows.length > 0 &&
+    html`<${Table}
         label="Table of usage"
         heads=${[GROUPS[group], "Requests", "Input tokens", "Output tokens", "Engine seconds", "Errors"]}
         rows=${rows.map(([name, sum]) => ({

@@ -1,6 +1,7 @@
 """Grammar rules of objects with named members, and of lists that take each of some values at most once."""
 
 from collections.abc import Sequence
+from os.path import commonprefix
 
 import msgspec
 
@@ -28,13 +29,14 @@ def object_of(
     """
     # The rules of values are shared by members, and each state that XGrammar does not know yet takes it time.
     values = {member.value: rules.define(sequence([COLON, member.value])) for member in members}
-    parts = [(sequence([key(member.name), values[member.value]]), member.required) for member in members]
+    keys = [msgspec.json.encode(member.name).decode() for member in members]
+    begin = commonprefix(keys) if len(keys) >= _MANY else ""  # noqa: RUF071 - they are no paths
+    shared = rules.define(literal(begin)) if begin else literal(begin)
+    parts = [
+        (sequence([shared, literal(key.removeprefix(begin)), values[member.value]]), member.required)
+        for key, member in zip(keys, members, strict=True)
+    ]
     return subset_of(rules, "{", parts, others, "}", minimum, maximum)
-
-
-def key(name: str) -> str:
-    """Return the expression of a member's name."""
-    return literal(msgspec.json.encode(name).decode())
 
 
 def subset_of(
@@ -58,6 +60,8 @@ def subset_of(
     return rules.define(enclosed(begin, content, end, empty=empty))
 
 
+_MANY = 100
+"""Members from which on the common beginning of their names is a rule."""
 _RUN = 128
 """Required parts after which a new rule begins. Each rule on the way costs XGrammar time at every token."""
 

@@ -86,3 +86,21 @@ def test_of_small_schemas_both_allow_the_same(schema: dict[str, Any], texts: lis
     ours = [text for text in texts if tiny_oracle().accepts(grammar, text)]
     assert ours == [text for text in texts if _accepts(schema, text)]
     assert 0 < len(ours) < len(texts)
+
+
+def test_values_whose_ends_share_rules_are_not_mixed() -> None:
+    values = [f"{first}{second}-{last}" for first in "abc" for second in "xyz" for last in ("oned", "twod", "ned", "d")]
+    grammar = Constraint(kind="grammar", value=schema_grammar(json.dumps({"enum": values[:-2]})))
+    assert 't0 ::= "ed"' in grammar.value or 't0 ::= "d\\""' in grammar.value
+    others = ["", "ax", "ax-", "ax-on", "ax-onetwod", "ax-nedd", "aax-d", "ax-oned ", "xa-d"]
+    assert [text for text in [*values, *others] if tiny_oracle().accepts(grammar, f'"{text}"')] == values[:-2]
+
+
+def test_the_common_beginning_of_many_names_belongs_to_each() -> None:
+    names = [f'na"me_{number}' for number in range(100)]
+    schema = {"properties": {name: {"const": 1} for name in names}, "required": names[:1], "maxProperties": 2}
+    grammar = Constraint(kind="grammar", value=schema_grammar(json.dumps({"type": "object", **schema})))
+    texts = [
+        json.dumps(one) for one in ({names[0]: 1}, {names[0]: 1, names[99]: 1}, {names[0]: 1, "me_99": 1}, {"0": 1})
+    ]
+    assert [text for text in texts if tiny_oracle().accepts(grammar, text)] == texts[:2]

@@ -52,8 +52,8 @@ def image(at: int, seed: int, width: int = 112, height: int = 112) -> PlacedImag
 class Driver:
     """An engine that runs sequences to their ends."""
 
-    def __init__(self, name: str) -> None:
-        self.engine = OpenVINOEngine(engine_options(name, logits="on"), lambda stage: None)
+    def __init__(self, name: str, engine: str = "batched", logits: str = "on") -> None:
+        self.engine = OpenVINOEngine(engine_options(name, engine=engine, logits=logits), lambda stage: None)
         tokenizer = openvino_genai.Tokenizer(str(MODELS / name))
         prompt = tokenizer.encode(PROMPTS[NAMES.index(name)], add_special_tokens=False).input_ids.data[0]
         self.prompt = tuple(map(int, prompt))
@@ -94,9 +94,9 @@ def prompt_tokens(outputs: list[StepOutput]) -> int:
     return ending.prompt_tokens if ending else 0
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=[*((name, "batched") for name in NAMES), (NAMES[0], "stateful")], ids="-".join)
 def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
-    driver = Driver(request.param)
+    driver = Driver(*request.param)
     yield driver
     assert driver.engine.gauges().requests == 0
 
@@ -128,6 +128,15 @@ def test_an_interrupted_sequence_goes_on_with_the_same_tokens(driver: Driver, cu
         assert tokens_of(outputs) == whole[cut:]
         (undisturbed,), _ = driver.run(driver.sequence(*images))
         assert prompt_tokens(outputs) == prompt_tokens(undisturbed)
+
+
+def test_the_stateful_and_the_batched_engine_continue_each_others_sequences() -> None:
+    drivers = [Driver(NAMES[1], engine, logits="off") for engine in ("stateful", "batched")]
+    for first, then in (drivers, drivers[::-1]):
+        for images in ((), (image(BEFORE, 1), image(AFTER, 2))):
+            whole = first.tokens(first.sequence(*images))[0]
+            for cut in (1, 17):
+                assert then.tokens(then.sequence(*images, generated=whole[:cut])) == [whole[cut:]]
 
 
 @pytest.mark.parametrize("sampling", [{"frequency_penalty": 1.5}, {"repetition_penalty": 1.7}])
@@ -285,6 +294,9 @@ def test_cached_tokens_include_those_of_images(driver: Driver) -> None:
     sequences = [msgspec.structs.replace(driver.sequence(*shown), prompt=driver.prompt * 4) for _ in range(2)]
     cold, warm = (driver.run(sequence)[0][0] for sequence in sequences)
     assert tokens_of(cold) == tokens_of(warm)
+    if not driver.engine.engine_info.prefix_caching:
+        assert cold[-1].cached == warm[-1].cached == 0
+        return
     assert cold[-1].cached < 32
     assert prompt_tokens(warm) - 64 < warm[-1].cached < prompt_tokens(warm)
 

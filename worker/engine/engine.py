@@ -22,7 +22,7 @@ from worker.engine.logits.readers import RowLost, read_rows
 from worker.engine.logits.rows import RowAssigner, readers_of
 from worker.engine.npu import check_prompt
 from worker.engine.options import EngineOptions
-from worker.engine.prompts import PromptCounts, add_prompt, refusal_of
+from worker.engine.prompts import PromptCounts, add_prompt, is_too_long, refusal_of
 from worker.engine.protocol import (
     Gauges,
     Output,
@@ -76,7 +76,7 @@ class OpenVINOEngine:
         self._grammar_arrivals = GrammarArrivals(self._table, loaded.grammars)
         self._image_arrivals, self._prompt_counts = ImageArrivals(self._table), PromptCounts()
         LogitsHook.listener = paced(self._pipeline, RowAssigner(self._table.running))
-        self._recovery = Recovery(self._pipeline, self._table, self._restart, self._refuse)
+        self._recovery = Recovery(self._pipeline, self._table, self._restart, self._refuse_failed)
         end = self._pipeline.get_tokenizer().get_eos_token_id()
         self._end_tokens = frozenset({end, *self._pipeline.get_config().stop_token_ids})
         self._shape = loaded.shape
@@ -374,6 +374,12 @@ class OpenVINOEngine:
         else:
             message = "A constrained output was interrupted, and the engine could not generate the same start again."
             self._refuse(running.generation, Problem(kind=ProblemKind.ENGINE_FAILED, message=message))
+
+    def _refuse_failed(self, generation: Generation, error: str) -> None:
+        """Refuse a sequence that makes the pipeline's steps fail with ``error``."""
+        kind = ProblemKind.INVALID if generation.sequence.constraint else ProblemKind.ENGINE_FAILED
+        problem = Problem(kind=kind, message=f"The engine failed on this request: {error}")
+        self._refuse(generation, refusal_of(error, self._context_length).problem if is_too_long(error) else problem)
 
     def _refuse(self, generation: Generation, problem: Problem) -> None:
         """Remove a sequence, and report why."""

@@ -27,7 +27,7 @@ from worker.engine.protocol import (
     Sequence,
     Stepped,
 )
-from worker.engine.watchdog import Watchdog
+from worker.engine.watchdog import PIXELS_PER_SECOND, Watchdog
 from worker.processes.child import ChildProcess, CpuTime, LoadError
 
 logger = logging.getLogger(__name__)
@@ -37,9 +37,6 @@ CHECK_INTERVAL = 1 / 3
 
 _BACKOFF = (0.5, 30.0)
 """First and longest pause in seconds before the engine is restarted."""
-
-_PIXELS_PER_SECOND = 2**14
-"""Minimum rate at which a slow CPU encodes images. A slower encoder counts as hung."""
 
 _NO_GAUGES = Gauges(requests=0, scheduled=0, cache_usage=0.0, steps=0, tokens=0)
 
@@ -83,7 +80,7 @@ class EngineProcess(ChildProcess[RawEngineReport, Command, Ready]):
         """Start a sequence. Its outputs, or its refusal, arrive as reports."""
         pixels = sum(image.width * image.height for image in sequence.images)
         self.watchdog.add(
-            sequence.number, len(sequence.prompt) + len(sequence.generated), encoding=pixels / _PIXELS_PER_SECOND
+            sequence.number, len(sequence.prompt) + len(sequence.generated), encoding=pixels / PIXELS_PER_SECOND
         )
         self.send(Add(sequence))
 

@@ -19,7 +19,7 @@ from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineInfo, EngineKind, EngineLoadError
 from worker.engine.recovery import native_message
 from worker.engine.sampling import speculation_properties
-from worker.engine.stateful import Pipeline, StatefulPipeline
+from worker.engine.stateful import Pipeline, StatefulPipeline, load_vision
 from worker.engine.text import Vocabulary
 from worker.engine.vocabulary import open_tokenizer
 from worker.engine.warm_up import warm_up
@@ -105,7 +105,7 @@ def load_model(options: EngineOptions, served: Path, progress: Callable[[str], N
     try:
         return _load_with_logits(options, served, choice, progress)
     except PipelineRefused as error:
-        suits = served.is_dir() and not sees_images(served) and options.speculation == "none"
+        suits = served.is_dir() and options.speculation == "none"
         if options.engine in ("batched", "stateful") or choice.kind == "stateful" or not suits:
             raise
         choice = Choice("stateful", f"the batched engine can't load the model: {error.reason}")
@@ -120,7 +120,8 @@ def _load_with_logits(
 
     If the hook does not pass its test, the model is loaded without one, unless ``options.logits`` is on.
     """
-    _check_suits(options, served, choice.kind)
+    if choice.kind == "stateful" and options.speculation != "none":
+        raise EngineLoadError("the stateful engine does not speculate: omit --draft-model and --prompt-lookup")
     hooked = hooked_model(options, served, paged=choice.kind == "batched")
     if hooked is None:
         return _load(options, served, None, choice, progress)
@@ -134,16 +135,6 @@ def _load_with_logits(
     loaded = _load(options, served, None, choice, progress)
     logger.warning("fields that need logits are not served: %s", failure)
     return loaded
-
-
-def _check_suits(options: EngineOptions, served: Path, kind: EngineKind) -> None:
-    """Raise :class:`EngineLoadError` for what the stateful engine does not do."""
-    if kind == "batched":
-        return
-    if sees_images(served):
-        raise EngineLoadError("the stateful engine takes no images: serve a vision-language model on a CPU or GPU")
-    if options.speculation != "none":
-        raise EngineLoadError("the stateful engine does not speculate: omit --draft-model and --prompt-lookup")
 
 
 def describe(
@@ -248,6 +239,9 @@ def load_pipeline(
     model = str(hooked or path)
     try:
         if kind == "stateful":
+            if sees_images(path):
+                vlm, weights = load_vision(hooked or path, tokenizer, options.device, properties)
+                return StatefulPipeline(vlm, options.context_length, weights), vocabulary
             llm = openvino_genai.LLMPipeline(model, tokenizer, options.device, **properties)
             return StatefulPipeline(llm, options.context_length), vocabulary
         scheduler = scheduler_config(options)

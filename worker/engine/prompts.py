@@ -22,8 +22,9 @@ from worker.engine.stateful import Handle, Pipeline
 _TAG = "<ov_genai_image_{}>"
 """OpenVINO GenAI's generic tag for an image, which it replaces with the model's."""
 
-_TOO_LONG = "'max_length' must be greater"
-"""Part of the pipeline's error for a prompt that is longer than ``max_length``."""
+_TOO_LONG = ("'max_length' must be greater", "max_length should be bigger")
+"""Parts of the pipelines' errors for a prompt that is longer than ``max_length``: of the batched and the stateful one.
+"""
 
 
 def add_prompt(
@@ -46,9 +47,14 @@ def add_prompt(
     return pipeline.add_request(request_id, _text(tokens, images), [_tensor(image) for image in images], config)
 
 
+def is_too_long(error: str) -> bool:
+    """Return whether the pipeline's ``error`` is that a prompt is too long."""
+    return any(text in error for text in _TOO_LONG)
+
+
 def refusal_of(error: str, context_length: int) -> RequestRefused:
     """Return the refusal of a prompt for the pipeline's ``error``."""
-    if _TOO_LONG not in error:
+    if not is_too_long(error):
         return refuse(ProblemKind.INVALID, f"The engine refuses the request: {error}")
     return refuse(
         ProblemKind.CONTEXT_LENGTH,

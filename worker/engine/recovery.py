@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from shared.protocol.errors import Problem, ProblemKind
 from worker.engine.generation import Generation
 from worker.engine.protocol import EngineBroken
 from worker.engine.stateful import Pipeline
@@ -23,9 +22,9 @@ class Recovery:
         pipeline: Pipeline,
         table: SequenceTable,
         restart: Callable[[Generation], RunningSequence | None],
-        refuse: Callable[[Generation, Problem], None],
+        refuse: Callable[[Generation, str], None],
     ) -> None:
-        """``restart`` adds a sequence to the pipeline again, or refuses it."""
+        """``restart`` adds a sequence to the pipeline again, or refuses it. ``refuse`` gets the pipeline's message."""
         self._pipeline = pipeline
         self._table = table
         self._restart = restart
@@ -69,13 +68,7 @@ class Recovery:
                 self._table.wait(running.generation, Waiting.SUSPECT)
             culprit = None if unproven else _most_suspicious(interrupted)
         if culprit is not None:
-            self._refuse(
-                culprit.generation,
-                Problem(
-                    kind=ProblemKind.INVALID if culprit.generation.sequence.constraint else ProblemKind.ENGINE_FAILED,
-                    message=f"The engine failed on this request: {native_message(error)}",
-                ),
-            )
+            self._refuse(culprit.generation, native_message(error))
         for running in interrupted:
             if running.proven and running is not culprit:
                 restarted = self._restart(running.generation)

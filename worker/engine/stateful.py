@@ -1,20 +1,27 @@
 """OpenVINO GenAI's stateful pipeline, which computes one request at a time, with the methods of its batched one.
 
-``LLMPipeline.generate()`` returns at the end of a request, so it runs in a thread of its own and streams its tokens to
-the thread that steps. It starts to compute the next token before it streams one. Therefore a cancelled request ends one
-token later, and the logits of a token may be ready before the token before it was read.
+``generate()`` of ``LLMPipeline`` and ``VLMPipeline`` returns at the end of a request, so it runs in a thread of its own
+and streams its tokens to the thread that steps. It starts to compute the next token before it streams one. Therefore a
+cancelled request ends one token later, and the logits of a token may be ready before the token before it was read.
 """
 
 import threading
 import time
+import warnings
 from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy
 import openvino
 import openvino_genai
 from openvino_genai.py_openvino_genai import GenerationHandle, PerfMetrics
 
+from shared.runtime.plugin_config import PluginValue
 from worker.engine.logits.operation import Listener, Logits, StepInput
+from worker.engine.watchdog import PIXELS_PER_SECOND
 
 _RUNNING = openvino_genai.GenerationStatus.RUNNING
 _FINISHED = openvino_genai.GenerationStatus.FINISHED
@@ -48,10 +55,13 @@ class Metrics(NamedTuple):
 class StatefulHandle(openvino_genai.StreamerBase):  # type: ignore[misc]
     """One request, and the streamer that the pipeline gives its tokens to."""
 
-    def __init__(self, prompt: openvino.Tensor, config: openvino_genai.GenerationConfig) -> None:
+    def __init__(self, generate: Callable[..., Any], prompt_tokens: int, pixels: int = 0) -> None:
+        """``generate`` runs the request with a ``streamer``. ``prompt_tokens`` are those of its text, ``pixels`` those
+        of its images."""
         super().__init__()
-        self.prompt = prompt
-        self.config = config
+        self._generate = generate
+        self.prompt_tokens = prompt_tokens
+        self._prefill = prompt_tokens / _PREFILL_RATE + pixels / PIXELS_PER_SECOND
         self.started = 0.0
         """When it started (``time.monotonic``)."""
         self.cancelled = self.ended = False
@@ -62,11 +72,7 @@ class StatefulHandle(openvino_genai.StreamerBase):  # type: ignore[misc]
         """Notified about all of the above, and about new output."""
         self._unread: list[int] = []
         self._reason = _NO_REASON
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Number of tokens of the prompt."""
-        return int(self.prompt.shape[1])
+        self._metrics: PerfMetrics | None = None
 
     @property
     def tokens(self) -> int:
@@ -83,11 +89,12 @@ class StatefulHandle(openvino_genai.StreamerBase):  # type: ignore[misc]
     def end(self) -> None:
         """Called by the pipeline after the last token. :meth:`generate` returns when it can take the next request."""
 
-    def generate(self, pipeline: openvino_genai.LLMPipeline) -> None:
+    def generate(self) -> None:
         """Run the request to its end."""
         reason, error = _NO_REASON, None
         try:
-            reason = pipeline.generate(self.prompt, self.config, self).finish_reasons[0]
+            results = self._generate(streamer=self)
+            reason, self._metrics = results.finish_reasons[0], results.perf_metrics
         except Exception as failure:
             error = failure
         with self.changed:
@@ -117,12 +124,14 @@ class StatefulHandle(openvino_genai.StreamerBase):  # type: ignore[misc]
             self.changed.notify_all()
 
     def get_perf_metrics(self) -> PerfMetrics:
-        """Raise: only images have a number of tokens that is not known before, and the pipeline takes none."""
-        raise RuntimeError("the stateful pipeline reports no metrics")
+        """Return the pipeline's metrics. Raises :class:`RuntimeError` for a request that has not ended."""
+        if self._metrics is None:
+            raise RuntimeError("the request has not ended")
+        return self._metrics
 
     def advance(self) -> None:
         """Wait for new output, the end, or :data:`_STEP` seconds of a prefill. A cancelled request is waited for."""
-        prefilled_by = self.started + self.prompt_tokens / _PREFILL_RATE
+        prefilled_by = self.started + self._prefill
         with self.changed:
             while self.cancelled or not self.can_read():
                 timely = time.monotonic() < prefilled_by
@@ -130,12 +139,37 @@ class StatefulHandle(openvino_genai.StreamerBase):  # type: ignore[misc]
                     return
 
 
+def load_vision(
+    path: Path, tokenizer: openvino_genai.Tokenizer, device: str, properties: Mapping[str, PluginValue]
+) -> tuple[openvino_genai.VLMPipeline, object]:
+    """Load the vision-language model in the IR folder ``path``. Raises :class:`RuntimeError` when OpenVINO fails.
+
+    Returns the pipeline, and the weights, which it reads and does not keep alive. It takes another tokenizer than the
+    folder's only together with all models' files.
+    """
+    models, kept = {}, []
+    for file in path.glob("openvino_*_model.xml"):
+        weights = file.with_suffix(".bin")
+        # Private, because OpenVINO wants to be able to write; the pages are those of the file.
+        data = numpy.memmap(weights, numpy.uint8, "c") if weights.stat().st_size else numpy.empty(0, numpy.uint8)
+        name = file.stem.removeprefix("openvino_").removesuffix("_model")
+        models[name] = file.read_text(encoding="utf-8"), openvino.Tensor(data, shared_memory=True)
+        kept.append(data)
+    return openvino_genai.VLMPipeline(models, tokenizer, str(path), device, **properties), kept
+
+
 class StatefulPipeline:
     """A pipeline with one request at a time; others wait in their order."""
 
-    def __init__(self, pipeline: openvino_genai.LLMPipeline, context_length: int) -> None:
-        """``context_length`` is the maximum number of tokens of prompt and output."""
+    def __init__(
+        self,
+        pipeline: openvino_genai.LLMPipeline | openvino_genai.VLMPipeline,
+        context_length: int,
+        weights: object = None,
+    ) -> None:
+        """``context_length`` is the maximum number of tokens of prompt and output. ``weights`` live as long."""
         self._pipeline = pipeline
+        self._weights = weights
         self._context_length = context_length
         self._waiting: deque[StatefulHandle] = deque()
         self._current: StatefulHandle | None = None
@@ -151,23 +185,39 @@ class StatefulPipeline:
         return self._pipeline.get_generation_config()
 
     def add_request(self, request_id: int, *request: Any) -> StatefulHandle:
-        """Queue a request: a prompt of token ids, and a generation config.
+        """Queue a request: a prompt of token ids, or a text and its images; and a generation config.
 
         Raises :class:`RuntimeError` for a config that is not valid.
         """
-        prompt, config = request
+        prompt, *images, config = request
         config.validate()
-        handle = StatefulHandle(prompt, config)
+        if images:
+            generate = partial(self._generate_with_images, prompt, images=images[0], generation_config=config)
+            pixels = sum(int(image.shape[1]) * int(image.shape[2]) for image in images[0])
+            handle = StatefulHandle(generate, len(prompt), pixels)
+        else:
+            handle = StatefulHandle(partial(self._pipeline.generate, prompt, config), int(prompt.shape[1]))
         self._waiting.append(handle)
         return handle
+
+    def _generate_with_images(self, text: str, **arguments: Any) -> Any:
+        try:
+            return self._pipeline.generate(text, **arguments)
+        except RuntimeError:
+            # What a request leaves that fails, such as one that is too long, would make all others fail.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                self._pipeline.finish_chat()
+            raise
 
     def step(self) -> None:
         """Advance the current request by a token, if it has not computed more already, or start the next one.
 
         Raises the error of a request that has failed. A step may end without a token.
         """
-        handle = self._current = self._current or self._start_next()
-        if handle is None:
+        if self._current is None:
+            self._start_next()
+        if (handle := self._current) is None:
             return
         with handle.changed:
             self._step = handle.read_tokens
@@ -179,15 +229,14 @@ class StatefulPipeline:
             if handle.error is not None and not handle.cancelled:
                 raise handle.error
 
-    def _start_next(self) -> StatefulHandle | None:
-        while self._waiting:
+    def _start_next(self) -> None:
+        while self._waiting and self._current is None:
             handle = self._waiting.popleft()
             if not handle.cancelled:
                 handle.started = time.monotonic()
                 self._step = self._logits = 0
-                threading.Thread(target=handle.generate, args=(self._pipeline,), name="generate", daemon=True).start()
-                return handle
-        return None
+                self._current = handle  # its logits may be ready before start() returns
+                threading.Thread(target=handle.generate, name="generate", daemon=True).start()
 
     def has_non_finished_requests(self) -> bool:
         """Return whether a request is running or waits."""
@@ -201,13 +250,18 @@ class StatefulPipeline:
         usage = current.tokens * percent if current is not None else 0.0
         return Metrics(scheduled + len(self._waiting), scheduled, usage, self._most_tokens * percent)
 
-    def await_step(self) -> None:
-        """Called with the logits of each token: wait until the tokens before it were read, and the next step began."""
+    def await_step(self) -> bool:
+        """Called with the logits of each token: wait until the tokens before it were read, and the next step began.
+
+        Returns False for logits that nobody reads, because their request was cancelled.
+        """
         handle, position = self._current, self._logits
         self._logits += 1
-        if handle is not None:
-            with handle.changed:
-                handle.changed.wait_for(lambda: self._step >= position or handle.cancelled)
+        if handle is None:
+            return False
+        with handle.changed:
+            handle.changed.wait_for(lambda: self._step >= position or handle.cancelled)
+            return not handle.cancelled
 
 
 class _PacedListener:
@@ -219,8 +273,7 @@ class _PacedListener:
 
     def wants_rows(self) -> bool:
         """Wait for the step; return whether the listener wants its logits."""
-        self._pipeline.await_step()
-        return self._listener.wants_rows()
+        return self._pipeline.await_step() and self._listener.wants_rows()
 
     def on_logits(self, logits: Logits, step: StepInput) -> None:
         """Hand on the logits."""

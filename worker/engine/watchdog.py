@@ -21,6 +21,9 @@ stopped or starved, and then its engine was too."""
 _CPU_TIME_FROM = 0.1
 """Seconds of silence from which on the engine's CPU time is read."""
 
+PIXELS_PER_SECOND = 2**14
+"""Minimum rate at which a slow CPU encodes images. A slower encoder counts as hung."""
+
 _SETTLED = 2.0
 """A sequence added after this many seconds of silence can't be its cause; before, the engine may have started it."""
 

@@ -20,6 +20,7 @@ FINISHED = openvino_genai.GenerationStatus.FINISHED
 
 class Results:
     finish_reasons = (openvino_genai.GenerationFinishReason.STOP,)
+    perf_metrics = None
 
 
 class Pipeline:
@@ -56,6 +57,17 @@ def pipeline(model: Pipeline) -> StatefulPipeline:
 def add(pipeline: StatefulPipeline, tokens: int = 1) -> StatefulHandle:
     prompt = openvino.Tensor(numpy.zeros((1, tokens), numpy.int64))
     return pipeline.add_request(1, prompt, openvino_genai.GenerationConfig(max_new_tokens=50))
+
+
+def step_until_output(pipeline: StatefulPipeline, handle: StatefulHandle) -> None:
+    """A step may end without a token."""
+    while not handle.can_read():
+        pipeline.step()
+
+
+def step_forever(pipeline: StatefulPipeline) -> None:
+    while True:
+        pipeline.step()
 
 
 def read(handle: StatefulHandle) -> list[int]:
@@ -100,8 +112,7 @@ def test_the_next_request_starts_when_the_pipeline_has_left_a_cancelled_one(
     wait_until(lambda: model.ended, "the pipeline to leave the request")
     pipeline.step()
     model.given.put(3)
-    while not second.can_read():
-        pipeline.step()
+    step_until_output(pipeline, second)
     assert read(second) == [3]
     assert first.get_status() == FINISHED
 
@@ -109,10 +120,10 @@ def test_the_next_request_starts_when_the_pipeline_has_left_a_cancelled_one(
 def test_the_reason_for_an_end_follows_the_last_token(pipeline: StatefulPipeline, model: Pipeline) -> None:
     handle = add(pipeline)
     model.given.put(1)
-    pipeline.step()
+    step_until_output(pipeline, handle)
     assert handle.read()[0] == Chunk([1], openvino_genai.GenerationFinishReason.NONE)
     model.given.put(None)
-    pipeline.step()
+    step_until_output(pipeline, handle)
     assert handle.read()[0] == Chunk([], openvino_genai.GenerationFinishReason.STOP)
     assert not pipeline.has_non_finished_requests()
 
@@ -121,7 +132,7 @@ def test_an_error_is_that_of_its_step(pipeline: StatefulPipeline, model: Pipelin
     handle = add(pipeline)
     model.given.put(RuntimeError("a bad grammar"))
     with pytest.raises(RuntimeError, match="a bad grammar"):
-        pipeline.step()
+        step_forever(pipeline)
     assert handle.get_status() == RUNNING
     assert not pipeline.has_non_finished_requests()
 
@@ -140,13 +151,43 @@ def test_logits_wait_until_the_tokens_before_them_were_read(pipeline: StatefulPi
     listener = paced(pipeline, Listener())
     handle = add(pipeline)
     model.given.put(1)
-    pipeline.step()
+    step_until_output(pipeline, handle)
     listener.wants_rows()
     ahead = threading.Thread(target=listener.wants_rows)
     ahead.start()
     assert seen == ["asked"]
     assert read(handle) == [1]
     model.given.put(2)
-    pipeline.step()
+    step_until_output(pipeline, handle)
     ahead.join()
     assert seen == ["asked", "asked"]
+    handle.cancel()
+    assert not listener.wants_rows()
+    assert seen == ["asked", "asked"]  # they would be taken for those of the next request
+
+
+def test_a_prompt_with_images_that_fails_leaves_nothing_behind_for_the_next(
+    model: Pipeline, pipeline: StatefulPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[object] = []
+    cleared: list[int] = []
+
+    def generate(text: str, *, images: object, generation_config: object, streamer: StatefulHandle) -> Results:
+        given.append(images)
+        if text == "too long":
+            raise RuntimeError(text)
+        streamer.write(7)
+        return Results()
+
+    monkeypatch.setattr(model, "generate", generate)
+    monkeypatch.setattr(model, "finish_chat", lambda: cleared.append(len(given)), raising=False)
+    images = [openvino.Tensor(numpy.zeros((1, 4, 4, 3), numpy.uint8))]
+    config = openvino_genai.GenerationConfig(max_new_tokens=50)
+    pipeline.add_request(1, "too long", images, config)
+    served = pipeline.add_request(2, "text", images, config)
+    with pytest.raises(RuntimeError, match="too long"):
+        step_forever(pipeline)
+    assert cleared == [1]
+    step_until_output(pipeline, served)
+    assert read(served) == [7]
+    assert given == [images, images]

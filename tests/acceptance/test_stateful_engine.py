@@ -164,7 +164,7 @@ def test_speculation_needs_the_batched_engine() -> None:
 def test_a_worker_with_one_slot_serves_several_choices_and_says_why_it_has_one(tmp_path: Path) -> None:
     unfused = copy_unfused(MODEL, tmp_path / "unfused")
     with fleet(tmp_path) as running:
-        running.worker("--model", f"tiny={unfused}")
+        worker = running.worker("--model", f"tiny={unfused}")
         running.api()
         completion = running.client().chat.completions.create(
             model="tiny",
@@ -181,4 +181,5 @@ def test_a_worker_with_one_slot_serves_several_choices_and_says_why_it_has_one(t
     assert [choice.index for choice in completion.choices] == [0, 1]
     assert all(choice.logprobs and len(choice.logprobs.content or ()) == 5 for choice in completion.choices)
     assert "stateful: the batched engine can't load the model: No ScaledDotProductAttention" in status
+    assert "stateful (the batched engine can't load the model: No ScaledDotProductAttention" in worker.log.read_text()
     assert "0/1" in status

@@ -361,6 +361,7 @@ def test_the_fleet_view_shows_where_requests_go_when_a_worker_dies(
         victim, job = stream.get_attribute("data-worker") or "", stream.get_attribute("data-job") or ""
         worker = live.tab.get_by_role("article", name=victim, exact=True)
         expect(worker.get_by_role("img", name="1 of 4 slots in use")).to_be_visible()
+        expect(worker.get_by_text("simulated engine")).to_be_visible()
         live.tab.evaluate(COUNT_FLIGHTS)
         pid = next(one["pid"] for one in shown.workers() if one["id"] == victim)
         next(process for process in shown.processes if process.popen.pid == pid).kill()

@@ -75,6 +75,10 @@ function Slots({ worker }) {
 const unread = ({ unread_protocols: versions = [] }) =>
   versions.length ? `cannot read jobs of protocol version ${versions.join(", ")}` : "";
 
+// With the reason for an engine that has only one slot. Replicas of an earlier version do not have the fields.
+const engine = ({ engine: kind, engine_reason: reason }) =>
+  kind === "stateful" ? `stateful engine: ${reason}` : kind && `${kind} engine`;
+
 function Worker({ worker, now }) {
   const trouble = TROUBLED.has(worker.status);
   const silence = Math.max(0, now - worker.last_heartbeat);
@@ -82,6 +86,7 @@ function Worker({ worker, now }) {
     ? [`last heartbeat ${silence.toFixed(1)} s ago`]
     : [
         worker.device,
+        engine(worker),
         `${Math.round(worker.tokens_per_second)} tokens/s`,
         `KV cache ${percent(worker.cache_usage)}`,
         worker.engine_restarts > 0 && `engine restarted ${worker.engine_restarts} times`,

@@ -11,13 +11,13 @@ from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError
 
 from api.base.store_errors import store_errors
-from api.dialects.base.lists import render_page
+from api.dialects.base.lists import find_page, render_list
 from api.dialects.base.query import validate_query
 from api.http.bodies import BodyParser
 from api.http.exchange import actor, current_exchange, is_admin, key_owner, require_admin
 from api.http.routes import STORE_ERRORS, json_response, route
 from api.keys import ApiKey, Keyring
-from api.keys.store import UnknownKey, change, create, decoded, revoke, stored_key, stored_keys
+from api.keys.store import TooManyKeys, UnknownKey, change, create, decoded, revoke, stored_key, stored_keys
 from api.organization import key_forms, usage_forms
 from api.organization.usage import read_days
 from shared.protocol.errors import ProblemKind, refuse
@@ -74,8 +74,10 @@ class KeysHandler:
         async with store_errors():
             found = [key for key in decoded(await stored_keys(self._redis)) if key.revoked is None]
             found.sort(key=lambda key: (key.created, key.id), reverse=wanted.order == "desc")
-            shown = await self._rendered(found)
-        return json_response(render_page(shown, after=wanted.after, limit=wanted.limit))
+            ids = [key.id for key in found]
+            page = find_page(ids, after=wanted.after, limit=wanted.limit)
+            shown = await self._rendered(found[page])
+        return json_response(render_list(shown, ids[page], more=len(ids) > page.stop))
 
     @route("POST", _PATH, "createAdminApiKey", body="CreateApiKeyRequest", errors=_BODY_ERRORS)
     async def create(self) -> Response:
@@ -152,6 +154,8 @@ class KeysHandler:
                     "'~vinoqueue:keys' to them, or use 'vinoqueue key'.",
                     code="insufficient_permissions",
                 ) from None
+            except TooManyKeys as error:
+                raise refuse(ProblemKind.INVALID, str(error), code="too_many_keys") from None
             await self._keyring.refresh()
 
 

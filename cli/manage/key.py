@@ -10,7 +10,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from api.keys import ApiKey
-from api.keys.store import UnknownKey, change, decoded, new_key, revoke, rotate, stored_keys
+from api.keys.store import TooManyKeys, UnknownKey, change, decoded, new_key, revoke, rotate, stored_keys
 from api.keys.store import create as store_key
 from cli.base.instances import store_option
 from cli.base.store_reader import actor, read_store
@@ -247,3 +247,5 @@ def _with_store(redis_url: str, work: Callable[[Redis], Awaitable[_Result]]) -> 
         return read_store(redis_url, work)
     except UnknownKey as error:
         raise click.ClickException(f"{error} 'vinoqueue key list' lists the keys.") from None
+    except TooManyKeys as error:
+        raise click.ClickException(str(error)) from None

@@ -28,11 +28,19 @@ def render_page(items: Sequence[dict[str, Any]], *, after: str | None, limit: in
     Raises :class:`RequestRefused` if there is no such item.
     """
     ids = [item["id"] for item in items]
+    page = find_page(ids, after=after, limit=limit)
+    return render_list([msgspec.Raw(dump(item)) for item in items[page]], ids[page], more=len(ids) > page.stop)
+
+
+def find_page(ids: Sequence[str], *, after: str | None, limit: int) -> slice:
+    """Return where the page of up to ``limit`` items is that follow the one with the id ``after``.
+
+    Raises :class:`RequestRefused` if there is no such item.
+    """
     if after is not None and after not in ids:
         raise unknown_cursor(after)
     start = 0 if after is None else ids.index(after) + 1
-    end = start + limit
-    return render_list([msgspec.Raw(dump(item)) for item in items[start:end]], ids[start:end], more=len(items) > end)
+    return slice(start, start + limit)
 
 
 def render_deleted(own_id: str, kind: str) -> bytes:

@@ -10,9 +10,20 @@ import pytest
 from click.testing import CliRunner
 from fakeredis import FakeAsyncRedis
 
-from api.keys import ApiKey, KeyFileError, Keyring
+from api.keys import ApiKey, KeyFileError, Keyring, store
 from api.keys.secret import digest, masked, new_secret
-from api.keys.store import UnknownKey, decoded, new_key, put_key, revoke, rotate, stored_keys
+from api.keys.store import (
+    TooManyKeys,
+    UnknownKey,
+    change,
+    create,
+    decoded,
+    new_key,
+    put_key,
+    revoke,
+    rotate,
+    stored_keys,
+)
 from cli.main import main
 from shared.redis import keys
 from tests.support.redis_types import awaitable
@@ -235,3 +246,34 @@ async def test_records_survive_their_own_encoding(redis: FakeAsyncRedis) -> None
     (record,) = (await stored_keys(redis)).values()
     assert json.loads(record)["priority"] == "priority"
     assert decoded(await stored_keys(redis)) == [made]
+
+
+async def test_the_number_of_keys_is_bounded_and_revoked_ones_make_room(
+    redis: FakeAsyncRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "MOST_KEYS", 3)
+    made = [(await create(redis, template(name=name), by="test"))[0].id for name in "abc"]
+    with pytest.raises(TooManyKeys, match="3 API keys, the maximum"):
+        await create(redis, template(name="d"), by="test")
+    await change(redis, made[0], {"concurrency": 1}, by="test")
+    await revoke(redis, made[1], by="test")
+    last, _ = await create(redis, template(name="d"), by="test")
+    assert {key.id for key in decoded(await stored_keys(redis))} == {made[0], made[2], last.id}
+
+
+async def test_a_change_that_comes_between_is_not_lost(redis: FakeAsyncRedis, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, _ = await create(redis, template(), by="test")
+    read, revoked = store.stored_key, False
+
+    async def read_before_a_revocation(at: FakeAsyncRedis, key_id: str) -> ApiKey:
+        nonlocal revoked
+        found = await read(at, key_id)
+        if not revoked:
+            revoked = True
+            await revoke(redis, key_id, by="another")
+        return found
+
+    monkeypatch.setattr(store, "stored_key", read_before_a_revocation)
+    changed = await change(redis, made.id, {"concurrency": 1}, by="test")
+    assert changed.concurrency == 1
+    assert changed.revoked is not None

@@ -42,7 +42,7 @@ from api.models.routes import ModelsHandler
 from api.operations import openapi
 from api.operations.metrics import Metrics
 from api.operations.routes import OperationsHandler
-from api.organization.routes import KeysHandler, UsageHandler
+from api.organization.routes import KeysHandler, ProjectsHandler, StoredRecords, UsageHandler
 from api.page.routes import PageHandler
 from api.page.static_files import load as load_page
 from api.responses.completions import StoredCompletionHandler
@@ -89,6 +89,7 @@ HANDLERS = (
     ModelsHandler,
     UsageHandler,
     KeysHandler,
+    ProjectsHandler,
     FleetHandler,
     OperationsHandler,
     PageHandler,
@@ -119,7 +120,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
     job_tasks = BackgroundTasks()
     settlement = Settlement(limiter, queues, job_tasks)
     streams = OpenStreams(relay, queues, directory, job_tasks, settings)
-    admission = Admission(directory, limiter, settlement, settings)
+    admission = Admission(directory, limiter, settlement, settings, keyring.team_of)
     submission = Submission(queues, directory, streams, settings, replica=replica_id)
     thread = FairThread()
     stored = ResponseStore(redis, job_tasks, thread, settings)
@@ -143,6 +144,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         request_timeout=settings.request_timeout,
     )
     parser = BodyParser(settings, thread)
+    records = StoredRecords(redis, keyring)
     bodies = RequestBodies(parser, directory, settings)
     queue_events = QueueEvents(queues, directory)
     responder = Responder(queue_events, thread)
@@ -198,7 +200,8 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
             BatchesHandler(batches.store, files, parser),
             ModelsHandler(directory, redis, parser, cross_origin),
             UsageHandler(redis, parser),
-            KeysHandler(redis, keyring, parser),
+            KeysHandler(redis, records, parser),
+            ProjectsHandler(redis, records, parser),
             FleetHandler(fleet, redis, streams, keyring, cross_origin, timeout=settings.request_timeout),
             OperationsHandler(redis, directory, relay, streams, metrics, openapi_document, replica=replica_id),
             PageHandler(page),

@@ -10,8 +10,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from api.keys import keyring
-from api.keys.store import stored_keys
+from api.keys import ApiKey, keyring
+from api.keys.store import stored_records
 from api.models.directory import REFRESH, Directory
 from bench.listener import deaf
 from bench.report import save, table
@@ -130,7 +130,7 @@ async def _measure(store: Store) -> tuple[dict[str, dict[str, float]], dict[str,
         await Directory(redis).refresh()
 
     async def read_keys(_: int) -> None:
-        await stored_keys(redis)
+        await stored_records(redis, ApiKey)
 
     async def enqueue(turn: int) -> None:
         await queue.enqueue([_job(f"request-{turn}")], limit=1_000_000)

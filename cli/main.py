@@ -42,7 +42,8 @@ SECTIONS: dict[str, dict[str, _Entry]] = {
     },
     "Access": {
         "key": _Entry("cli.manage.key:key", "Create, list, revoke and rotate API keys."),
-        "audit": _Entry("cli.manage.audit:audit", "Show who changed keys, batches, workers and models."),
+        "team": _Entry("cli.manage.team:team", "Create, list and archive teams of API keys."),
+        "audit": _Entry("cli.manage.audit:audit", "Show who changed keys, teams, batches, workers and models."),
     },
     "Other": {
         "completion": _Entry("cli.shell:completion", "Print a shell script that completes commands and options."),

@@ -180,9 +180,7 @@ def _unlimited(services: BatchServices, owner: str) -> ApiKey | None:
     key = services.keyring.named(owner)
     if key is None or not services.keyring.is_valid(key):
         raise refuse(ProblemKind.UNAUTHORIZED, "The API key of this batch is no longer valid.")
-    return msgspec.structs.replace(
-        key, requests_per_minute=None, tokens_per_minute=None, concurrency=None, queue_timeout=None
-    )
+    return msgspec.structs.replace(key.without_rates(), queue_timeout=None)
 
 
 def _failed(index: int, custom_id: str, dialect: Dialect, problem: Problem, request_id: str) -> Result:

@@ -3,9 +3,10 @@
 import asyncio
 import math
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Any, Literal
 
 import msgspec
 from redis.exceptions import RedisError
@@ -14,12 +15,14 @@ from api.base.store_errors import store_unavailable
 from api.chat.choices import jobs_per_prompt, most_tokens
 from api.chat.settlement import Settlement
 from api.dialects.base.interface import Lookup
-from api.keys import ApiKey
+from api.keys import ApiKey, Team
+from api.keys.record import Limited
 from api.limits import Counts, Limiter, LimitName, Refusal, Reservation
 from api.models.directory import Directory
 from shared.protocol.cost import LARGEST, prompt_cost, response_cost
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest, Tier, fill_in
+from shared.protocol.usage import account_of
 from shared.runtime.settings import ApiSettings
 
 QUEUE_TIMEOUT_HEADER = "x-queue-timeout"
@@ -38,14 +41,22 @@ _LIMIT_WORDS = {"requests": "requests per minute", "tokens": "tokens per minute"
 class AdmittedRequest:
     """An admitted request.
 
-    ``tenant`` is the id of the API key, or empty without one. ``counts`` is the state of the key's rate limits.
+    ``tenant`` is the id of the API key, or empty without one, ``team`` that of its team. ``weight`` is the one in fair
+    queueing. ``counts`` is the state of the rate limits.
     """
 
     request: ChatRequest
     tenant: str = ""
+    team: str = ""
+    weight: int = 1
     queue_timeout: float | None = None
     counts: Mapping[LimitName, Counts] = field(default_factory=dict)
     reservation: Reservation | None = None
+
+    @property
+    def account(self) -> str:
+        """Whom the store charges."""
+        return account_of(self.tenant, self.team)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +65,12 @@ class Admission:
     limiter: Limiter
     settlement: Settlement
     settings: ApiSettings
+    team_of: Callable[[ApiKey], Team | None]
+    """Returns the team of a key, if it has one."""
 
     async def admit(self, key: ApiKey | None, request: ChatRequest, headers: Lookup) -> AdmittedRequest:
-        """Check ``request`` against the models that are served, and the model list, priority and limits of ``key``;
+        """Check ``request`` against the models that are served, and the model list, priority and limits of ``key`` and
+        its team;
         reserve its tokens and a concurrency place.
 
         The reservation must be settled when the request ends. Raises :class:`RequestRefused`, or its subclass
@@ -65,28 +79,39 @@ class Admission:
         asked, own = request.model, await self.directory.own_name(request.model)
         defaults = fill_in(self.directory.fleet.sampling_defaults(own), request.defaults)
         request = msgspec.structs.replace(request, model=own, defaults=defaults)
-        wait = self._queue_timeout(key, headers)
+        team = self.team_of(key) if key is not None else None
+        if team is not None and request.tier == "batch":
+            team = team.without_rates()
+        wait = self._queue_timeout(key, team, headers)
         # A key may allow a model by its own name or by an alias.
         if key is not None and not (key.may_use(own) or key.may_use(asked)):
             raise refuse(ProblemKind.FORBIDDEN, f"This API key does not have access to model '{asked[:64]}'.")
         self.directory.check_request(request, key)
-        maximum = (key and key.default_max_tokens) or self.settings.default_max_tokens or LARGEST
+        maximum = _own(key, team, "default_max_tokens") or self.settings.default_max_tokens or LARGEST
         maximum = min(maximum, most_tokens(request, self.settings.max_answer_bytes))
         if key is None:
             return AdmittedRequest(_limited(request, maximum), queue_timeout=wait)
-        tokens = _counted_tokens(request, key)
-        request = _limited(_with_tier(request, key), maximum)
-        if not key.limited and not any(key.budgets):
-            return AdmittedRequest(request, key.id, wait)
-        reservation = Reservation(key, self.limiter.new_name(), tokens)
+        owners = (key,) if team is None else (key, team)
+        tokens = _counted_tokens(request, owners)
+        admitted = AdmittedRequest(
+            _limited(_with_tier(request, key), maximum),
+            key.id,
+            "" if team is None else team.id,
+            owners[-1].weight or 1,
+            wait,
+        )
+        rate_limited = any(owner.rate_limited for owner in owners)
+        if not rate_limited and not any(any(owner.budgets) for owner in owners):
+            return admitted
+        reservation = Reservation(key, self.limiter.new_name(), tokens, team)
         counts, refusal = await self._reserve(reservation)
         if refusal is not None:
             raise LimitReached(reservation, refusal, counts)
         # Budgets reserve nothing.
-        return AdmittedRequest(request, key.id, wait, counts, reservation if key.limited else None)
+        return replace(admitted, counts=counts, reservation=reservation if rate_limited else None)
 
-    def _queue_timeout(self, key: ApiKey | None, headers: Lookup) -> float | None:
-        allowed = key.queue_timeout if key is not None else None
+    def _queue_timeout(self, key: ApiKey | None, team: Team | None, headers: Lookup) -> float | None:
+        allowed: float | None = _own(key, team, "queue_timeout")
         wanted = headers.get(QUEUE_TIMEOUT_HEADER)
         if not wanted:
             return allowed
@@ -103,8 +128,9 @@ class Admission:
         return min(seconds, allowed or self.settings.queue_timeout)
 
     async def _reserve(self, reservation: Reservation) -> tuple[Mapping[LimitName, Counts], Refusal | None]:
-        if reservation.tokens > (reservation.key.tokens_per_minute or math.inf):
-            return {}, Refusal("tokens", None)
+        for owner in reservation.limited:
+            if reservation.tokens > (owner.tokens_per_minute or math.inf):
+                return {}, Refusal("tokens", None, by_team=owner is reservation.team)
         try:
             refusal, counts = await self.limiter.reserve(reservation)
         except (RedisError, OSError) as error:
@@ -117,7 +143,7 @@ class Admission:
 
 
 class LimitReached(RequestRefused):
-    """A rate limit of the key is exceeded. ``counts`` is the state of the key's rate limits."""
+    """A limit of the key or of its team is exceeded. ``counts`` is the state of their rate limits."""
 
     def __init__(self, reservation: Reservation, refusal: Refusal, counts: Mapping[LimitName, Counts]) -> None:
         super().__init__(_limit_problem(reservation, refusal).problem)
@@ -125,26 +151,28 @@ class LimitReached(RequestRefused):
 
 
 def _limit_problem(reservation: Reservation, refusal: Refusal) -> RequestRefused:
-    key = reservation.key
+    owner = reservation.limited[refusal.by_team]
+    name = f"team '{owner.name or owner.id}' of this API key" if refusal.by_team else "this API key"
     if refusal.limit in ("tokens_per_day", "tokens_per_month") and refusal.wait is not None:
         reset = datetime.fromtimestamp(round((time.time() + refusal.wait) / 60) * 60, UTC)
         return refuse(
             ProblemKind.BUDGET,
-            f"This API key has used up its budget of {getattr(key, refusal.limit)} {refusal.limit.replace('_', ' ')}. "
+            f"{name[0].upper()}{name[1:]} has used up its budget of {getattr(owner, refusal.limit)} "
+            f"{refusal.limit.replace('_', ' ')}. "
             f"It can be used again from {reset:%Y-%m-%dT%H:%M:%SZ} on.",
             retry_after=refusal.wait,
         )
     limits: dict[LimitName, int | None] = {
-        "requests": key.requests_per_minute,
-        "tokens": key.tokens_per_minute,
-        "concurrency": key.concurrency,
+        "requests": owner.requests_per_minute,
+        "tokens": owner.tokens_per_minute,
+        "concurrency": owner.concurrency,
     }
-    reached = f"Rate limit reached for this API key: {limits[refusal.limit]} {_LIMIT_WORDS[refusal.limit]}."
+    reached = f"Rate limit reached for {name}: {limits[refusal.limit]} {_LIMIT_WORDS[refusal.limit]}."
     if refusal.limit == "tokens" and refusal.wait is None:
         return refuse(
             ProblemKind.TOKENS_LIMITED,
-            f"Request too large: it may use {reservation.tokens} tokens, and this API key is limited to "
-            f"{key.tokens_per_minute} tokens per minute. Send a shorter prompt, or ask for fewer tokens.",
+            f"Request too large: it may use {reservation.tokens} tokens, and {name} is limited to "
+            f"{owner.tokens_per_minute} tokens per minute. Send a shorter prompt, or ask for fewer tokens.",
         )
     if refusal.wait is None:
         advice, wait = "when one of them has ended", _RETRY_SOON
@@ -171,14 +199,20 @@ def _limited(request: ChatRequest, maximum: int) -> ChatRequest:
     return msgspec.structs.replace(request, sampling=sampling, cut_at_context=True)
 
 
-def _counted_tokens(request: ChatRequest, key: ApiKey) -> int:
+def _own(key: ApiKey | None, team: Team | None, limit: Literal["queue_timeout", "default_max_tokens"]) -> Any:
+    """Return the ``limit`` of the key, or if it has none, that of its team, or ``None``."""
+    return getattr(key, limit, None) or getattr(team, limit, None)
+
+
+def _counted_tokens(request: ChatRequest, owners: Sequence[Limited]) -> int:
     """Return the tokens to reserve: every prompt once, as in the usage, and every choice at its maximum length.
 
-    Without ``max_tokens`` the length is an estimate. It is capped by the key's limit, so that an estimate alone never
+    Without ``max_tokens`` the length is an estimate. It is capped by the lowest limit, so that an estimate alone never
     makes a request too large.
     """
     responses = jobs_per_prompt(request) * max(1, len(request.prompts))
     counted = prompt_cost(request) + responses * response_cost(request)
-    if request.sampling.max_tokens is None and key.tokens_per_minute is not None:
-        return min(counted, max(prompt_cost(request), key.tokens_per_minute))
+    if request.sampling.max_tokens is None:
+        lowest = min(owner.tokens_per_minute or counted for owner in owners)
+        return min(counted, max(prompt_cost(request), lowest))
     return counted

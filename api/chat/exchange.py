@@ -211,7 +211,8 @@ class ChatExchange:
         services, tenant, wait = self.services, self._admitted.tenant, self._admitted.queue_timeout
         if self.request.background and wait is None:
             wait = services.request_timeout  # Nobody waits for the start of the response.
-        jobs = services.submission.split(self.request, tenant=tenant, trace=self.span.context)
+        team, weight = self._admitted.team, self._admitted.weight
+        jobs = services.submission.split(self.request, tenant=tenant, team=team, trace=self.span.context)
         if self.request.store:
             await self._create_record(tuple(job.id for job in jobs))
         # Before the reply, because a worker may have claimed the jobs by then.
@@ -223,7 +224,7 @@ class ChatExchange:
             stored=self._record is not None,
             tenant=tenant,
         )
-        await services.submission.enqueue(self.request, jobs, self._stream, images)
+        await services.submission.enqueue(self.request, jobs, self._stream, images, weight=weight)
         self.accepted = time.time() if self._record is None else self._record.created
 
     async def _create_record(self, jobs: tuple[str, ...]) -> None:
@@ -276,5 +277,11 @@ class ChatExchange:
         """Correct the tokens of the key's rate limit and of fair queueing, and free the concurrency place."""
         admitted = self._admitted
         self.services.settlement.settle(
-            self.request, admitted.tenant, admitted.reservation, self.recorder, self._stream, self._cancellation
+            self.request,
+            admitted.account,
+            admitted.reservation,
+            self.recorder,
+            self._stream,
+            self._cancellation,
+            weight=admitted.weight,
         )

@@ -1,4 +1,4 @@
-"""Settlement: what an ended request is charged, in its key's rate limit and in its tenant's fair-queueing share."""
+"""Settlement: what an ended request is charged, in rate limits and in its tenant's fair-queueing share."""
 
 import asyncio
 import logging
@@ -35,13 +35,15 @@ class Settlement:
     def settle(
         self,
         request: ChatRequest,
-        tenant: str,
+        account: str,
         reservation: Reservation | None,
         recorder: UsageRecorder,
         stream: ResponseStream | None,
         cancellation: asyncio.Task[frozenset[str]] | None,
+        *,
+        weight: int = 1,
     ) -> None:
-        """Settle a request: correct its ``tenant``'s share of the queue, and the ``reservation`` in its key's limits.
+        """Settle a request: correct its ``account``'s share of the queue, and the ``reservation`` in its limits.
 
         ``stream`` is its closed response stream, or None if its jobs were not queued. ``cancellation`` is the task that
         cancels its jobs, if any are cancelled; its result are those that workers had claimed.
@@ -55,30 +57,35 @@ class Settlement:
                 await self._release(reservation, used)
             finally:
                 if stream is not None and stream.is_queued:
-                    await self._charge(request, tenant, used, job=stream.jobs[0], reasoning=recorder.reasoning_tokens)
+                    excess = used - _estimate(request) if account else 0  # Without keys, in order of arrival.
+                    await self._charge(request, account, excess, stream.jobs[0], weight, recorder.reasoning_tokens)
 
-        if tenant or recorder.reasoning_tokens:
+        if account or recorder.reasoning_tokens:
             self._tasks.run(settle(), "settle")
 
-    async def _charge(self, request: ChatRequest, tenant: str, used: int, *, job: str, reasoning: int) -> None:
-        """Charge the tenant ``used`` tokens in fair queueing, not the estimate, and count ``reasoning`` tokens."""
-        choices = jobs_per_prompt(request)
-        estimate = choices * (prompt_cost(request) + response_cost(request) * max(1, len(request.prompts)))
-        # Without keys, requests are served in order of arrival.
-        excess = used - estimate if tenant else 0
+    async def _charge(
+        self, request: ChatRequest, account: str, excess: int, job: str, weight: int, reasoning: int
+    ) -> None:
+        """Charge ``excess`` tokens beyond the estimate in fair queueing, and count ``reasoning`` tokens."""
+        queue = self._queues.of(request.model)
         try:
-            await self._queues.of(request.model).charge(tenant, request.tier, excess, job=job, reasoning=reasoning)
+            await queue.charge(account, request.tier, excess, job=job, weight=weight, reasoning=reasoning)
         except (RedisError, OSError) as error:
-            logger.log(outage.store.level, "tokens of a request of tenant %s not charged: %s", tenant, error)
+            logger.log(outage.store.level, "tokens of a request of %s not charged: %s", account, error)
 
     async def _release(self, reservation: Reservation | None, used: int) -> None:
-        """Charge the key ``used`` tokens in its rate limit, and free its concurrency place."""
+        """Charge the key and its team ``used`` tokens in their rate limits, and free their concurrency places."""
         if reservation is None:
             return
         try:
             await self._limiter.settle(reservation, used)
         except (RedisError, OSError) as error:
             logger.log(outage.store.level, "reservation of key %s not settled: %s", reservation.key.id, error)
+
+
+def _estimate(request: ChatRequest) -> int:
+    """Return the tokens by which the request's jobs were queued."""
+    return jobs_per_prompt(request) * (prompt_cost(request) + response_cost(request) * max(1, len(request.prompts)))
 
 
 async def _unreported(

@@ -35,23 +35,31 @@ class Submission:
     settings: ApiSettings
     replica: str
 
-    def split(self, request: ChatRequest, *, tenant: str = "", trace: TraceContext | None = None) -> list[Job]:
+    def split(
+        self, request: ChatRequest, *, tenant: str = "", team: str = "", trace: TraceContext | None = None
+    ) -> list[Job]:
         """Return the jobs of ``request``: one per prompt and choice, each with its own prompt only.
 
-        ``request.model`` must be the model's own name. ``tenant`` is the tenant for fair queueing, ``trace`` the
-        parent of the jobs' spans. Raises :class:`RequestRefused` while the replica shuts down.
+        ``request.model`` must be the model's own name. ``tenant`` and ``team`` are the ids of the API key and its
+        team, ``trace`` is the parent of the jobs' spans. Raises :class:`RequestRefused` while the replica shuts down.
         """
         if self.streams.drained:
             raise refuse(
                 ProblemKind.SHUTTING_DOWN, "This server is shutting down. Please try again.", retry_after=_RETRY_SOON
             )
-        return _split(request, tenant, trace, reply_to=self.replica)
+        return _split(request, tenant, team, trace, reply_to=self.replica)
 
     async def enqueue(
-        self, request: ChatRequest, jobs: list[Job], stream: ResponseStream, images: Mapping[str, bytes] | None = None
+        self,
+        request: ChatRequest,
+        jobs: list[Job],
+        stream: ResponseStream,
+        images: Mapping[str, bytes] | None = None,
+        *,
+        weight: int = 1,
     ) -> None:
         """Queue the ``jobs`` of ``request``, and the files of its ``images`` by digest. Their events arrive in
-        ``stream``, which is open.
+        ``stream``, which is open. ``weight`` is that of their tenant.
 
         Raises :class:`RequestRefused` when the queue is full or unavailable.
         """
@@ -60,6 +68,7 @@ class Submission:
             await self.queues.of(request.model).enqueue(
                 jobs,
                 limit=limit,
+                weight=weight,
                 max_bytes=self.settings.max_choice_bytes,
                 limit_bytes=self.settings.max_queue_bytes,
                 images=images,
@@ -117,7 +126,7 @@ class Submission:
         )
 
 
-def _split(request: ChatRequest, tenant: str, trace: TraceContext | None, *, reply_to: str) -> list[Job]:
+def _split(request: ChatRequest, tenant: str, team: str, trace: TraceContext | None, *, reply_to: str) -> list[Job]:
     """Return the jobs of ``request``.
 
     The jobs of a prompt share one request object; the queue stores it once (see ``packing.py``). So it does for a
@@ -140,6 +149,7 @@ def _split(request: ChatRequest, tenant: str, trace: TraceContext | None, *, rep
                 choice=choice,
                 is_first=not (jobs or choice),
                 tenant=tenant,
+                team=team,
                 trace=trace,
             )
             for choice, job in enumerate(names)

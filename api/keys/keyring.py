@@ -1,4 +1,4 @@
-"""The keyring: this replica's copy of the API keys from the environment, the key file and the store."""
+"""The keyring: this replica's copy of the API keys and teams from the environment, the key file and the store."""
 
 import asyncio
 import logging
@@ -10,9 +10,9 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from api.keys.record import ApiKey, KeyFile
+from api.keys.record import ApiKey, KeyFile, Team
 from api.keys.secret import digest
-from api.keys.store import decoded, stored_keys
+from api.keys.store import decoded, stored_records
 from shared.redis import outage
 from shared.redis.clock import StoreClock, store_time
 from shared.runtime.ticks import next_tick
@@ -50,14 +50,17 @@ class Keyring:
         self._redis = redis
         self._path = Path(file) if file else None
         self._from_environment = [_plain_key(secret) for secret in plain.split(",") if secret.strip()]
-        self._from_file: list[ApiKey] = []
+        self._from_file = KeyFile()
         self._from_redis: list[ApiKey] = []
         self._file_state: object = None
+        self._teams_from_redis: list[Team] = []
         self._records: dict[bytes, bytes] | None = None
+        self._team_records: dict[bytes, bytes] = {}
         self._required = required or bool(file)
         self._public_address = public_address
         self._index: dict[str, list[ApiKey]] = {}
         self._by_id: dict[str, ApiKey] = {}
+        self._teams: dict[str, Team] = {}
         self._clock = StoreClock()
         if self._path is not None:
             self._from_file = _read_file(self._path)
@@ -111,12 +114,14 @@ class Keyring:
     async def refresh(self) -> None:
         """Read the key file and the store now. Raises what redis-py raises when the store is unreachable."""
         changed = self._refresh_file()
-        records, now = await asyncio.gather(stored_keys(self._redis), store_time(self._redis))
+        records, teams, now = await asyncio.gather(
+            stored_records(self._redis, ApiKey), stored_records(self._redis, Team), store_time(self._redis)
+        )
         self._clock.set(now)
         first = not self.loaded
-        if records != self._records:
-            self._from_redis = decoded(records)
-            self._records = records
+        if records != self._records or teams != self._team_records:
+            self._from_redis, self._teams_from_redis = decoded(records, ApiKey), decoded(teams, Team)
+            self._records, self._team_records = records, teams
             changed = True
         if changed:
             self._rebuild()
@@ -132,20 +137,29 @@ class Keyring:
         for secret in secrets:
             wanted = digest(secret)
             for key in self._index.get(wanted[:_INDEX_LENGTH], ()):
-                if key.opens(wanted, now):
+                if key.opens(wanted, now) and self._has_its_team(key):
                     return key
         return None
 
     def named(self, key_id: str) -> ApiKey | None:
         return self._by_id.get(key_id)
 
+    def team_of(self, key: ApiKey) -> Team | None:
+        """Return the team of a key, if it has one."""
+        return None if key.team is None else self._teams.get(key.team)
+
     def is_valid(self, key: ApiKey) -> bool:
-        return key.is_valid(self._clock.now())
+        return key.is_valid(self._clock.now()) and self._has_its_team(key)
 
     def allows(self, key_id: str) -> bool:
         """Return whether requests of the key with this id may go on; those without a key (empty id) always may."""
         key = self.named(key_id)
         return not key_id or (key is not None and self.is_valid(key))
+
+    def _has_its_team(self, key: ApiKey) -> bool:
+        """Return whether ``key`` may be used as far as its team is concerned, which must exist."""
+        team = self.team_of(key)
+        return key.team is None or (team is not None and team.archived is None)
 
     def _refresh_file(self) -> bool:
         if self._path is None or (state := _state(self._path)) == self._file_state:
@@ -156,17 +170,21 @@ class Keyring:
         except KeyFileError as error:
             logger.error("%s; its keys stay as they were", error)
             return False
-        logger.info("%d keys read from the key file", len(self._from_file))
+        logger.info("%d keys read from the key file", len(self._from_file.key))
         return True
 
     def _rebuild(self) -> None:
         index: dict[str, list[ApiKey]] = {}
         by_id: dict[str, ApiKey] = {}
-        for key in (*self._from_environment, *self._from_file, *self._from_redis):
+        for key in (*self._from_environment, *self._from_file.key, *self._from_redis):
             for stored in filter(None, (key.digest, key.previous_digest)):
                 index.setdefault(stored[:_INDEX_LENGTH], []).append(key)
             by_id.setdefault(key.id, key)
         self._index, self._by_id = index, by_id
+        self._teams = {team.id: team for team in (*self._teams_from_redis, *self._from_file.team)}
+        for key in by_id.values():
+            if key.team is not None and key.team not in self._teams:
+                logger.warning("key %s opens nothing: its team %s is neither in Redis nor in a file", key.id, key.team)
         self._required = self._required or bool(index) or bool(self._records)
 
 
@@ -175,9 +193,9 @@ def _plain_key(secret: str) -> ApiKey:
     return ApiKey(id=f"env-{secret_digest[:8]}", digest=secret_digest, name="environment")
 
 
-def _read_file(path: Path) -> list[ApiKey]:
+def _read_file(path: Path) -> KeyFile:
     try:
-        return list(msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), KeyFile).key)
+        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), KeyFile)
     except OSError as error:
         raise KeyFileError(f"The key file can't be read: {error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:

@@ -1,6 +1,6 @@
-"""The record of an API key, without its secret."""
+"""The records of API keys, without their secrets, and of teams."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import msgspec
 
@@ -10,25 +10,24 @@ Digest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
 PositiveCount = Annotated[int, msgspec.Meta(ge=1, le=10**15)]
 PositiveSeconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 UnixTime = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
-KeyId = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+RecordId = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+Weight = Annotated[int, msgspec.Meta(ge=1, le=100)]
 Priority = Literal["flex", "default", "priority"]
 Scope = Literal["admin"]
 """What a key may do besides sending requests: ``admin`` reads the fleet view, and loads and unloads models."""
 
 
-class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One API key, as in the store and in key files. Times are Unix seconds; ``None`` means no limit."""
+class Limited(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What keys and teams have in common, as in the store and in key files. ``None`` means no limit.
 
-    id: KeyId
-    digest: Digest
-    """SHA-256 of the secret (:func:`api.keys.secret.digest`)."""
+    Times are Unix seconds.
+    """
+
+    id: RecordId
     name: str = ""
-    """Human-readable name of the key's owner."""
-    models: tuple[str, ...] = ()
-    """Allowed models; empty for all."""
-    scopes: tuple[Scope, ...] = ()
-    priority: Priority = "default"
-    """The default and the highest service tier of its requests."""
+    """Human-readable name of the owner."""
+    weight: Weight | None = None
+    """Share in fair queueing, relative to others; ``None`` means 1."""
     requests_per_minute: PositiveCount | None = None
     tokens_per_minute: PositiveCount | None = None
     tokens_per_day: PositiveCount | None = None
@@ -38,10 +37,74 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     concurrency: PositiveCount | None = None
     """Maximum number of concurrent requests."""
     queue_timeout: PositiveSeconds | None = None
-    """Maximum queue wait in seconds; ``None`` for the service's setting."""
+    """Maximum queue wait in seconds; ``None`` for that of the team, or the service's setting."""
     default_max_tokens: PositiveCount | None = None
-    """Maximum number of tokens of each output whose request sets none; ``None`` for the service's setting."""
+    """Maximum number of tokens of each output whose request sets none; ``None`` as above."""
     created: UnixTime = 0.0
+
+    @property
+    def ended(self) -> UnixTime | None:
+        """When it was revoked or archived, if it was."""
+        raise NotImplementedError
+
+    @property
+    def limits_id(self) -> str:
+        """The name of what the store counts for it."""
+        raise NotImplementedError
+
+    @property
+    def rate_limited(self) -> bool:
+        """Whether requests must reserve tokens or a place."""
+        return (self.requests_per_minute or self.tokens_per_minute or self.concurrency) is not None
+
+    @property
+    def budgets(self) -> tuple[int | None, int | None]:
+        """Its tokens per day and per month."""
+        return self.tokens_per_day, self.tokens_per_month
+
+    def without_rates(self) -> Self:
+        """Return it without the limits that do not count batch requests."""
+        return msgspec.structs.replace(self, requests_per_minute=None, tokens_per_minute=None, concurrency=None)
+
+
+LIMITS = (
+    "requests_per_minute",
+    "tokens_per_minute",
+    "tokens_per_day",
+    "tokens_per_month",
+    "concurrency",
+    "queue_timeout",
+    "default_max_tokens",
+    "weight",
+)
+"""The fields of :class:`Limited` that can be changed."""
+
+
+class Team(Limited, frozen=True, kw_only=True):
+    """A group of keys with limits of their own, which count the requests of all its keys together."""
+
+    archived: UnixTime | None = None
+
+    @property
+    def ended(self) -> UnixTime | None:
+        return self.archived
+
+    @property
+    def limits_id(self) -> str:
+        return f"team:{self.id}"  # No key's id has a colon.
+
+
+class ApiKey(Limited, frozen=True, kw_only=True):
+    """One API key."""
+
+    digest: Digest
+    """SHA-256 of the secret (:func:`api.keys.secret.digest`)."""
+    team: RecordId | None = None
+    models: tuple[str, ...] = ()
+    """Allowed models; empty for all."""
+    scopes: tuple[Scope, ...] = ()
+    priority: Priority = "default"
+    """The default and the highest service tier of its requests."""
     expires: UnixTime | None = None
     revoked: UnixTime | None = None
     previous_digest: Digest | None = None
@@ -50,12 +113,12 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     """When the previous secret expires."""
 
     @property
-    def limited(self) -> bool:
-        return (self.requests_per_minute or self.tokens_per_minute or self.concurrency) is not None
+    def ended(self) -> UnixTime | None:
+        return self.revoked
 
     @property
-    def budgets(self) -> tuple[int | None, int | None]:
-        return self.tokens_per_day, self.tokens_per_month
+    def limits_id(self) -> str:
+        return self.id
 
     def is_valid(self, now: float) -> bool:
         """Return whether the key is neither revoked nor expired at ``now``."""
@@ -78,6 +141,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
 
 
 class KeyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A key file: a TOML table ``[[key]]`` for each key."""
+    """A key file: a TOML table ``[[key]]`` for each key, and ``[[team]]`` for each team."""
 
     key: tuple[ApiKey, ...] = ()
+    team: tuple[Team, ...] = ()

@@ -1,4 +1,4 @@
-"""Rate limits of API keys: requests per minute, tokens per minute and concurrent requests."""
+"""Rate limits of API keys and teams: requests per minute, tokens per minute and concurrent requests."""
 
 from api.limits.limiter import Counts, Limiter, LimitName, Refusal, Reservation
 

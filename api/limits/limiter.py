@@ -1,4 +1,4 @@
-"""The limiter: reserves and settles API keys' limits in the store, shared by all replicas."""
+"""The limiter: reserves and settles the limits of API keys and teams in the store, shared by all replicas."""
 
 import logging
 import uuid
@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from redis.asyncio import Redis
 
-from api.keys.record import ApiKey
+from api.keys.record import ApiKey, Limited, Team
 from shared.redis import keys
 from shared.redis.scripts import Script
 
@@ -34,23 +34,33 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """A reservation of a key's limits for one request: its name and its tokens."""
+    """A reservation for one request in the limits of a key, and of its team: its name and its tokens."""
 
     key: ApiKey
     name: str
     tokens: int
+    team: Team | None = None
+
+    @property
+    def limited(self) -> tuple[Limited, ...]:
+        """Who has limits."""
+        return (self.key,) if self.team is None else (self.key, self.team)
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The exceeded limit. ``wait`` is in seconds; ``None`` if it depends on when other requests end."""
+    """The exceeded limit. ``wait`` is in seconds; ``None`` if it depends on when other requests end.
+
+    ``by_team``: it is the team's limit, not the key's.
+    """
 
     limit: LimitName
     wait: float | None
+    by_team: bool = False
 
 
 class Limiter:
-    """Reserves and settles requests of limited keys, with one script call each."""
+    """Reserves and settles requests of keys and teams with limits, with one script call each."""
 
     def __init__(self, redis: Redis, *, replica: str, lease: float, longest: float) -> None:
         """``replica`` is this replica's id. Concurrency places of a lost replica are freed after ``lease`` seconds, and
@@ -62,63 +72,73 @@ class Limiter:
         self._reserve = Script(redis, (folder / "reserve.lua").read_text())
         self._settle = Script(redis, (folder / "settle.lua").read_text())
         self._warned: set[tuple[str, LimitName]] = set()
-        """The keys and their budgets that were logged."""
+        """The budgets that were logged, and whose they are."""
 
     def new_name(self) -> str:
         """Return a unique name for a reservation, which includes the replica's id."""
         return f"{uuid.uuid4().hex} {self._replica}"
 
     async def reserve(self, reservation: Reservation) -> tuple[Refusal | None, dict[LimitName, Counts]]:
-        """Reserve one request; return the exceeded limit, if any, and the state of the key's rate limits.
+        """Reserve one request; return the exceeded limit, if any, and the state of the rate limits: of the key's and
+        the team's, the one that has less left.
 
         Raises what redis-py raises when the store is unreachable.
         """
-        key = reservation.key
-        limits = [key.requests_per_minute, key.tokens_per_minute, key.concurrency]
+        owners = reservation.limited
         reply: list[int] = await self._call(
             self._reserve,
-            key,
+            owners,
             [
-                *("" if limit is None else limit for limit in limits),
                 reservation.tokens,
                 reservation.name,
                 self._longest_ms,
                 keys.replica(""),
                 self._replica,
                 self._lease_ms,
-                *("" if budget is None else budget for budget in key.budgets),
-                keys.spent(key.id),
+                *(argument for owner in owners for argument in _limits_of(owner)),
             ],
         )
-        refusing, wait, *state, of_day, of_month = reply
-        self._warn(key, (of_day, of_month))
-        counts = {
-            limit_name: Counts(limit, state[2 * at], state[2 * at + 1] / 1000)
-            for at, (limit_name, limit) in enumerate(zip(_NAMES[:2], limits[:2], strict=True))
-            if limit is not None
-        }
+        refusing, wait, *states = reply
+        counts: dict[LimitName, Counts] = {}
+        for owner, at in zip(owners, range(0, len(states), 6), strict=True):
+            *state, of_day, of_month = states[at : at + 6]
+            self._warn(owner, (of_day, of_month))
+            limits = (owner.requests_per_minute, owner.tokens_per_minute)
+            for bucket, (name, limit) in enumerate(zip(_NAMES[:2], limits, strict=True)):
+                count = Counts(limit or 0, state[2 * bucket], state[2 * bucket + 1] / 1000)
+                if limit is not None and (name not in counts or count.remaining < counts[name].remaining):
+                    counts[name] = count
         if refusing:
-            return Refusal(_NAMES[refusing - 1], wait / 1000 if wait else None), counts
+            by_team, limit_number = divmod(refusing - 1, len(_NAMES))
+            return Refusal(_NAMES[limit_number], wait / 1000 if wait else None, bool(by_team)), counts
         return None, counts
 
-    def _warn(self, key: ApiKey, spent: tuple[int, int]) -> None:
-        """Log once that a budget of ``key`` is nearly used up."""
-        for name, used, budget in zip(_NAMES[3:], spent, key.budgets, strict=True):
+    def _warn(self, owner: Limited, spent: tuple[int, int]) -> None:
+        """Log once that a budget of ``owner`` is nearly used up."""
+        for name, used, budget in zip(_NAMES[3:], spent, owner.budgets, strict=True):
             if budget is None or used < WARNED_SHARE * budget:
-                self._warned.discard((key.id, name))
-            elif (key.id, name) not in self._warned:
-                self._warned.add((key.id, name))
-                period = name.removeprefix("tokens_per_")
-                logger.warning("key %s has used %d of its %d tokens per %s", key.id, used, budget, period)
+                self._warned.discard((owner.limits_id, name))
+            elif (owner.limits_id, name) not in self._warned:
+                self._warned.add((owner.limits_id, name))
+                period, kind = name.removeprefix("tokens_per_"), "team" if isinstance(owner, Team) else "key"
+                logger.warning("%s %s has used %d of its %d tokens per %s", kind, owner.id, used, budget, period)
 
     async def settle(self, reservation: Reservation, used: int) -> None:
         """Settle a request that used ``used`` tokens. Raises what redis-py raises when the store is unreachable."""
-        limit = reservation.key.tokens_per_minute
-        await self._call(
-            self._settle,
-            reservation.key,
-            ["" if limit is None else limit, used - reservation.tokens, reservation.name],
-        )
+        owners = reservation.limited
+        limits = [_or_empty(owner.tokens_per_minute) for owner in owners]
+        await self._call(self._settle, owners, [used - reservation.tokens, reservation.name, *limits])
 
-    async def _call(self, script: Script, key: ApiKey, arguments: Sequence[str | int]) -> Any:
-        return await script([keys.buckets(key.id), keys.admitted(key.id)], arguments)
+    async def _call(self, script: Script, owners: Sequence[Limited], arguments: Sequence[str | int]) -> Any:
+        names = [key(owner.limits_id) for owner in owners for key in (keys.buckets, keys.admitted)]
+        return await script(names, arguments)
+
+
+def _limits_of(owner: Limited) -> Sequence[str | int]:
+    """Return the arguments of the script for ``owner``."""
+    limits = (owner.requests_per_minute, owner.tokens_per_minute, owner.concurrency, *owner.budgets)
+    return [*map(_or_empty, limits), keys.spent(owner.limits_id)]
+
+
+def _or_empty(limit: int | None) -> str | int:
+    return "" if limit is None else limit

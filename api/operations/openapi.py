@@ -26,7 +26,12 @@ from api.dialects.responses.input_tokens import InputTokensRequest
 from api.dialects.responses.schema import ResponsesRequest
 from api.fleet.document import FleetDocument
 from api.http.routes import JSON, PROBE_PATHS, Route, routes_of
-from api.organization.key_forms import CreateApiKeyRequest, UpdateApiKeyRequest
+from api.organization.key_forms import (
+    CreateApiKeyRequest,
+    CreateProjectRequest,
+    UpdateApiKeyRequest,
+    UpdateProjectRequest,
+)
 from shared.runtime.version import VERSION
 
 REFERENCE = "#/components/schemas/{model}"
@@ -38,6 +43,8 @@ BODIES: tuple[tuple[str, type[BaseModel], Collection[str]], ...] = (
     ("CompletionRequest", ServedCompletionRequest, supported_fields(ServedCompletionRequest)),
     ("CreateApiKeyRequest", CreateApiKeyRequest, supported_fields(CreateApiKeyRequest)),
     ("UpdateApiKeyRequest", UpdateApiKeyRequest, supported_fields(UpdateApiKeyRequest)),
+    ("CreateProjectRequest", CreateProjectRequest, supported_fields(CreateProjectRequest)),
+    ("UpdateProjectRequest", UpdateProjectRequest, supported_fields(UpdateProjectRequest)),
     ("CreateBatchRequest", CreateBatchRequest, supported_fields(CreateBatchRequest)),
     ("TokenizeRequest", TokenizeRequest, supported_fields(TokenizeRequest)),
     ("DetokenizeRequest", DetokenizeRequest, supported_fields(DetokenizeRequest)),

@@ -1,4 +1,5 @@
-"""Bodies and JSON of ``/v1/organization/admin_api_keys``: OpenAI's form, with the limits of keys as further fields."""
+"""Bodies and JSON of keys (``/v1/organization/admin_api_keys``) and of teams (``/v1/organization/projects``): OpenAI's
+forms, with limits as further fields."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -9,9 +10,10 @@ from pydantic import Field
 
 from api.dialects.base.body import decode_object
 from api.dialects.base.fields import Strict
+from api.dialects.base.unsupported import Refused, check_supported, supported_fields
 from api.dialects.base.validation import validate
-from api.keys import ApiKey
-from api.keys.record import Priority, Scope
+from api.keys import ApiKey, Team
+from api.keys.record import LIMITS, Limited, Priority, Scope
 from api.keys.secret import PREFIX
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.usage import DAY
@@ -19,8 +21,8 @@ from shared.protocol.usage import DAY
 _Count = Annotated[int | None, Field(ge=1, le=10**15)]
 
 
-class UpdateApiKeyRequest(Strict):
-    """Request body of a change: the limits to set, or null for those to remove."""
+class _Limits(Strict):
+    """The limits to set, or null for those to remove."""
 
     requests_per_minute: _Count = None
     tokens_per_minute: _Count = None
@@ -29,19 +31,51 @@ class UpdateApiKeyRequest(Strict):
     concurrency: _Count = None
     queue_timeout: Annotated[float | None, Field(gt=0, le=1e9)] = None
     default_max_tokens: _Count = None
+    weight: Annotated[int | None, Field(ge=1, le=100)] = None
 
 
-_LIMITS = tuple(UpdateApiKeyRequest.model_fields)
+_Name = Annotated[str, Field(max_length=200)]
+_NO_PLACES = Refused("This service stores nothing outside of its store.")
+_Refused = Annotated[str | None, _NO_PLACES]
+
+
+class UpdateApiKeyRequest(_Limits):
+    """Request body of a change of a key."""
+
+    project_id: Annotated[str | None, Field(max_length=64)] = None
 
 
 class CreateApiKeyRequest(UpdateApiKeyRequest):
     """Request body of a new key."""
 
-    name: Annotated[str, Field(max_length=200)]
+    name: _Name
     expires_in_seconds: Annotated[int | None, Field(ge=1, le=10**9)] = None
     models: list[Annotated[str, Field(max_length=512)]] | None = None
     scopes: list[Scope] | None = None
     priority: Priority = "default"
+
+
+class UpdateProjectRequest(_Limits):
+    """Request body of a change of a team."""
+
+    name: _Name | None = None
+    external_key_id: _Refused = None
+    geography: _Refused = None
+
+
+class CreateProjectRequest(UpdateProjectRequest):
+    """Request body of a new team."""
+
+    name: _Name
+    residency: Annotated[dict[str, Any] | None, _NO_PLACES] = None
+
+
+class ProjectsQuery(Strict):
+    """Query parameters of the list of teams."""
+
+    after: str | None = None
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+    include_archived: bool = False
 
 
 class KeysQuery(Strict):
@@ -60,26 +94,80 @@ def parse_new_key(body: bytes, *, now: float) -> ApiKey:
         id="-",
         digest="0" * 64,
         name=asked.name,
+        team=asked.project_id,
         models=tuple(asked.models or ()),
         scopes=tuple(asked.scopes or ()),
         priority=asked.priority,
         expires=None if lifetime is None else float(int(now) + lifetime),
-        **{name: getattr(asked, name) for name in _LIMITS},
+        **_limits(asked),
     )
 
 
-def parse_changes(body: bytes) -> dict[str, Any]:
-    """Return the fields to change. Raises :class:`RequestRefused`."""
-    changes = validate(UpdateApiKeyRequest, decode_object(body)).model_dump(exclude_unset=True)
+def parse_key_changes(body: bytes) -> dict[str, Any]:
+    """Return the fields of a key to change. Raises :class:`RequestRefused`."""
+    changes = _changes(UpdateApiKeyRequest, body)
+    return {"team" if name == "project_id" else name: value for name, value in changes.items()}
+
+
+def parse_new_team(body: bytes) -> Team:
+    """Return what the new team is made from. Raises :class:`RequestRefused`."""
+    asked = validate(CreateProjectRequest, decode_object(body))
+    check_supported(asked)
+    return Team(id="-", name=asked.name, **_limits(asked))
+
+
+def parse_team_changes(body: bytes) -> dict[str, Any]:
+    """Return the fields of a team to change. Raises :class:`RequestRefused`."""
+    return {
+        name: value for name, value in _changes(UpdateProjectRequest, body).items() if (name, value) != ("name", None)
+    }
+
+
+def _limits(asked: _Limits) -> dict[str, Any]:
+    return {name: getattr(asked, name) for name in LIMITS}
+
+
+def _changes(form: type[_Limits], body: bytes) -> dict[str, Any]:
+    asked = validate(form, decode_object(body))
+    check_supported(asked)
+    changes = asked.model_dump(exclude_unset=True, include={*supported_fields(form)})
     if not changes:
-        raise refuse(ProblemKind.INVALID, f"Nothing to change: send one of {', '.join(_LIMITS)}, or null to remove it.")
+        names = ", ".join(sorted(supported_fields(form)))
+        raise refuse(ProblemKind.INVALID, f"Nothing to change: send one of {names}, or null to remove a limit.")
     return changes
 
 
-def render_key(key: ApiKey, spent: Mapping[int, int], now: float, *, secret: str = "") -> dict[str, Any]:
-    """Return a key as a JSON object. ``spent`` are its tokens by day. Only a new key has its ``secret``."""
+def render(one: Limited, spent: Mapping[int, int], now: float, *, secret: str = "") -> dict[str, Any]:
+    """Return a key or a team as a JSON object. ``spent`` are its tokens by day. Only a new key has its ``secret``."""
+    if isinstance(one, ApiKey):
+        return _rendered_key(one, spent, now, secret)
+    assert isinstance(one, Team)
+    return _rendered_team(one, spent, now)
+
+
+def _rendered_team(team: Team, spent: Mapping[int, int], now: float) -> dict[str, Any]:
+    return {
+        "object": "organization.project",
+        "id": team.id,
+        "name": team.name,
+        "created_at": int(team.created),
+        "archived_at": None if team.archived is None else int(team.archived),
+        "status": "active" if team.archived is None else "archived",
+        **_rendered_limits(team, spent, now),
+    }
+
+
+def _rendered_limits(one: Limited, spent: Mapping[int, int], now: float) -> dict[str, Any]:
     today = int(now) // DAY
     first = today - datetime.fromtimestamp(now, UTC).day + 1
+    return {
+        **{name: getattr(one, name) for name in LIMITS},
+        "tokens_used_today": spent.get(today, 0),
+        "tokens_used_this_month": sum(tokens for day, tokens in spent.items() if day >= first),
+    }
+
+
+def _rendered_key(key: ApiKey, spent: Mapping[int, int], now: float, secret: str) -> dict[str, Any]:
     shown = {
         "object": "organization.admin_api_key",
         "id": key.id,
@@ -89,12 +177,11 @@ def render_key(key: ApiKey, spent: Mapping[int, int], now: float, *, secret: str
         "expires_at": None if key.expires is None else int(key.expires),
         "last_used_at": None,
         "owner": {"type": "service_account", "object": "organization.service_account", "id": key.id, "name": key.name},
+        "project_id": key.team,
         "models": key.models,
         "scopes": key.scopes,
         "priority": key.priority,
-        **{name: getattr(key, name) for name in _LIMITS},
-        "tokens_used_today": spent.get(today, 0),
-        "tokens_used_this_month": sum(tokens for day, tokens in spent.items() if day >= first),
+        **_rendered_limits(key, spent, now),
     }
     return shown | ({"value": secret} if secret else {})
 
@@ -103,5 +190,7 @@ def render_deleted(key_id: str) -> bytes:
     return msgspec.json.encode({"object": "organization.admin_api_key.deleted", "id": key_id, "deleted": True})
 
 
-def not_found(key_id: str) -> RequestRefused:
-    return refuse(ProblemKind.NOT_FOUND, f"No API key found with id '{key_id[:64]}'.", param="key_id")
+def not_found(of: type[Limited], record_id: str) -> RequestRefused:
+    if of is ApiKey:
+        return refuse(ProblemKind.NOT_FOUND, f"No API key found with id '{record_id[:64]}'.", param="key_id")
+    return refuse(ProblemKind.NOT_FOUND, f"No project found with id '{record_id[:64]}'.", param="project_id")

@@ -1,9 +1,9 @@
 """Routes of OpenAI's administration API."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from quart import Response, request
@@ -16,14 +16,28 @@ from api.dialects.base.query import validate_query
 from api.http.bodies import BodyParser
 from api.http.exchange import actor, current_exchange, is_admin, key_owner, require_admin
 from api.http.routes import STORE_ERRORS, json_response, route
-from api.keys import ApiKey, Keyring
-from api.keys.store import TooManyKeys, UnknownKey, change, create, decoded, revoke, stored_key, stored_keys
+from api.keys import ApiKey, Keyring, Team
+from api.keys.record import Limited
+from api.keys.store import (
+    TooManyRecords,
+    UnknownRecord,
+    archive,
+    change,
+    create,
+    create_team,
+    decoded,
+    revoke,
+    stored_record,
+    stored_records,
+)
 from api.organization import key_forms, usage_forms
 from api.organization.usage import read_days
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.usage import DAY
 from shared.redis import keys
 from shared.redis.clock import store_time
+
+_Record = TypeVar("_Record", bound=Limited)
 
 
 class UsageHandler:
@@ -53,7 +67,7 @@ class UsageHandler:
         return json_response(await self._parser.run(key_owner(), size, render))
 
 
-_PATH = "/v1/organization/admin_api_keys"
+_KEYS, _PROJECTS = "/v1/organization/admin_api_keys", "/v1/organization/projects"
 _ERRORS = (*STORE_ERRORS, 403)
 _BODY_ERRORS = (*_ERRORS, 408, 413, 415, 429)
 
@@ -61,102 +75,181 @@ _BODY_ERRORS = (*_ERRORS, 408, 413, 415, 429)
 class KeysHandler:
     """The API keys in the store. Those in files and in the environment are not managed here."""
 
-    def __init__(self, redis: Redis, keyring: Keyring, parser: BodyParser) -> None:
+    def __init__(self, redis: Redis, records: "StoredRecords", parser: BodyParser) -> None:
         self._redis = redis
-        self._keyring = keyring
+        self._records = records
         self._parser = parser
 
-    @route("GET", _PATH, "listAdminApiKeys", query=key_forms.KeysQuery, errors=_ERRORS)
+    @route("GET", _KEYS, "listAdminApiKeys", query=key_forms.KeysQuery, errors=_ERRORS)
     async def list(self) -> Response:
         """List the API keys that are not revoked, paginated."""
         _require_key()
         wanted = validate_query(key_forms.KeysQuery, request.args)
-        async with store_errors():
-            found = [key for key in decoded(await stored_keys(self._redis)) if key.revoked is None]
-            found.sort(key=lambda key: (key.created, key.id), reverse=wanted.order == "desc")
-            ids = [key.id for key in found]
-            page = find_page(ids, after=wanted.after, limit=wanted.limit)
-            shown = await self._rendered(found[page])
-        return json_response(render_list(shown, ids[page], more=len(ids) > page.stop))
+        return await self._records.page(ApiKey, wanted.after, wanted.limit, newest_first=wanted.order == "desc")
 
-    @route("POST", _PATH, "createAdminApiKey", body="CreateApiKeyRequest", errors=_BODY_ERRORS)
+    @route("POST", _KEYS, "createAdminApiKey", body="CreateApiKeyRequest", errors=_BODY_ERRORS)
     async def create(self) -> Response:
         """Create an API key. The response has its secret, which is not shown again."""
         _require_key()
         async with store_errors():
             now = await store_time(self._redis)
         template = await self._parser.read(request, key_owner(), partial(key_forms.parse_new_key, now=now))
-        async with self._changing():
+        async with self._records.changing():
             made, secret = await create(self._redis, template, by=actor())
-        return json_response(msgspec.json.encode(key_forms.render_key(made, {}, now, secret=secret)))
+        return json_response(msgspec.json.encode(key_forms.render(made, {}, now, secret=secret)))
 
-    @route("GET", f"{_PATH}/<key_id>", "retrieveAdminApiKey", errors=_ERRORS)
+    @route("GET", f"{_KEYS}/<key_id>", "retrieveAdminApiKey", errors=_ERRORS)
     async def get(self, key_id: str) -> Response:
         """Describe an API key."""
         _require_key()
-        return await self._described(await self._find(key_id))
+        return await self._records.described(await self._records.find(ApiKey, key_id))
 
-    @route("POST", f"{_PATH}/<key_id>", "updateAdminApiKey", body="UpdateApiKeyRequest", errors=_BODY_ERRORS)
+    @route("POST", f"{_KEYS}/<key_id>", "updateAdminApiKey", body="UpdateApiKeyRequest", errors=_BODY_ERRORS)
     async def update(self, key_id: str) -> Response:
-        """Change the limits and budgets of an API key."""
+        """Change the limits, budgets and project of an API key."""
         _require_key()
-        changes = await self._parser.read(request, key_owner(), key_forms.parse_changes)
-        await self._find(key_id)
-        async with self._changing():
-            changed = await change(self._redis, key_id, changes, by=actor())
-        return await self._described(changed)
+        changes = await self._parser.read(request, key_owner(), key_forms.parse_key_changes)
+        return await self._records.changed(ApiKey, key_id, changes)
 
-    @route("DELETE", f"{_PATH}/<key_id>", "deleteAdminApiKey", errors=_ERRORS)
+    @route("DELETE", f"{_KEYS}/<key_id>", "deleteAdminApiKey", errors=_ERRORS)
     async def delete(self, key_id: str) -> Response:
         """Revoke an API key."""
         _require_key()
-        await self._find(key_id)
-        async with self._changing():
+        await self._records.find(ApiKey, key_id)
+        async with self._records.changing():
             await revoke(self._redis, key_id, by=actor())
         return json_response(key_forms.render_deleted(key_id))
 
-    async def _find(self, key_id: str) -> ApiKey:
+
+class ProjectsHandler:
+    """The teams in the store, as projects. Those in files are not managed here."""
+
+    def __init__(self, redis: Redis, records: "StoredRecords", parser: BodyParser) -> None:
+        self._redis = redis
+        self._records = records
+        self._parser = parser
+
+    @route("GET", _PROJECTS, "listProjects", query=key_forms.ProjectsQuery, errors=_ERRORS)
+    async def list(self) -> Response:
+        """List the projects, paginated: groups of API keys with limits and budgets of their own."""
+        _require_key()
+        wanted = validate_query(key_forms.ProjectsQuery, request.args)
+        return await self._records.page(Team, wanted.after, wanted.limit, ended=wanted.include_archived)
+
+    @route("POST", _PROJECTS, "createProject", body="CreateProjectRequest", errors=_BODY_ERRORS)
+    async def create(self) -> Response:
+        """Create a project."""
+        _require_key()
+        template = await self._parser.read(request, key_owner(), key_forms.parse_new_team)
+        async with self._records.changing():
+            made = await create_team(self._redis, template, by=actor())
+        return await self._records.described(made)
+
+    @route("GET", f"{_PROJECTS}/<project_id>", "retrieveProject", errors=_ERRORS)
+    async def get(self, project_id: str) -> Response:
+        """Describe a project."""
+        _require_key()
+        return await self._records.described(await self._records.find(Team, project_id, ended=True))
+
+    @route("POST", f"{_PROJECTS}/<project_id>", "updateProject", body="UpdateProjectRequest", errors=_BODY_ERRORS)
+    async def update(self, project_id: str) -> Response:
+        """Change the name, limits and budgets of a project."""
+        _require_key()
+        changes = await self._parser.read(request, key_owner(), key_forms.parse_team_changes)
+        return await self._records.changed(Team, project_id, changes)
+
+    @route("POST", f"{_PROJECTS}/<project_id>/archive", "archiveProject", errors=_ERRORS)
+    async def archive(self, project_id: str) -> Response:
+        """Archive a project. Its API keys cannot be used any more."""
+        _require_key()
+        await self._records.find(Team, project_id)
+        async with self._records.changing():
+            archived = await archive(self._redis, project_id, by=actor())
+        return await self._records.described(archived)
+
+
+class StoredRecords:
+    """Reads and changes keys and teams in the store for HTTP requests."""
+
+    def __init__(self, redis: Redis, keyring: Keyring) -> None:
+        self._redis = redis
+        self._keyring = keyring
+
+    async def page(
+        self,
+        of: type[Limited],
+        after: str | None,
+        limit: int,
+        *,
+        newest_first: bool = False,
+        ended: bool = False,
+    ) -> Response:
+        """Respond with a page of records, in the order in which they were made. ``ended`` ones are revoked or archived.
+
+        Raises :class:`RequestRefused`.
+        """
+        async with store_errors():
+            stored = decoded(await stored_records(self._redis, of), of)
+            found = [one for one in stored if ended or one.ended is None]
+            found.sort(key=lambda one: (one.created, one.id), reverse=newest_first)
+            ids = [one.id for one in found]
+            page = find_page(ids, after=after, limit=limit)
+            shown = await self._rendered(found[page])
+        return json_response(render_list(shown, ids[page], more=len(ids) > page.stop))
+
+    async def find(self, of: type[_Record], record_id: str, *, ended: bool = False) -> _Record:
+        """Return a record. Raises :class:`RequestRefused` if there is none, or it has ended and may not have."""
         async with store_errors():
             try:
-                key = await stored_key(self._redis, key_id)
-            except UnknownKey:
-                raise key_forms.not_found(key_id) from None
-        if key.revoked is not None:
-            raise key_forms.not_found(key_id)
-        return key
+                found = await stored_record(self._redis, of, record_id)
+            except UnknownRecord:
+                raise key_forms.not_found(of, record_id) from None
+        if found.ended is not None and not ended:
+            raise key_forms.not_found(of, record_id)
+        return found
 
-    async def _described(self, key: ApiKey) -> Response:
+    async def described(self, one: Limited) -> Response:
+        """Respond with a record. Raises :class:`RequestRefused`."""
         async with store_errors():
-            (shown,) = await self._rendered([key])
+            (shown,) = await self._rendered([one])
         return json_response(msgspec.json.encode(shown))
 
-    async def _rendered(self, found: Sequence[ApiKey]) -> Sequence[dict[str, Any]]:
-        async with self._redis.pipeline(transaction=False) as pipe:
-            for key in found:
-                pipe.hgetall(keys.spent(key.id))
-            pipe.time()
-            *spent, (now, _) = await pipe.execute()
-        return [
-            key_forms.render_key(key, {int(day): int(tokens) for day, tokens in days.items()}, now)
-            for key, days in zip(found, spent, strict=True)
-        ]
+    async def changed(self, of: type[_Record], record_id: str, fields: Mapping[str, object]) -> Response:
+        """Change ``fields`` of a record, and respond with it. Raises :class:`RequestRefused`."""
+        await self.find(of, record_id)
+        async with self.changing():
+            changed = await change(self._redis, of, record_id, fields, by=actor())
+        return await self.described(changed)
 
     @asynccontextmanager
-    async def _changing(self) -> AsyncIterator[None]:
-        """Change a key; this replica knows the change at once. Raises :class:`RequestRefused`."""
+    async def changing(self) -> AsyncIterator[None]:
+        """Change a record; this replica knows the change at once. Raises :class:`RequestRefused`."""
         async with store_errors():
             try:
                 yield
             except NoPermissionError:
                 raise refuse(
                     ProblemKind.FORBIDDEN,
-                    "The store's access rules do not allow API replicas to change keys. The operator can add "
-                    "'~vinoqueue:keys' to them, or use 'vinoqueue key'.",
+                    "The store's access rules do not allow API replicas to change keys and teams. The operator can add "
+                    "'~vinoqueue:keys ~vinoqueue:teams' to them, or use 'vinoqueue key' and 'vinoqueue team'.",
                     code="insufficient_permissions",
                 ) from None
-            except TooManyKeys as error:
-                raise refuse(ProblemKind.INVALID, str(error), code="too_many_keys") from None
+            except UnknownRecord as error:
+                raise refuse(ProblemKind.INVALID, str(error), param="project_id", code="invalid_value") from None
+            except TooManyRecords as error:
+                raise refuse(ProblemKind.INVALID, str(error), code="too_many_records") from None
             await self._keyring.refresh()
+
+    async def _rendered(self, found: Sequence[Limited]) -> Sequence[dict[str, Any]]:
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for one in found:
+                pipe.hgetall(keys.spent(one.limits_id))
+            pipe.time()
+            *spent, (now, _) = await pipe.execute()
+        return [
+            key_forms.render(one, {int(day): int(tokens) for day, tokens in days.items()}, now)
+            for one, days in zip(found, spent, strict=True)
+        ]
 
 
 def _require_key() -> None:

@@ -16,10 +16,14 @@ Stored = Mapping[bytes, bytes]
 
 
 class Usage(NamedTuple):
-    """What a key used of a model on one day (:mod:`shared.protocol.usage`). ``key`` is empty without one."""
+    """What a key used of a model on one day (:mod:`shared.protocol.usage`). ``key`` is empty without one.
+
+    ``team`` is the one that the key belonged to, or empty.
+    """
 
     day: int
     key: str
+    team: str
     batch: bool
     model: str
     counts: UsageCounts
@@ -38,8 +42,9 @@ def decoded(day: int, stored: Stored) -> Iterator[Usage]:
     """Yield what is in ``stored``. Unreadable records are reported and skipped."""
     for name, counts in stored.items():
         with skipped_unreadable(f"{keys.usage(str(day))} {name!r}"):
-            key, kind, model = name.decode().split(" ", 2)
-            yield Usage(day, key, kind == "batch", model, UsageCounts.decode(counts))
+            account, kind, model = name.decode().split(" ", 2)
+            key, _, team = account.partition("@")
+            yield Usage(day, key, team, kind == "batch", model, UsageCounts.decode(counts))
 
 
 def summed(found: Iterable[Usage], group: Callable[[Usage], _Group]) -> dict[_Group, UsageCounts]:

@@ -12,12 +12,13 @@ from api.organization.usage import Stored, Usage, decoded, summed
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.usage import DAY, UsageCounts
 
-_NO_PROJECTS = Refused("This server has no projects and users; group by 'api_key_id'.")
+_NO_USERS = Refused("This server has no users; group by 'api_key_id'.")
 _PAGE = "page_"
 _LAST_DAY = 10**6
 
 _GROUPS: dict[str, Callable[[Usage], Any]] = {
     "api_key_id": lambda usage: usage.key or None,
+    "project_id": lambda usage: usage.team or None,
     "model": lambda usage: usage.model,
     "batch": lambda usage: usage.batch,
 }
@@ -36,8 +37,8 @@ class UsageQuery(Strict):
     models: list[str] | None = None
     api_key_ids: list[str] | None = None
     batch: bool | None = None
-    project_ids: Annotated[list[str] | None, _NO_PROJECTS] = None
-    user_ids: Annotated[list[str] | None, _NO_PROJECTS] = None
+    project_ids: list[str] | None = None
+    user_ids: Annotated[list[str] | None, _NO_USERS] = None
     limit: Annotated[int, Field(ge=1, le=31)] = 7
     page: str | None = None
 
@@ -76,6 +77,7 @@ def render_usage(
         return (
             (owner is None or usage.key == owner)
             and (wanted.api_key_ids is None or usage.key in wanted.api_key_ids)
+            and (wanted.project_ids is None or usage.team in wanted.project_ids)
             and (wanted.models is None or usage.model in wanted.models)
             and (wanted.batch is None or usage.batch == wanted.batch)
         )

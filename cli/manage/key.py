@@ -1,64 +1,22 @@
 """``vinoqueue key``: manage API keys."""
 
-import re
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import msgspec
 from redis.asyncio import Redis
 
 from api.keys import ApiKey
-from api.keys.store import TooManyKeys, UnknownKey, change, decoded, new_key, revoke, rotate, stored_keys
+from api.keys.store import change, decoded, new_key, revoke, rotate, stored_records
 from api.keys.store import create as store_key
 from cli.base.instances import store_option
-from cli.base.store_reader import actor, read_store
+from cli.base.store_reader import actor
+from cli.manage.limits import LIMIT_OPTIONS, LIMITS, Duration, changes_of, limit_words, with_store
 from shared.redis.clock import store_time
 from shared.runtime.logs import escaped
 
-_Result = TypeVar("_Result")
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-class Duration(click.ParamType[float]):
-    """A duration as an integer with a unit: 90s, 15m, 12h or 30d."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        found = re.fullmatch(r"(\d+)([smhd])", str(value))
-        if found is None:
-            self.fail(f"{value!r} is not a duration such as 90s, 15m, 12h or 30d.", param, ctx)
-        return float(found[1]) * _UNITS[found[2]]
-
-
 _STORE = store_option()
-
-
-_LIMIT_OPTIONS = [
-    click.Option(["--requests-per-minute"], type=click.IntRange(1), help="Maximum requests per minute."),
-    click.Option(
-        ["--tokens-per-minute"], type=click.IntRange(1), help="Maximum prompt and completion tokens per minute."
-    ),
-    click.Option(
-        ["--tokens-per-day"],
-        type=click.IntRange(1),
-        help="Budget: maximum prompt and completion tokens per day (UTC), those of batches included.",
-    ),
-    click.Option(["--tokens-per-month"], type=click.IntRange(1), help="Budget: the same per calendar month."),
-    click.Option(["--concurrency"], type=click.IntRange(1), help="Maximum number of requests in flight."),
-    click.Option(
-        ["--queue-timeout"], type=Duration(), help="Maximum time its requests wait in the queue, such as 30s."
-    ),
-    click.Option(
-        ["--default-max-tokens"], type=click.IntRange(1), help="Maximum tokens of each output whose request sets none."
-    ),
-]
-_LIMITS = [option.opts[0].removeprefix("--") for option in _LIMIT_OPTIONS]
 
 
 @click.group()
@@ -69,7 +27,7 @@ def key() -> None:
     """
 
 
-@key.command(params=[_STORE, *_LIMIT_OPTIONS])
+@key.command(params=[_STORE, *LIMIT_OPTIONS])
 @click.option("--name", default="", help="Owner or purpose of the key.")
 @click.option("--models", default="", help="Comma-separated models that the key may use; default: all.")
 @click.option(
@@ -86,6 +44,7 @@ def key() -> None:
     show_default=True,
     help="Default and highest priority class of the key's requests.",
 )
+@click.option("--team", metavar="ID", help="Team of the key, whose limits it shares (vinoqueue team create).")
 @click.option("--expires", type=Duration(), help="Time until the key expires, such as 30d; default: never.")
 @click.option(
     "--toml", is_flag=True, help="Print an entry for a key file (--keys-file) instead of storing the key in Redis."
@@ -110,7 +69,7 @@ def create(redis_url: str, models: str, expires: float | None, toml: bool, **att
         return msgspec.structs.replace(template, expires=end)
 
     async def keep(redis: Redis) -> tuple[ApiKey, str, bool]:
-        first = not await stored_keys(redis)
+        first = not await stored_records(redis, ApiKey)
         made, secret = await store_key(redis, expiring(await store_time(redis)), by=actor())
         return made, secret, first
 
@@ -119,7 +78,7 @@ def create(redis_url: str, models: str, expires: float | None, toml: bool, **att
         click.echo(as_toml(made))
         first = False
     else:
-        made, secret, first = _with_store(redis_url, keep)
+        made, secret, first = with_store(redis_url, keep)
     _show_secret(made, secret, on_stderr=toml)
     if first:
         click.echo(f"From now on, every request needs a key: export OPENAI_API_KEY={secret}", err=True)
@@ -131,9 +90,9 @@ def list_(redis_url: str, as_json: bool) -> None:
     """List the keys in Redis, without their secrets."""
 
     async def read(redis: Redis) -> tuple[list[ApiKey], float]:
-        return decoded(await stored_keys(redis)), await store_time(redis)
+        return decoded(await stored_records(redis, ApiKey), ApiKey), await store_time(redis)
 
-    found, now = _with_store(redis_url, read)
+    found, now = with_store(redis_url, read)
     found.sort(key=lambda api_key: (api_key.created, api_key.id))
     if as_json:
         hidden = {"digest", "previous_digest"}
@@ -156,9 +115,9 @@ def revoke_(redis_url: str, key_id: str) -> None:
     async def end(redis: Redis) -> tuple[ApiKey, bool]:
         revoked = await revoke(redis, key_id, by=actor())
         now = await store_time(redis)
-        return revoked, any(api_key.is_valid(now) for api_key in decoded(await stored_keys(redis)))
+        return revoked, any(api_key.is_valid(now) for api_key in decoded(await stored_records(redis, ApiKey), ApiKey))
 
-    revoked, others = _with_store(redis_url, end)
+    revoked, others = with_store(redis_url, end)
     click.echo(f"{revoked.id} is revoked.")
     if not others:
         click.echo(
@@ -166,22 +125,20 @@ def revoke_(redis_url: str, key_id: str) -> None:
         )
 
 
-@key.command(params=[_STORE, *_LIMIT_OPTIONS])
+@key.command(params=[_STORE, *LIMIT_OPTIONS])
 @click.argument("key_id", metavar="ID")
+@click.option("--team", metavar="ID", help="Team of the key.")
 @click.option(
-    "--remove", type=click.Choice(_LIMITS), multiple=True, help="Remove a limit. Can be given more than once."
+    "--remove", type=click.Choice([*LIMITS, "team"]), multiple=True, help="Remove a limit. Can be given more than once."
 )
 def update(redis_url: str, key_id: str, remove: tuple[str, ...], **limits: Any) -> None:
-    """Change the limits of a key. Its secret does not change.
+    """Change the limits or the team of a key. Its secret does not change.
 
     \b
     vinoqueue key update key-1a2b3c4d --requests-per-minute 120 --remove concurrency
     """
-    changes = {name: value for name, value in limits.items() if value is not None}
-    changes |= {name.replace("-", "_"): None for name in remove}
-    if not changes:
-        raise click.UsageError(f"Nothing to change: give a limit such as --{_LIMITS[0]}, or --remove.")
-    changed = _with_store(redis_url, lambda redis: change(redis, key_id, changes, by=actor()))
+    changes = changes_of(limits, remove)
+    changed = with_store(redis_url, lambda redis: change(redis, ApiKey, key_id, changes, by=actor()))
     click.echo("  ".join((changed.id, changed.name or "-", *_limits(changed))))
 
 
@@ -192,7 +149,7 @@ def update(redis_url: str, key_id: str, remove: tuple[str, ...], **limits: Any) 
 )
 def rotate_(redis_url: str, key_id: str, grace: float) -> None:
     """Give a key a new secret and print it. The key's limits and usage do not change."""
-    rotated, secret = _with_store(redis_url, lambda redis: rotate(redis, key_id, grace=grace, by=actor()))
+    rotated, secret = with_store(redis_url, lambda redis: rotate(redis, key_id, grace=grace, by=actor()))
     _show_secret(rotated, secret)
 
 
@@ -224,28 +181,10 @@ def _state(api_key: ApiKey, now: float) -> str:
 
 
 def _limits(api_key: ApiKey) -> list[str]:
-    limits = [
-        ("rpm", api_key.requests_per_minute),
-        ("tpm", api_key.tokens_per_minute),
-        ("tokens/day", api_key.tokens_per_day),
-        ("tokens/month", api_key.tokens_per_month),
-        ("at a time", api_key.concurrency),
-    ]
-    words = [f"{limit} {unit}" for unit, limit in limits if limit is not None]
-    if api_key.queue_timeout is not None:
-        words.append(f"waits {api_key.queue_timeout:g} s")
-    if api_key.default_max_tokens is not None:
-        words.append(f"{api_key.default_max_tokens} tokens by default")
+    words = limit_words(api_key)
+    if api_key.team is not None:
+        words.insert(0, f"team {api_key.team}")
     if api_key.models:
         words.append(f"models {','.join(api_key.models)}")
     words += [f"scope {scope}" for scope in api_key.scopes]
     return [*words, api_key.priority] if api_key.priority != "default" else words
-
-
-def _with_store(redis_url: str, work: Callable[[Redis], Awaitable[_Result]]) -> _Result:
-    try:
-        return read_store(redis_url, work)
-    except UnknownKey as error:
-        raise click.ClickException(f"{error} 'vinoqueue key list' lists the keys.") from None
-    except TooManyKeys as error:
-        raise click.ClickException(str(error)) from None

@@ -9,8 +9,9 @@ import click
 import msgspec
 from arq.connections import ArqRedis
 
-from api.keys.store import decoded as decoded_keys
-from api.keys.store import stored_keys
+from api.keys import ApiKey, Team
+from api.keys.store import decoded as decoded_records
+from api.keys.store import stored_records
 from api.organization.usage import Usage, decoded, read_days, summed
 from cli.base.instances import store_option
 from cli.base.store_reader import read_store
@@ -21,6 +22,7 @@ from shared.runtime.logs import escaped
 
 _GROUPS: dict[str, Callable[[Usage], str]] = {
     "key": lambda usage: usage.key,
+    "team": lambda usage: usage.team,
     "model": lambda usage: usage.model,
     "day": lambda usage: _date(usage.day),
 }
@@ -54,7 +56,8 @@ def usage(redis_url: str, by: tuple[str, ...], since: datetime.datetime | None, 
     async def read(redis: ArqRedis) -> tuple[list[Usage], dict[str, str]]:
         today = int(await store_time(redis)) // DAY
         days = range(max(_first(since, today), today + 1 - RETENTION // DAY), today + 1)
-        names = {key.id: key.name for key in decoded_keys(await stored_keys(redis))}
+        keys, teams = await stored_records(redis, ApiKey), await stored_records(redis, Team)
+        names = {one.id: one.name for one in (*decoded_records(keys, ApiKey), *decoded_records(teams, Team))}
         stored = await read_days(redis, days)
         return [one for day, of_day in zip(days, stored, strict=True) for one in decoded(day, of_day)], names
 
@@ -63,9 +66,9 @@ def usage(redis_url: str, by: tuple[str, ...], since: datetime.datetime | None, 
     head, rows = [*by, *_COUNTS], []
     for group, counts in sorted(sums.items()):
         rows.append([*group, *map(str, msgspec.structs.astuple(counts))])
-    if "key" in by:
-        at = by.index("key")
-        head.insert(at + 1, "name")
+    for named in [name for name in ("key", "team") if name in by]:
+        at = head.index(named)
+        head.insert(at + 1, "name" if named == "key" else "team name")
         for row in rows:
             row.insert(at + 1, names.get(row[at], ""))
     if as_csv:

@@ -259,6 +259,7 @@ class _Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     choice: int = 0
     is_first: bool = True
     tenant: str = ""
+    team: str = ""
     trace: TraceContext | None = None
 
 
@@ -268,8 +269,8 @@ class Job(_Job, frozen=True, kw_only=True, omit_defaults=True):
     A request with several choices or with images becomes jobs with ids ``REQUEST:CHOICE``; workers derive each choice's
     seed from the request's. A job's request has at most one prompt. A beam search is one job for all of its choices.
     ``reply_to`` is the id of the API replica that relays the events. ``is_first``: it is the first job of all prompts
-    and choices. ``tenant`` is the id of the API key, for fair queueing; it is empty without a key. ``trace`` is the
-    span whose children are the job's spans, if it is traced.
+    and choices. ``tenant`` is the id of the API key, for shares in workers; it is empty without a key. ``team`` is the
+    id of the key's team, if it has one. ``trace`` is the span whose children are the job's spans, if it is traced.
     """
 
     request: ChatRequest

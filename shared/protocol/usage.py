@@ -21,6 +21,11 @@ REST = "*"
 """Stands for the keys and models of the combinations beyond :data:`MOST_FIELDS`."""
 
 
+def account_of(key: str, team: str) -> str:
+    """Return whom the store's scripts charge for a job: ``KEY``, or ``KEY@TEAM`` for a key of a team."""
+    return f"{key}@{team}" if team else key
+
+
 class UsageCounts(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Counts in the order in which the store has them. Their sums are integers below 2**53."""
 

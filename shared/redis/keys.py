@@ -41,8 +41,11 @@ STORED_EXPIRY = PREFIX + "stored-expiry"
 API_KEYS = PREFIX + "keys"
 """Hash of API key id to the encoded record of the key, without its secret."""
 
+TEAMS = PREFIX + "teams"
+"""Hash of team id to the encoded record of the team."""
+
 AUDIT = PREFIX + "audit"
-"""Stream of bounded length: the changes of keys, batches, workers and models (see :mod:`api.base.audit`)."""
+"""Stream of bounded length: the changes of keys, teams, batches, workers and models (see :mod:`api.base.audit`)."""
 
 UNFINISHED_BATCHES = PREFIX + "batches"
 """Sorted set of the ids of unfinished batches, scored by the time (ms) at which the lease of their feeder ends."""
@@ -102,7 +105,7 @@ model_command = _named("model-command")
 
 usage = _named("usage")
 """Hash with a TTL: "KEY KIND MODEL" to what that API key used of the model on a day (see :mod:`shared.protocol.usage`).
-The kind is "batch" for batch requests, else "other"."""
+KEY is "KEY@TEAM" for a key of a team. The kind is "batch" for batch requests, else "other"."""
 
 # By job, or by request.
 
@@ -134,18 +137,19 @@ journal_needed = _named("journal:needed")
 """String with a TTL: a stored response without a document needs the job's journal, for this long."""
 
 
-# By API key.
+# By API key, or by team ("team:ID").
 
 buckets = _named("buckets")
-"""Hash of an API key's rate limits: for each limit, the time (ms) at which its bucket is full again; for each
-absent replica that holds concurrency places, the time since when it is absent (see ``reserve.lua``)."""
+"""Hash of the rate limits of an API key or a team: for each limit, the time (ms) at which its bucket is full again; for
+each absent replica that holds concurrency places, the time since when it is absent (see ``reserve.lua``)."""
 
 spent = _named("spent")
-"""Hash with a TTL: the tokens that an API key used on each day of the last month, by the day's number; for budgets."""
+"""Hash with a TTL: the tokens that an API key or a team used on each day of the last month, by the day's number; for
+budgets."""
 
 admitted = _named("admitted")
-"""Sorted set of an API key's requests in flight, "NAME REPLICA", scored by the time (ms) by which they have
-certainly ended."""
+"""Sorted set of the requests in flight of an API key or a team, "NAME REPLICA", scored by the time (ms) by which they
+have certainly ended."""
 
 
 def stored(key_id: str, response_id: str) -> str:

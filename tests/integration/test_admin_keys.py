@@ -1,6 +1,7 @@
 """API keys over HTTP, by the official SDK: who may manage them, and what the audit log says."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +9,11 @@ import httpx
 import openai
 import pytest
 from openai.types.admin.organization import AdminAPIKeyCreateResponse
+from openai.types.admin.organization.usage_completions_response import (
+    DataResultOrganizationUsageCompletionsResult as Result,
+)
 
+from shared.protocol.usage import DAY
 from tests.support.batches import chat_line, submit
 from tests.support.fleet import Fleet, fleet
 from tests.support.redis_types import command
@@ -145,5 +150,41 @@ def test_replicas_change_keys_where_the_stores_rules_allow_it(tmp_path: Path) ->
         assert len([*client.admin.organization.admin_api_keys.list()]) == 1
         with pytest.raises(openai.PermissionDeniedError, match="~vinoqueue:keys"):
             create(client, "team")
-        command(running.redis(), "ACL", "SETUSER", "vinoqueue-api", "~vinoqueue:keys")
+        command(running.redis(), "ACL", "SETUSER", "vinoqueue-api", "~vinoqueue:keys", "~vinoqueue:teams")
         assert create(client, "team").value
+
+
+def test_a_team_limits_its_keys_and_counts_what_they_use(managed: tuple[Fleet, openai.OpenAI]) -> None:
+    running, client = managed
+    running.worker()
+    projects = client.admin.organization.projects
+    path = f"/organization/projects/{projects.create(name='physics').id}"
+    team = client.post(path, cast_to=httpx.Response, body={"name": "Physics", "requests_per_minute": 2}).json()
+    assert (team["name"], team["requests_per_minute"], team["status"]) == ("Physics", 2, "active")
+    members = [create(client, name, project_id=team["id"]) for name in ("anna", "ben", "carl")]
+    for member in members[:2]:
+        chat(running, member.value)
+    with pytest.raises(openai.RateLimitError, match="team 'Physics' of this API key: 2 requests per minute"):
+        chat(running, members[2].value)
+
+    def used() -> bool:
+        start = int(time.time()) - DAY
+        page = client.admin.organization.usage.completions(start_time=start, group_by=["project_id"])
+        found = [result for bucket in page.data for result in bucket.results]
+        return [
+            one.num_model_requests for one in found if isinstance(one, Result) and one.project_id == team["id"]
+        ] == [2]
+
+    running.until(used, "both requests to count for the team")
+    assert team["id"] in {one.id for one in projects.list()}
+    assert projects.archive(team["id"]).status == "archived"
+    assert team["id"] not in {one.id for one in projects.list()}
+    assert team["id"] in {one.id for one in projects.list(include_archived=True)}
+    assert status(running, members[0].value, "GET", "/v1/models") == 401
+    with pytest.raises(openai.BadRequestError, match="There is no team"):
+        create(client, "dora", project_id=team["id"])
+
+
+def chat(running: Fleet, secret: str) -> None:
+    client = running.client().with_options(api_key=secret, max_retries=0)
+    client.chat.completions.create(model="sim", messages=[{"role": "user", "content": "hi"}], max_tokens=3)

@@ -7,7 +7,7 @@ import pytest
 from arq.connections import ArqRedis
 
 from api.keys import ApiKey, Keyring
-from api.keys.store import new_key, put_key, rotate
+from api.keys.store import new_key, put_record, rotate
 from api.responses.documents import find
 from api.stored.record import Selection
 from shared.protocol.registry import announce, read_registry
@@ -48,7 +48,7 @@ async def test_a_key_ends_by_the_clock_of_the_store(redis: ArqRedis) -> None:
     expired, expired_secret = new_key(msgspec.structs.replace(template, expires=now - 60))
     rotated, old_secret = new_key(template)
     for one in (valid, expired, rotated):
-        await put_key(redis, one, by="test")
+        await put_record(redis, one, by="test")
     await rotate(redis, rotated.id, grace=60, by="test")
     keyring = Keyring(redis, plain="", file="", required=False)
     await keyring.refresh()

@@ -11,7 +11,7 @@ from api.batches.record import Batch
 from api.batches.store import BatchStore
 from api.files.record import FileRecord
 from api.files.store import FileStore
-from api.keys import ApiKey
+from api.keys import ApiKey, Team
 from api.limits import Limiter, Reservation
 from shared.protocol.errors import RequestRefused
 from shared.protocol.events import Delta, Finished, encode_event
@@ -66,7 +66,9 @@ Case = Callable[[Client], Awaitable[object]]
 
 
 async def enqueue(client: Client) -> None:
-    jobs = [Job(id=f"a:{choice}", reply_to=REPLICA, request=REQUEST, tenant="key-1") for choice in range(2)]
+    jobs = [
+        Job(id=f"a:{choice}", reply_to=REPLICA, request=REQUEST, tenant="key-1", team="physics") for choice in range(2)
+    ]
     assert await client.queue.enqueue(jobs, limit=2) == 0
 
 
@@ -157,7 +159,8 @@ async def move_to_dead_letters(client: Client) -> None:
 
 
 async def reserve(client: Client) -> None:
-    refusal, counts = await client.limiter.reserve(Reservation(KEY, "a api-1", 1000))
+    team = Team(id="physics", requests_per_minute=5, concurrency=1)
+    refusal, counts = await client.limiter.reserve(Reservation(KEY, "a api-1", 1000, team))
     assert refusal is None
     assert counts["requests"].remaining == 1
     assert counts["tokens"].remaining == 5000
@@ -165,7 +168,7 @@ async def reserve(client: Client) -> None:
 
 async def settle(client: Client) -> None:
     for limits in (KEY, ApiKey(id="key-2", digest="1" * 64, tokens_per_minute=6000)):
-        reservation = Reservation(limits, "a api-1", 6000)
+        reservation = Reservation(limits, "a api-1", 6000, Team(id="physics", tokens_per_minute=9000, concurrency=1))
         await client.limiter.reserve(reservation)
         await client.limiter.settle(reservation, 1000)
 

@@ -258,6 +258,7 @@ def test_a_command_without_the_right_says_so(rules: Store, role: str, command: t
     ("role", "command"),
     [
         ("api", ("HSET", "vinoqueue:keys", "key-1", "{}")),
+        ("api", ("HSET", "vinoqueue:teams", "team-1", "{}")),
         ("api", ("SET", "vinoqueue:worker:w1", "{}")),
         ("api", ("SET", "other:service", "1")),
         ("worker", ("HGETALL", "vinoqueue:keys")),

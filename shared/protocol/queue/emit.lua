@@ -59,9 +59,9 @@ while at <= #ARGV do
     end
   end
   if usage ~= '' then
-    local kind, tenant = drop(job)
+    local kind, account = drop(job)
     if kind then
-      add_usage(kind, tenant, usage)
+      add_usage(kind, account, usage)
     end
     call('PEXPIRE', journal, math.max(LINGER, call('PTTL', NEEDED .. job)))
   end

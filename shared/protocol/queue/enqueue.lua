@@ -2,7 +2,7 @@
 -- Enqueues all jobs or none, and wakes workers for them.
 -- Order is start-time fair queueing within a priority class. A job's start tag is its tenant's previous tag plus the cost of the
 -- previous job, but at least the virtual time, which is the tag of the newest claimed job. Tenants with a backlog get
--- equal numbers of tokens, a tenant with little demand is served at once, and idle tenants accumulate no credit.
+-- numbers of tokens in proportion to their weights, by which costs are divided; a tenant with little demand is served at once, and idle tenants accumulate no credit.
 -- Prefix routing: a job with a long prompt goes to a worker that has its prefix cached, if that worker's load allows.
 -- Otherwise it goes to the least loaded worker, which has the prefix from then on if it has a prefix cache. The job is
 -- reserved for the chosen worker for a short time (see claim.lua).
@@ -10,7 +10,7 @@
 -- A job with records is skipped: it was cancelled before it arrived, or the call is repeated because its reply was lost
 -- and the job waits, is claimed or has ended.
 -- KEYS: see the prelude, fair_queue, prefixes, reserved
--- ARGV: maximum of jobs ahead plus new jobs, maximum of bytes, priority class, tenant ('' without a share),
+-- ARGV: maximum of jobs ahead plus new jobs, maximum of bytes, priority class, account ('' without a key),
 --       duration (ms) of a reservation, maximum of bytes of images, number of shared requests, number
 --       of images, (id, encoded request)... of the shared requests, (digest, file)... of the images, which belong to
 --       the only shared request, then (id, payload, cost in tokens, digests of the prompt's prefixes, longest first,
@@ -18,12 +18,12 @@
 -- A shared request is the request of all jobs with ids "REQUEST:NUMBER", whose payloads omit it. It is stored once, in
 -- a hash with a field per job and per image, and deleted with the last job (see drop() in the prelude).
 -- Returns {-1, reason, number of jobs ahead, number of jobs that must end first} when the jobs do not fit; the reason is
--- 1 for the number of jobs, 2 for the bytes of all, 3 for those of the tenant and 4 for the images. Otherwise {number of
+-- 1 for the number of jobs, 2 for the bytes of all, 3 for those of the account and 4 for the images. Otherwise {number of
 -- jobs ahead, then the counts of the jobs with digests that went to a worker with the prefix, to another worker because
 -- of the load, to any worker because the prefix is new, and to no worker because none has a free slot}.
 
 local FAIR_QUEUE, PREFIXES, RESERVED = KEYS[6], KEYS[7], KEYS[8]
-local MAX_JOBS, MAX_BYTES, CLASS, TENANT = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local MAX_JOBS, MAX_BYTES, CLASS, ACCOUNT = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4]
 
 -- The first characters of a digest are its field in the hash of prefixes. A new prefix overwrites an old one in the
 -- same field, which bounds the hash. A value is the digest and the workers that have the prefix, most recent first.
@@ -126,15 +126,15 @@ local BATCH_PART = 1 / 4
 local KIND = kind_of(CLASS)
 
 -- Returns about how many jobs must end before so many bytes more fit, 0 if they fit now; and whether that is because of
--- the tenant's share. A tenant gets as much as it leaves free for others: half alone, a third beside another that uses
--- its share, and so on; so there is always room for one more tenant. It may hold one request of any size. Requests
--- without a key have no share, because they all are one tenant.
+-- the account's share. An account gets as much as it leaves free for others: half alone, a third beside another that uses
+-- its share, and so on; so there is always room for one more account. It may hold one request of any size. Requests
+-- without a key have no share, because they all are one account.
 local function jobs_over(unit, size, limit)
-  local sums, stored = {}, redis.call('HMGET', SIZES, unpack(sum_fields(unit, KIND, TENANT)))
+  local sums, stored = {}, redis.call('HMGET', SIZES, unpack(sum_fields(unit, KIND, ACCOUNT)))
   for at, sum in ipairs(stored) do
     sums[at] = tonumber(sum) or 0
   end
-  local all, own, lines = sums[1], TENANT ~= '' and sums[2] or 0, KIND == 'batch' and sums[#sums] or 0
+  local all, own, lines = sums[1], ACCOUNT ~= '' and sums[2] or 0, KIND == 'batch' and sums[#sums] or 0
   local free = limit - all - size
   if lines > 0 then
     free = math.min(free, limit * BATCH_PART - lines - size)
@@ -180,7 +180,7 @@ for at = 9, images - 1, 2 do
   bytes = bytes + #ARGV[at + 1]
 end
 
-local finish_field = 'finish:' .. CLASS .. ':' .. TENANT
+local finish_field = 'finish:' .. CLASS .. ':' .. tenant_of(ACCOUNT)
 local past = redis.call('HMGET', FAIR_QUEUE, 'time:' .. CLASS, finish_field)
 local tag = math.max(tag_of(past[1]), tag_of(past[2]))
 local ahead = redis.call('ZCOUNT', QUEUE, '-inf', string.format('(%.0f', base + tag))
@@ -209,13 +209,13 @@ local function share(job)
   local key = PAYLOAD .. 'request:' .. request
   redis.call('HSET', key, job, '')
   if redis.call('HSETNX', key, 'request', shared[request]) == 1 then
-    count('request:' .. request, 'text', KIND, #shared[request], 0, TENANT)
+    count('request:' .. request, 'text', KIND, #shared[request], 0, ACCOUNT)
     if size > 0 then
       for at = images, first - 1, 2 do
         redis.call('HSET', key, 'image:' .. ARGV[at], ARGV[at + 1])
       end
       redis.call('HSET', key, 'images', ARGV[8])
-      count('images:' .. request, 'images', KIND, size, 0, TENANT)
+      count('images:' .. request, 'images', KIND, size, 0, ACCOUNT)
     end
     redis.call('PEXPIRE', key, JOB_TTL)
   end
@@ -235,7 +235,7 @@ for _, at in ipairs(new) do
     outcome = route(job, digests)
     reply[outcome] = reply[outcome] + 1
   end
-  count('job:' .. job, 'text', KIND, #payload, outcome, TENANT)
+  count('job:' .. job, 'text', KIND, #payload, outcome, ACCOUNT)
 end
 redis.call('PEXPIRE', SIZES, JOB_TTL)
 redis.call('HSET', FAIR_QUEUE, finish_field, string.format('%.0f', tag))

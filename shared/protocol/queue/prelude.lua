@@ -93,14 +93,14 @@ local function wake()
 end
 
 -- The hash of sizes has a field for each job ('job:ID'), shared request ('request:ID') and its images ('images:ID') in
--- the store: "UNIT KIND BYTES OUTCOME TENANT". UNIT is 'text' or 'images', KIND is 'batch' for batch requests and
+-- the store: "UNIT KIND BYTES OUTCOME ACCOUNT". UNIT is 'text' or 'images', KIND is 'batch' for batch requests and
 -- otherwise 'other', OUTCOME is that of the job's routing (see enqueue.lua). Further fields are the sums of bytes of each
--- unit: of all, of a tenant in a kind, and of all batch requests.
-local function sum_fields(unit, kind, tenant)
+-- unit: of all, of an account in a kind, and of all batch requests.
+local function sum_fields(unit, kind, account)
   local all = 'sum:' .. unit
   local fields = {all}
-  if tenant ~= '' then
-    fields[#fields + 1] = all .. ':' .. kind .. ':' .. tenant
+  if account ~= '' then
+    fields[#fields + 1] = all .. ':' .. kind .. ':' .. account
   end
   if kind == 'batch' then
     fields[#fields + 1] = all .. ':batch'
@@ -108,27 +108,27 @@ local function sum_fields(unit, kind, tenant)
   return fields
 end
 
-local function add_to_sums(unit, kind, tenant, bytes)
-  for _, sum in ipairs(sum_fields(unit, kind, tenant)) do
+local function add_to_sums(unit, kind, account, bytes)
+  for _, sum in ipairs(sum_fields(unit, kind, account)) do
     if redis.call('HINCRBY', SIZES, sum, bytes) <= 0 then
       redis.call('HDEL', SIZES, sum)
     end
   end
 end
 
-local function count(field, unit, kind, bytes, outcome, tenant)
-  redis.call('HSET', SIZES, field, string.format('%s %s %.0f %d %s', unit, kind, bytes, outcome, tenant))
-  add_to_sums(unit, kind, tenant, bytes)
+local function count(field, unit, kind, bytes, outcome, account)
+  redis.call('HSET', SIZES, field, string.format('%s %s %.0f %d %s', unit, kind, bytes, outcome, account))
+  add_to_sums(unit, kind, account, bytes)
 end
 
--- Returns the kind and the tenant, if the entry was there.
+-- Returns the kind and the account, if the entry was there.
 local function uncount(field)
   local entry = redis.call('HGET', SIZES, field)
   if entry then
     redis.call('HDEL', SIZES, field)
-    local unit, kind, bytes, tenant = string.match(entry, '^(%l+) (%l+) (%d+) %d (.*)$')
-    add_to_sums(unit, kind, tenant, '-' .. bytes)
-    return kind, tenant
+    local unit, kind, bytes, account = string.match(entry, '^(%l+) (%l+) (%d+) %d (.*)$')
+    add_to_sums(unit, kind, account, '-' .. bytes)
+    return kind, account
   end
 end
 
@@ -140,9 +140,21 @@ local function model()
   return string.sub(QUEUE, #QUEUE_OF + 1)
 end
 
--- Adds the tokens that a tenant used today to those of its budgets.
-local function spend(tenant, today, tokens)
-  local key = SPENT .. tenant
+-- Returns the API key and the team ('' if there is none) of an account: "KEY" or "KEY@TEAM" (see
+-- shared.protocol.usage.account_of).
+local function parse_account(account)
+  return string.match(account, '^([^@]*)@?(.*)$')
+end
+
+-- Returns the tenant of an account in fair queueing: its team, or without one its key.
+local function tenant_of(account)
+  local key, team = parse_account(account)
+  return team ~= '' and 'team:' .. team or key
+end
+
+-- Adds the tokens that a key or a team used today to those of its budgets.
+local function spend(owner, today, tokens)
+  local key = SPENT .. owner
   if redis.call('HINCRBY', key, today, tokens) == tokens then
     for _, day in ipairs(redis.call('HKEYS', key)) do
       if tonumber(day) <= today - SPENT_DAYS then
@@ -153,15 +165,15 @@ local function spend(tenant, today, tokens)
   end
 end
 
--- Adds numbers, those of a UsageCounts (shared/protocol/usage.py), to the usage of a tenant with this model today: the field
--- "TENANT KIND MODEL" of the day's hash.
-local function add_usage(kind, tenant, numbers)
+-- Adds numbers, those of a UsageCounts (shared/protocol/usage.py), to the usage of an account with this model today: the
+-- field "ACCOUNT KIND MODEL" of the day's hash.
+local function add_usage(kind, account, numbers)
   if not string.find(numbers, '[1-9]') then
     return
   end
   local today = math.floor(redis.call('TIME')[1] / 86400)
   local key = USAGE .. today
-  local field = string.format('%s %s %s', tenant, kind, model())
+  local field = string.format('%s %s %s', account, kind, model())
   local past = redis.call('HGET', key, field)
   if not past and redis.call('HLEN', key) >= MOST_USAGES then
     field = string.format('%s %s %s', REST, kind, REST)
@@ -176,18 +188,22 @@ local function add_usage(kind, tenant, numbers)
     redis.call('PEXPIRE', key, USAGE_TTL)
   end
   local _, prompt, _, completion = string.match(numbers, '(%d+) (%d+) (%d+) (%d+)')
-  if tenant ~= '' and prompt + completion > 0 then
-    spend(tenant, today, prompt + completion)
+  if account ~= '' and prompt + completion > 0 then
+    local key, team = parse_account(account)
+    spend(key, today, prompt + completion)
+    if team ~= '' then
+      spend('team:' .. team, today, prompt + completion)
+    end
   end
 end
 
 -- Deletes all records of a job but its journal, and with the last job of a shared request (see enqueue.lua) the request
--- and its images. Returns the job's kind and tenant, if it was counted.
+-- and its images. Returns the job's kind and account, if it was counted.
 local function drop(job)
   redis.call('DEL', PAYLOAD .. job, STATE .. job)
   redis.call('ZREM', INFLIGHT, job)
   redis.call('HDEL', CLAIMS, job)
-  local kind, tenant = uncount('job:' .. job)
+  local kind, account = uncount('job:' .. job)
   local request = string.match(job, '^(.+):%d+$')
   if request then
     local key = PAYLOAD .. 'request:' .. request
@@ -201,7 +217,7 @@ local function drop(job)
       uncount('images:' .. request)
     end
   end
-  return kind, tenant
+  return kind, account
 end
 
 -- Ends a job with its terminal event, which is appended to its journal, and deletes everything else.

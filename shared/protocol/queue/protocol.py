@@ -22,7 +22,7 @@ from shared.protocol.prefix import prefix_digests
 from shared.protocol.queue.packing import MAX_BYTES, pack_jobs
 from shared.protocol.queue.texts import PRIORITY_CLASSES, queue_keys, script_text
 from shared.protocol.request import ChatRequest, Job, Tier, decode_request
-from shared.protocol.usage import UsageCounts
+from shared.protocol.usage import UsageCounts, account_of
 from shared.redis import keys
 from shared.redis.raw_connection import Argument
 from shared.redis.scripts import Script
@@ -131,6 +131,7 @@ class JobQueue:
         jobs: Sequence[Job],
         *,
         limit: int,
+        weight: int = 1,
         max_bytes: int = MAX_BYTES,
         limit_bytes: int = 2**53,
         images: Mapping[str, bytes] | None = None,
@@ -139,7 +140,8 @@ class JobQueue:
         """Enqueue the ``jobs`` of one request and wake workers; return the number of jobs ahead of them.
 
         ``images`` are the files of its images by digest, which are stored until the last job has ended. Priority
-        classes are served strictly in order; within one, tenants share the workers equally by tokens.
+        classes are served strictly in order; within one, tenants share the workers by tokens, in proportion to their
+        ``weight``.
 
         Raises without enqueueing any job: :class:`QueueFull` when the jobs ahead and the new ones exceed ``limit``, or
         all queued and claimed jobs ``limit_bytes``, or their images ``max_media_bytes``, or those of the tenant its
@@ -154,9 +156,10 @@ class JobQueue:
         for job, payload in zip(jobs, packed.payloads, strict=True):
             if job.request is not request:
                 request, cost = job.request, prompt_cost(job.request) + response_cost(job.request)
+                cost = max(1, round(cost / weight))
                 digests = prefix_digests(job.request) if self._prefix_routing else ""
             quadruples += (job.id, payload, cost, digests)
-        priority_class, tenant = _class_of(jobs[0].request.tier), jobs[0].tenant
+        priority_class, account = _class_of(jobs[0].request.tier), account_of(jobs[0].tenant, jobs[0].team)
         ahead, *routed = await self._run(
             "enqueue",
             [self._fair_queue, self._prefixes, self._reserved],
@@ -164,7 +167,7 @@ class JobQueue:
                 limit,
                 limit_bytes,
                 priority_class,
-                tenant,
+                account,
                 self._reserved_ms,
                 max_media_bytes,
                 len(packed.shared),
@@ -179,14 +182,16 @@ class JobQueue:
         self.routed.update({route: count for route, count in zip(_ROUTES, routed, strict=True) if count})
         return int(ahead)
 
-    async def charge(self, tenant: str, tier: Tier | None, tokens: int, *, job: str, reasoning: int = 0) -> None:
-        """Correct the charge of ``tenant`` at enqueue by ``tokens``, negative if the estimate was too high; count
-        ``reasoning`` tokens.
+    async def charge(
+        self, account: str, tier: Tier | None, tokens: int, *, job: str, weight: int = 1, reasoning: int = 0
+    ) -> None:
+        """Correct the charge of ``account`` (:func:`~shared.protocol.usage.account_of`) at enqueue by ``tokens``,
+        negative if the estimate was too high; count ``reasoning`` tokens.
 
         ``job`` is the request's first job. A request is corrected once.
         """
         used = UsageCounts(reasoning_tokens=reasoning).encode()
-        arguments: list[str | int] = [_class_of(tier), tenant, tokens, _REPEAT_TTL_MS, used]
+        arguments: list[str | int] = [_class_of(tier), account, round(tokens / weight), _REPEAT_TTL_MS, used]
         await self._run("charge", [self._fair_queue, keys.charged(job)], arguments)
 
     async def any_claimed(self, jobs: Iterable[str]) -> bool:

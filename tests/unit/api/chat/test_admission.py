@@ -10,15 +10,19 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from api.build import Parts, build
 from api.chat.admission import Admission, AdmittedRequest, LimitReached
 from api.chat.usage import UsageRecorder
-from api.keys import ApiKey
+from api.keys import ApiKey, Team
+from api.keys.store import change, create_team
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.events import Started
 from shared.protocol.registry import announce
 from shared.protocol.request import ChatRequest, Message, Sampling, Tier
+from shared.protocol.usage import DAY
 from shared.redis import keys
+from shared.redis.clock import store_time
 from shared.runtime.settings import ApiSettings
 from tests.support.eventually import PATIENCE
 from tests.support.jobs import WORKER
+from tests.support.redis_types import awaitable
 
 
 @pytest.fixture
@@ -202,3 +206,31 @@ async def test_settling_frees_the_place_and_returns_what_was_not_used(
     assert await redis.zcard(keys.admitted("key-1")) == 0
     again = await admission.admit(of, chat(max_tokens=1), {})
     assert again.counts["tokens"].remaining == pytest.approx(800, abs=20)
+
+
+async def test_a_team_has_limits_and_a_weight_for_its_keys(parts: Parts, redis: FakeAsyncRedis) -> None:
+    limits = {"tokens_per_minute": 50, "queue_timeout": 5.0, "default_max_tokens": 7, "weight": 3}
+    made = await create_team(redis, Team(id="-", name="physics", **limits), by="test")  # type: ignore[arg-type]
+    await parts.keyring.refresh()
+    member, request = key(team=made.id), chat(max_tokens=1)
+    refusal = await refused(parts.chat.admission, member, request)
+    assert "team 'physics' of this API key is limited to 50 tokens per minute" in refusal.problem.message
+    await change(redis, Team, made.id, {"tokens_per_minute": 5000}, by="test")
+    await parts.keyring.refresh()
+    admitted = await parts.chat.admission.admit(member, chat(max_tokens=None), {})
+    assert (admitted.account, admitted.weight, admitted.queue_timeout) == (f"key-1@{made.id}", 3, 5)
+    assert admitted.request.sampling.max_tokens == 7
+    assert admitted.reservation is not None
+
+
+async def test_batch_requests_count_only_for_the_budgets_of_a_team(parts: Parts, redis: FakeAsyncRedis) -> None:
+    made = await create_team(redis, Team(id="-", requests_per_minute=1, tokens_per_day=10), by="test")
+    await parts.keyring.refresh()
+    for _ in range(2):
+        admitted = await parts.chat.admission.admit(key(team=made.id), chat("batch"), {})
+        assert admitted.reservation is None
+    today = int(await store_time(redis)) // DAY
+    await awaitable(redis.hset(keys.spent(f"team:{made.id}"), str(today), "10"))
+    refusal = await refused(parts.chat.admission, key(team=made.id), chat("batch"))
+    assert refusal.problem.kind is ProblemKind.BUDGET
+    assert f"Team '{made.id}' of this API key has used up its budget of 10 tokens per day" in refusal.problem.message

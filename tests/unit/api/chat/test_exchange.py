@@ -14,7 +14,7 @@ from api.build import Parts, build
 from api.chat.exchange import ChatExchange
 from api.chat.usage import RequestMetrics
 from api.keys import ApiKey
-from api.keys.store import put_key
+from api.keys.store import put_record
 from api.limits import Limiter
 from api.responses.handler import start_background
 from api.stored.store import ResponseStore
@@ -38,7 +38,7 @@ PHASES = [(Limiter, "reserve"), (ResponseStore, "_run"), (JobQueue, "enqueue")]
 @pytest.fixture
 async def replica(redis: ArqRedis) -> AsyncIterator[Parts]:
     await announce(redis, msgspec.structs.replace(WORKER, modalities=(TEXT, IMAGE)), lease=60)
-    await put_key(redis, KEY, by="test")
+    await put_record(redis, KEY, by="test")
     replica = build(redis, ApiSettings(max_queue=2, max_media_bytes=1000), "r")
     await replica.directory.refresh()
     await replica.keyring.refresh()

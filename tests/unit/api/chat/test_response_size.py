@@ -21,7 +21,7 @@ from api.dialects.base.interface import Choice, Usage
 from api.dialects.openai import OpenAI, OpenAICompletions
 from api.dialects.openai.render import ChatResponseEncoder
 from api.keys import ApiKey
-from api.keys.store import put_key
+from api.keys.store import put_record
 from api.responses.documents import run_to_end
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import Delta, Event, Finished, Started, TopToken
@@ -105,7 +105,7 @@ async def test_without_a_maximum_the_answer_ends_with_its_room(redis: ArqRedis) 
     """Rate limits reserve what they reserve without the bound."""
     request = chat(n=2, logprobs=True, top_logprobs=4)
     key = ApiKey(id="key-1", digest="0" * 64, tokens_per_minute=1000)
-    await put_key(redis, key, by="test")
+    await put_record(redis, key, by="test")
     replica = await replica_of(redis, ApiSettings(max_answer_bytes=LIMIT))
     ticket = await replica.chat.admission.admit(key, request, {})
     assert ticket.request.cut_at_context

@@ -4,7 +4,7 @@ from arq.connections import ArqRedis
 
 from api.build import build
 from api.keys import ApiKey
-from api.keys.store import new_key, put_key, revoke
+from api.keys.store import new_key, put_record, revoke
 from shared.protocol.errors import ProblemKind
 from shared.runtime.settings import ApiSettings
 from tests.support.wall_clock import WallClock
@@ -16,7 +16,7 @@ async def test_streams_end_with_their_key(redis: ArqRedis, wall_clock: WallClock
     expiring, _ = new_key(ApiKey(id="-", digest="0" * 64, expires=float(int(lasting.created + 60))))
     revoked, _ = new_key(template)
     for key in (lasting, expiring, revoked):
-        await put_key(redis, key, by="test")
+        await put_record(redis, key, by="test")
     replica = build(redis, ApiSettings(), "api-1")
     keyring, table = replica.keyring, replica.chat.streams
     streams = {

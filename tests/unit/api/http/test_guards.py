@@ -7,7 +7,7 @@ from fakeredis import FakeAsyncRedis, FakeServer
 
 from api.http.guards import identify, is_loopback
 from api.keys import ApiKey, Keyring
-from api.keys.store import new_key, put_key
+from api.keys.store import new_key, put_record
 from shared.protocol.errors import ProblemKind, RequestRefused
 
 
@@ -49,7 +49,7 @@ async def test_a_service_without_keys_takes_any(keyring: Keyring) -> None:
 
 async def test_an_unknown_key_is_shown_masked_only(keyring: Keyring, redis: FakeAsyncRedis) -> None:
     made, secret = new_key(ApiKey(id="key-1", digest="0" * 64))
-    await put_key(redis, made, by="test")
+    await put_record(redis, made, by="test")
     for header in ("api-key", "x-api-key"):
         assert await identify(keyring, {header: secret}) == made
     with pytest.raises(RequestRefused) as refusal:

@@ -13,16 +13,16 @@ from fakeredis import FakeAsyncRedis
 from api.keys import ApiKey, KeyFileError, Keyring, store
 from api.keys.secret import digest, masked, new_secret
 from api.keys.store import (
-    TooManyKeys,
-    UnknownKey,
+    TooManyRecords,
+    UnknownRecord,
     change,
     create,
     decoded,
     new_key,
-    put_key,
+    put_record,
     revoke,
     rotate,
-    stored_keys,
+    stored_records,
 )
 from cli.main import main
 from shared.redis import keys
@@ -54,7 +54,7 @@ async def test_without_keys_the_service_is_open(redis: FakeAsyncRedis) -> None:
 async def test_a_key_in_redis_closes_the_service_for_good(redis: FakeAsyncRedis) -> None:
     ring = keyring(redis)
     made, secret = new_key(template(name="team"))
-    await put_key(redis, made, by="test")
+    await put_record(redis, made, by="test")
     await ring.refresh()
     assert not ring.open
     assert ring.find([secret]) == made
@@ -68,7 +68,7 @@ async def test_a_key_in_redis_closes_the_service_for_good(redis: FakeAsyncRedis)
 
 async def test_only_a_hash_of_the_secret_is_kept(redis: FakeAsyncRedis) -> None:
     made, secret = new_key(template())
-    await put_key(redis, made, by="test")
+    await put_record(redis, made, by="test")
     kept = (await awaitable(redis.hgetall(keys.API_KEYS)))[made.id.encode()].decode()
     assert secret not in kept
     assert secret.removeprefix("sk-vq-") not in kept
@@ -77,7 +77,7 @@ async def test_only_a_hash_of_the_secret_is_kept(redis: FakeAsyncRedis) -> None:
 
 async def test_a_revoked_key_ends_and_does_not_open_the_service(redis: FakeAsyncRedis) -> None:
     made, secret = new_key(template())
-    await put_key(redis, made, by="test")
+    await put_record(redis, made, by="test")
     await revoke(redis, made.id, by="test")
     ring = keyring(redis)
     await ring.refresh()
@@ -87,7 +87,7 @@ async def test_a_revoked_key_ends_and_does_not_open_the_service(redis: FakeAsync
 
 async def test_an_expired_key_ends(redis: FakeAsyncRedis) -> None:
     made, secret = new_key(template(expires=time.time() - 1))
-    await put_key(redis, made, by="test")
+    await put_record(redis, made, by="test")
     ring = keyring(redis)
     await ring.refresh()
     assert ring.find([secret]) is None
@@ -96,7 +96,7 @@ async def test_an_expired_key_ends(redis: FakeAsyncRedis) -> None:
 @pytest.mark.parametrize(("grace", "old_is_valid"), [(0.0, False), (60.0, True)])
 async def test_a_rotated_key_has_a_new_secret(redis: FakeAsyncRedis, grace: float, old_is_valid: bool) -> None:
     made, old = new_key(template(requests_per_minute=5))
-    await put_key(redis, made, by="test")
+    await put_record(redis, made, by="test")
     rotated, new = await rotate(redis, made.id, grace=grace, by="test")
     assert (rotated.id, rotated.requests_per_minute) == (made.id, 5)
     ring = keyring(redis)
@@ -106,9 +106,9 @@ async def test_a_rotated_key_has_a_new_secret(redis: FakeAsyncRedis, grace: floa
 
 
 async def test_a_key_that_is_not_there_can_not_be_changed(redis: FakeAsyncRedis) -> None:
-    with pytest.raises(UnknownKey, match="'key-none'"):
+    with pytest.raises(UnknownRecord, match="'key-none'"):
         await revoke(redis, "key-none", by="test")
-    with pytest.raises(UnknownKey):
+    with pytest.raises(UnknownRecord):
         await rotate(redis, "key-none", grace=0, by="test")
 
 
@@ -180,14 +180,14 @@ async def test_an_unreadable_record_keeps_the_service_closed(
 async def test_an_unreadable_record_costs_no_other_key_anything(redis: FakeAsyncRedis, record: bytes) -> None:
     ring = keyring(redis)
     made, secret = new_key(ApiKey(id="-", digest="0" * 64))
-    await put_key(redis, made, by="test")
+    await put_record(redis, made, by="test")
     await ring.refresh()
     await awaitable(redis.hset(keys.API_KEYS, mapping={"evil": record}))
     newer, newer_secret = new_key(ApiKey(id="-", digest="0" * 64))
-    await put_key(redis, newer, by="test")
+    await put_record(redis, newer, by="test")
     await ring.refresh()
     assert (ring.find([secret]), ring.find([newer_secret])) == (made, newer)
-    with pytest.raises(UnknownKey, match="can't be read"):
+    with pytest.raises(UnknownRecord, match="can't be read"):
         await revoke(redis, "evil", by="test")
 
 
@@ -242,38 +242,39 @@ def test_a_file_entry_printed_by_the_command_line_opens_the_service(
 
 async def test_records_survive_their_own_encoding(redis: FakeAsyncRedis) -> None:
     made, _ = new_key(template(models=("a",), tokens_per_minute=10, priority="priority"))
-    await put_key(redis, made, by="test")
-    (record,) = (await stored_keys(redis)).values()
+    await put_record(redis, made, by="test")
+    (record,) = (await stored_records(redis, ApiKey)).values()
     assert json.loads(record)["priority"] == "priority"
-    assert decoded(await stored_keys(redis)) == [made]
+    assert decoded(await stored_records(redis, ApiKey), ApiKey) == [made]
 
 
 async def test_the_number_of_keys_is_bounded_and_revoked_ones_make_room(
     redis: FakeAsyncRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "MOST_KEYS", 3)
+    kinds = {of: kind._replace(most=3) for of, kind in store.KINDS.items()}
+    monkeypatch.setattr(store, "KINDS", kinds)
     made = [(await create(redis, template(name=name), by="test"))[0].id for name in "abc"]
-    with pytest.raises(TooManyKeys, match="3 API keys, the maximum"):
+    with pytest.raises(TooManyRecords, match="3 keys in the store, the maximum"):
         await create(redis, template(name="d"), by="test")
-    await change(redis, made[0], {"concurrency": 1}, by="test")
+    await change(redis, ApiKey, made[0], {"concurrency": 1}, by="test")
     await revoke(redis, made[1], by="test")
     last, _ = await create(redis, template(name="d"), by="test")
-    assert {key.id for key in decoded(await stored_keys(redis))} == {made[0], made[2], last.id}
+    assert {key.id for key in decoded(await stored_records(redis, ApiKey), ApiKey)} == {made[0], made[2], last.id}
 
 
 async def test_a_change_that_comes_between_is_not_lost(redis: FakeAsyncRedis, monkeypatch: pytest.MonkeyPatch) -> None:
     made, _ = await create(redis, template(), by="test")
-    read, revoked = store.stored_key, False
+    read, revoked = store.stored_record, False
 
-    async def read_before_a_revocation(at: FakeAsyncRedis, key_id: str) -> ApiKey:
+    async def read_before_a_revocation(at: FakeAsyncRedis, of: type[ApiKey], key_id: str) -> ApiKey:
         nonlocal revoked
-        found = await read(at, key_id)
+        found = await read(at, of, key_id)
         if not revoked:
             revoked = True
             await revoke(redis, key_id, by="another")
         return found
 
-    monkeypatch.setattr(store, "stored_key", read_before_a_revocation)
-    changed = await change(redis, made.id, {"concurrency": 1}, by="test")
+    monkeypatch.setattr(store, "stored_record", read_before_a_revocation)
+    changed = await change(redis, ApiKey, made.id, {"concurrency": 1}, by="test")
     assert changed.concurrency == 1
     assert changed.revoked is not None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fakeredis import FakeAsyncRedis
 
-from api.keys import ApiKey
+from api.keys import ApiKey, Team
 from api.limits import Counts, Limiter, LimitName, Refusal, Reservation
 from api.limits.headers import anthropic_rate_headers, duration, openai_rate_headers
 from shared.redis import keys
@@ -265,3 +265,45 @@ async def test_most_of_a_budget_is_logged_once(
         await awaitable(redis.hset(keys.spent("key-1"), str(today), str(spent)))
         await reserve(limiter, key(tokens_per_day=100))
     assert [record.getMessage() for record in caplog.records] == ["key key-1 has used 80 of its 100 tokens per day"]
+
+
+def team(**limits: Any) -> Team:
+    return Team(id="physics", **limits)
+
+
+async def test_a_request_counts_for_the_key_and_for_its_team_or_for_neither(limiter: Limiter) -> None:
+    one = key(requests_per_minute=5)
+    another = ApiKey(id="key-2", digest="1" * 64)
+    for of, left in ((one, 1), (another, 0)):
+        refusal, counts = await limiter.reserve(Reservation(of, limiter.new_name(), 1, team(requests_per_minute=2)))
+        assert refusal is None
+        assert counts["requests"].remaining == left
+    refusal, counts = await limiter.reserve(Reservation(one, limiter.new_name(), 1, team(requests_per_minute=2)))
+    assert refusal == Refusal("requests", pytest.approx(30), by_team=True)  # type: ignore[arg-type]
+    _, refusal, counts = await reserve(limiter, one)
+    assert refusal is None
+    assert counts["requests"].remaining == 3, "the request that the team's limit refused counts for the key"
+
+
+async def test_a_settled_request_frees_the_places_of_the_key_and_of_its_team(limiter: Limiter) -> None:
+    of, both = key(tokens_per_minute=1000), team(tokens_per_minute=600, concurrency=1)
+    first = Reservation(of, limiter.new_name(), 500, both)
+    assert (await limiter.reserve(first))[0] is None
+    second = Reservation(of, limiter.new_name(), 500, both)
+    assert (await limiter.reserve(second))[0] == Refusal("concurrency", None, by_team=True)
+    await limiter.settle(first, 0)
+    refusal, counts = await limiter.reserve(second)
+    assert refusal is None
+    assert counts["tokens"].remaining == 100
+
+
+async def test_a_teams_budget_counts_what_its_keys_have_used(
+    limiter: Limiter, redis: FakeAsyncRedis, caplog: pytest.LogCaptureFixture
+) -> None:
+    today = int(time.time()) // 86400
+    await awaitable(redis.hset(keys.spent("team:physics"), str(today), "100"))
+    reservation = Reservation(key(tokens_per_day=1000), limiter.new_name(), 1, team(tokens_per_day=100))
+    refusal, _ = await limiter.reserve(reservation)
+    assert refusal is not None
+    assert (refusal.limit, refusal.by_team) == ("tokens_per_day", True)
+    assert "team physics has used 100 of its 100 tokens per day" in caplog.text

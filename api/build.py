@@ -42,7 +42,7 @@ from api.models.routes import ModelsHandler
 from api.operations import openapi
 from api.operations.metrics import Metrics
 from api.operations.routes import OperationsHandler
-from api.organization.routes import KeysHandler, ProjectsHandler, StoredRecords, UsageHandler
+from api.organization.routes import AuditHandler, KeysHandler, ProjectsHandler, StoredRecords, UsageHandler
 from api.page.routes import PageHandler
 from api.page.static_files import load as load_page
 from api.responses.completions import StoredCompletionHandler
@@ -90,6 +90,7 @@ HANDLERS = (
     UsageHandler,
     KeysHandler,
     ProjectsHandler,
+    AuditHandler,
     FleetHandler,
     OperationsHandler,
     PageHandler,
@@ -202,6 +203,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
             UsageHandler(redis, parser),
             KeysHandler(redis, records, parser),
             ProjectsHandler(redis, records, parser),
+            AuditHandler(redis),
             FleetHandler(fleet, redis, streams, keyring, cross_origin, timeout=settings.request_timeout),
             OperationsHandler(redis, directory, relay, streams, metrics, openapi_document, replica=replica_id),
             PageHandler(page),

@@ -1,1 +1,1 @@
-"""OpenAI's administration API, ``/v1/organization``: usage and API keys."""
+"""OpenAI's administration API, ``/v1/organization``: usage, API keys, projects and the audit log."""

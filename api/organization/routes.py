@@ -10,6 +10,7 @@ from quart import Response, request
 from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError
 
+from api.base.audit import read_changes
 from api.base.store_errors import store_errors
 from api.dialects.base.lists import find_page, render_list
 from api.dialects.base.query import validate_query
@@ -30,7 +31,7 @@ from api.keys.store import (
     stored_record,
     stored_records,
 )
-from api.organization import key_forms, usage_forms
+from api.organization import audit_forms, key_forms, usage_forms
 from api.organization.usage import read_days
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.usage import DAY
@@ -67,6 +68,39 @@ class UsageHandler:
         return json_response(await self._parser.run(key_owner(), size, render))
 
 
+class AuditHandler:
+    """Who changed what."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+
+    @route(
+        "GET", "/v1/organization/audit_logs", "listAuditLogs", query=audit_forms.AuditQuery, errors=(*STORE_ERRORS, 403)
+    )
+    async def list(self) -> Response:
+        """List the changes of keys, projects, batches, workers and models, newest first, paginated."""
+        _require_key()
+        times = {
+            name: request.args[f"effective_at[{name}]"] for name in _TIMES if f"effective_at[{name}]" in request.args
+        }
+        wanted = validate_query(audit_forms.AuditQuery, request.args, {"effective_at": times})
+        audit_forms.check_audit(wanted)
+        cursor, newest_first = wanted.after, True
+        if wanted.before is not None and cursor is None:
+            cursor, newest_first = wanted.before, False
+        async with store_errors():
+            found = await read_changes(
+                self._redis,
+                wanted.limit + 1,
+                wanted=partial(audit_forms.matches, wanted),
+                beyond=None if cursor is None else audit_forms.position(cursor),
+                newest_first=newest_first,
+            )
+        page = found[: wanted.limit] if newest_first else found[: wanted.limit][::-1]
+        return json_response(audit_forms.render_changes(page, more=len(found) > wanted.limit))
+
+
+_TIMES = tuple(audit_forms.EffectiveAt.model_fields)
 _KEYS, _PROJECTS = "/v1/organization/admin_api_keys", "/v1/organization/projects"
 _ERRORS = (*STORE_ERRORS, 403)
 _BODY_ERRORS = (*_ERRORS, 408, 413, 415, 429)

@@ -1,4 +1,4 @@
-"""``vinoqueue audit``: who changed keys, batches, workers and models."""
+"""``vinoqueue audit``: who changed keys, teams, batches, workers and models."""
 
 import datetime
 
@@ -16,10 +16,10 @@ from shared.runtime.logs import escaped
 @click.option("--last", type=click.IntRange(1), default=100, show_default=True, help="Number of changes to print.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def audit(redis_url: str, last: int, as_json: bool) -> None:
-    """Print who changed keys, cancelled batches, drained workers, or loaded models, and when (UTC), oldest first."""
+    """Print who changed keys, teams, batches, workers and models, and when (UTC), oldest first."""
 
     async def read(redis: ArqRedis) -> list[Change]:
-        return await read_changes(redis, last)
+        return (await read_changes(redis, last))[::-1]
 
     for change in read_store(redis_url, read):
         at = datetime.datetime.fromtimestamp(change.at, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

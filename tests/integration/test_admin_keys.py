@@ -142,6 +142,48 @@ def test_the_audit_log_has_what_was_done_over_http(managed: tuple[Fleet, openai.
     ]
 
 
+def test_the_audit_log_in_openais_form(managed: tuple[Fleet, openai.OpenAI]) -> None:
+    _, client = managed
+    logs = client.admin.organization.audit_logs
+    made = create(client, "logged", tokens_per_day=5)
+    client.post(f"/organization/admin_api_keys/{made.id}", cast_to=httpx.Response, body={"concurrency": 1})
+    client.admin.organization.admin_api_keys.delete(made.id)
+    deleted, updated, created = logs.list(resource_ids=[made.id], limit=2)
+    assert [entry.type for entry in (deleted, updated, created)] == [
+        "api_key.deleted",
+        "api_key.updated",
+        "api_key.created",
+    ]
+    assert created.api_key_created is not None
+    assert created.api_key_created.id == made.id
+    assert created.actor is not None
+    assert created.actor.api_key is not None
+    admin = created.actor.api_key.id
+    assert admin is not None
+    assert [*logs.list(resource_ids=[made.id], event_types=["api_key.updated"], actor_ids=[admin])] == [updated]
+    assert logs.list(resource_ids=[made.id], before=created.id, limit=1).data == [updated]
+    assert logs.list(resource_ids=[made.id], effective_at={"gt": deleted.effective_at}).data == []
+    assert len(logs.list(resource_ids=[made.id], effective_at={"gte": created.effective_at}).data) == 3
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [
+        ("event_types[]=login.failed", "event_types"),
+        ("actor_emails[]=a@b.c", "actor_emails"),
+        ("effective_at[gt]=x", "effective_at.gt"),
+        ("after=audit_log-x", "after"),
+    ],
+)
+def test_what_the_audit_log_has_not_is_refused_by_name(
+    managed: tuple[Fleet, openai.OpenAI], query: str, param: str
+) -> None:
+    _, client = managed
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.get(f"/organization/audit_logs?{query}", cast_to=httpx.Response)
+    assert refused.value.param == param
+
+
 def test_replicas_change_keys_where_the_stores_rules_allow_it(tmp_path: Path) -> None:
     with fleet(tmp_path, "--aclfile", rules_file(tmp_path), store_user=TESTER) as running:
         secret = running.key("create", "--scope", "admin")

@@ -112,9 +112,11 @@ def test_a_team_shares_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setenv("OPENAI_ADMIN_KEY", secret)
         known = {"authorization": f"Bearer {secret}"}
         running.until(lambda: running.request("GET", "/v1/models", None, known)[0] == 200, "the key to be known")
-        assert run(create, running, tmp_path) == "11 keys\n"
+        assert run(create, running, tmp_path) == "11 keys, team Physics\n"
         assert (summary := run(ask, running, tmp_path)).startswith("member 1 used ")
-        assert "member 1" in run(usage, running, tmp_path)
+        used = run(usage, running, tmp_path)
+        assert "member 1" in used
+        assert "Physics" in used
         assert run(more, running, tmp_path) == f"member 1 has used {summary.split()[3]} of 2000000 tokens\n"
         assert run(audit, running, tmp_path).count("api_key.") == 12
 

@@ -184,10 +184,10 @@ def test_a_draining_worker_ends_what_it_runs_and_its_model_is_then_unavailable(s
 
 
 def test_a_drain_past_its_time_hands_the_rest_over(empty_fleet: Fleet) -> None:
-    first = empty_fleet.worker(*SIMULATED, "--drain", "0.2")
+    first = empty_fleet.worker(*SIMULATED[:-1], "0.05", "--drain", "0.2")  # generates for long after the drain
     empty_fleet.api()
-    expected = text_of(stream(empty_fleet, tokens=300))
-    chunks = stream(empty_fleet, tokens=300)
+    expected = text_of(stream(empty_fleet, tokens=100))
+    chunks = stream(empty_fleet, tokens=100)
     beginning = [next(chunks) for _ in range(5)]
     assert first.stop() == 0
     other = empty_fleet.worker()

@@ -111,7 +111,7 @@ def test_pages_of_days(shared: Shared) -> None:
     ("query", "param"),
     [
         ({"bucket_width": "1h"}, "bucket_width"),
-        ({"group_by": ["project_id"]}, "group_by"),
+        ({"group_by": ["user_id"]}, "group_by"),
         ({"user_ids": ["x"]}, "user_ids"),
         ({"limit": 32}, "limit"),
         ({"page": "x"}, "page"),

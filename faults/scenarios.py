@@ -441,6 +441,8 @@ SCENARIOS: tuple[Scenario, ...] = (
         "one of three models kills its engine at each load: it is named, and the others are served",
         catalogue=("[[vocabulary 1]]", "[[vocabulary 2]]", "[[crash load]]"),
         load=Load(clients=6, requests=5, tokens=80, patience=2),
+        # Its clients would otherwise wait for the queue timeout.
+        api_options=(*_NODES.api_options, "--worker-grace", "5"),
         visible=("can't be loaded", "lost its last worker"),
     ),
 )

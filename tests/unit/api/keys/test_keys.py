@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from fakeredis import FakeAsyncRedis
 
-from api.keys import ApiKey, KeyFileError, Keyring, store
+from api.keys import ApiKey, KeyFileError, Keyring, Team, store
 from api.keys.secret import digest, masked, new_secret
 from api.keys.store import (
     TooManyRecords,
@@ -25,6 +25,7 @@ from api.keys.store import (
     stored_records,
 )
 from cli.main import main
+from cli.manage.key import as_toml
 from shared.redis import keys
 from tests.support.redis_types import awaitable
 
@@ -278,3 +279,16 @@ async def test_a_change_that_comes_between_is_not_lost(redis: FakeAsyncRedis, mo
     changed = await change(redis, ApiKey, made.id, {"concurrency": 1}, by="test")
     assert changed.concurrency == 1
     assert changed.revoked is not None
+
+
+async def test_a_key_needs_its_team_which_may_be_in_a_file(redis: FakeAsyncRedis, tmp_path: Path) -> None:
+    made, secret = new_key(template(team="physics"))
+    file = tmp_path / "keys.toml"
+    file.write_text(as_toml(made))
+    ring = keyring(redis, file=str(file))
+    await ring.refresh()
+    assert ring.find([secret]) is None
+    file.write_text(f'{as_toml(made)}\n[[team]]\nid = "physics"\ntokens_per_day = 5\n')
+    await ring.refresh()
+    assert ring.find([secret]) == made
+    assert ring.team_of(made) == Team(id="physics", tokens_per_day=5)

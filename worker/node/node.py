@@ -125,7 +125,7 @@ class Node:
         if old is None or old.here == "absent":
             return declared
         if resident.here == "absent":
-            return msgspec.structs.replace(declared, memory=old.memory, status=old.here)
+            return msgspec.structs.replace(declared, memory=old.memory)
         return msgspec.structs.replace(declared, memory=old.memory + declared.memory)
 
     def reload(self) -> None:

@@ -164,8 +164,10 @@ class ChoiceReader:
         self._parser = _parser(request, started)
         self._aligner = _Aligner() if needs_logprobs(request) else None
         self._recorder = recorder
-        self._calls = CallFilter(request.max_calls) if self._parser is not None else None
-        self._inputs = CustomInputs({tool.name for tool in request.tools if tool.custom is not None})
+        self._calls: CallFilter | None = None
+        if self._parser is not None:
+            self._calls = CallFilter(request.max_calls)
+            self._inputs = CustomInputs({tool.name for tool in request.tools if tool.custom is not None})
         self._reasoning = self._parser is not None and started.in_reasoning
         self._called = False
         self.plain = self._parser is None and self._aligner is None

@@ -292,10 +292,17 @@ MODEL_WAIT = Description(
     "first requests are slow; autoscaling of nodes",
 )
 NODE_MEMORY = Description(
-    "vinoqueue_node_memory_bytes", "gauge", "Memory that the models of a node may take (`--memory`).", ("node",)
+    "vinoqueue_node_memory_bytes",
+    "gauge",
+    "Memory that the models of a node may take, of the host (`--memory`) and of discrete GPUs (`--device-memory`).",
+    ("node", "device"),
 )
 MODEL_MEMORY = Description(
-    "vinoqueue_model_memory_bytes", "gauge", "Memory that a loaded model takes on a node.", _PLACED, "memory is full"
+    "vinoqueue_model_memory_bytes",
+    "gauge",
+    "Memory that a loaded model takes on a node, of the host and of a discrete GPU.",
+    (*_PLACED, "device"),
+    "memory is full",
 )
 LOAD_SECONDS = Description(
     "vinoqueue_model_load_seconds", "gauge", "Time that the last load of a model took on a node.", _PLACED

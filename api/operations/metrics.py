@@ -98,10 +98,12 @@ def _nodes(directory: Directory) -> Iterator[Metric]:
     seconds, unloads = catalogue.LOAD_SECONDS.gauges(), catalogue.UNLOADS.counters()
     counters = {field: description.counters() for field, description in _MODEL_COUNTERS.items()}
     for node in fleet.nodes:
-        capacity.add_metric([node.id], node.memory)
+        for device, size in {"host": node.memory, **node.devices}.items():
+            capacity.add_metric([node.id, device], size)
         for model in node.models:
             labels = [node.id, model.name]
-            memory.add_metric(labels, model.memory if model.status in _IN_MEMORY else 0)
+            for device, size in {"host": model.memory, **model.device_memory}.items():
+                memory.add_metric([*labels, device], size if model.status in _IN_MEMORY else 0)
             seconds.add_metric(labels, model.load_seconds)
             for field, metric in counters.items():
                 metric.add_metric(labels, getattr(model, field))

@@ -157,7 +157,15 @@ def tables(snapshot: Snapshot, *, now: float) -> list[Table]:
             model.name,
             node.host,
             f"{model.status}: {model.detail}" if model.detail else model.status,
-            f"{model.memory / 2**30:.1f} of {node.memory / 2**30:.1f} GB",
+            ", ".join(
+                [
+                    f"{model.memory / 2**30:.1f} of {node.memory / 2**30:.1f} GB",
+                    *(
+                        f"{device} {size / 2**30:.1f} of {node.devices.get(device, 0) / 2**30:.1f} GB"
+                        for device, size in model.device_memory.items()
+                    ),
+                ]
+            ),
             f"{model.load_seconds:.0f}s" if model.load_seconds else "-",
             model.keep,
         )

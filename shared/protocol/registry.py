@@ -163,7 +163,9 @@ class DeclaredModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     detail: str = ""
     """Why the model is loaded, or what went wrong, human-readable."""
     memory: _Count = 0
-    """Bytes that the model takes or would take on this node."""
+    """Bytes of the host that the model takes or would take on this node."""
+    device_memory: dict[str, _Count] = {}
+    """The same for discrete GPUs, by device."""
     load_seconds: _Amount = 0.0
     loads: _Count = 0
     """How often the node has started to load it. This and the following counts begin with the node."""
@@ -191,7 +193,9 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pid: _Count
     started: _Amount
     memory: _Count
-    """Bytes that its models may take together."""
+    """Bytes of the host that its models may take together."""
+    devices: dict[str, _Count] = {}
+    """The same for each discrete GPU, by device."""
     models: tuple[DeclaredModel, ...] = ()
     version: str = ""
 

@@ -4,6 +4,7 @@
 the help text, the validation and the row in docs/settings.md.
 """
 
+import re
 import socket
 from typing import Annotated, Literal
 
@@ -14,6 +15,7 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    TypeAdapter,
     field_validator,
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -32,6 +34,25 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 def _check_plugin_config(text: str) -> str:
     parse_plugin_config(text)
+    return text
+
+
+_DEVICE_MEMORY = re.compile(r"(GPU(?:\.\d+)?)=([^,]+)")
+_bytes = TypeAdapter(ByteSize)
+
+
+def _device_memory(text: str) -> dict[str, int]:
+    found = {}
+    for part in filter(None, text.replace(" ", "").split(",")):
+        if (match := _DEVICE_MEMORY.fullmatch(part)) is None:
+            raise ValueError(f"'{part}' is not of the form GPU.0=16GB")
+        name = match[1] if "." in match[1] else f"{match[1]}.0"
+        found[name] = int(_bytes.validate_python(match[2]))
+    return found
+
+
+def _check_device_memory(text: str) -> str:
+    _device_memory(text)
     return text
 
 
@@ -416,6 +437,11 @@ class NodeSettings(WorkerSettings):
         description="Memory that the models of this host may take together, such as 24GB; 0 is what is free when the "
         "node starts, less a tenth.",
     )
+    device_memory: str = Field(
+        "",
+        description="Memory that the models on each discrete GPU may take together, such as GPU.0=16GB,GPU.1=8GB; by "
+        "default what OpenVINO reports.",
+    )
     swap_wait: NonNegativeFloat = Field(
         20.0,
         description="Time that requests wait for a model in seconds, after which it takes the memory of another that "
@@ -434,6 +460,13 @@ class NodeSettings(WorkerSettings):
     spread_wait: NonNegativeFloat = Field(
         10.0, description="Time that requests wait in seconds, after which another host loads their model as well."
     )
+
+    _device_memory_has_sizes = field_validator("device_memory")(_check_device_memory)
+
+    @property
+    def device_budgets(self) -> dict[str, int]:
+        """``device_memory`` in bytes by device."""
+        return _device_memory(self.device_memory)
 
 
 class UpSettings(ApiSettings, NodeSettings):

@@ -129,12 +129,17 @@ def test_a_model_that_fails_is_named_and_blocks_no_other(service: Fleet) -> None
         assert waiting.result()[0] == 503
 
 
-def test_a_model_larger_than_the_node_is_named(service: Fleet) -> None:
-    node(service, catalogue(service, entry("a")), memory="50MB")
-    service.until(lambda: states(service) == {"a": "failed"}, "the model to be listed")
-    status, answer = ask(service, "a")
-    assert status == 503
-    assert "--memory" in answer["error"]["message"]
+def test_a_model_larger_than_the_node_or_its_gpu_is_named(service: Fleet) -> None:
+    gpu = 'device = "GPU"\n'
+    file = catalogue(service, entry("a", keep="always"), entry("b") + gpu, entry("c").replace("60MB", "2GB"))
+    node(service, file, "--device-memory", "GPU.0=50MB", memory="1GB")
+    service.until(lambda: states(service) == {"a": "loaded", "b": "failed", "c": "failed"}, "the models to be listed")
+    for model, flag in (("b", "models of GPU.0 may take 0.05 GB together (--device-memory)"), ("c", "(--memory)")):
+        status, answer = ask(service, model)
+        assert status == 503
+        assert flag in answer["error"]["message"]
+    (found,) = nodes(service)
+    assert found["devices"] == {"GPU.0": 50_000_000}
 
 
 def test_a_model_that_is_killed_while_it_loads_is_not_loaded_into_the_same_memory_again(service: Fleet) -> None:
@@ -270,6 +275,8 @@ def test_a_new_source_is_loaded_beside_the_old_one_whose_streams_end_there(servi
         service.until(lambda: [one["id"] for one in service.workers("draining")] == [old["id"]], "the old one to drain")
         (new,) = service.workers("serving")
         assert new["vocabulary"] != old["vocabulary"]
+        taken = [model["memory"] for found in nodes(service) for model in found["models"]]
+        assert taken == [120_000_000], "the worker that retires counts too"
         assert ask(service, "a")[0] == 200
         assert not stream.done()
         status, answer = stream.result()

@@ -15,6 +15,7 @@ from shared.runtime.tasks import cancel_all, keep_running
 from worker.engine.options import free_memory
 from worker.jobs.joining import join_fleet
 from worker.node.catalogue import CatalogueError
+from worker.node.devices import HOST, gpu_memory
 from worker.node.memory import Measurements
 from worker.node.node import Node
 
@@ -39,14 +40,16 @@ async def _serve(settings: NodeSettings) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
-    capacity = int(settings.memory) or int(_SHARE * free_memory())
+    host = int(settings.memory) or int(_SHARE * free_memory())
+    capacity = {HOST: host, **gpu_memory(), **settings.device_budgets}
     redis = connect(settings.redis_url)
     name = f"{settings.node}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
     try:
         node = Node(name, settings, redis, Measurements(), pid=os.getpid(), capacity=capacity)
         loop.add_signal_handler(signal.SIGHUP, node.reload)
         await join_fleet(redis, settings.redis_url, lease=settings.lease, stopping=stopping)
-        logger.info("node %s has %.1f GB for models", name, capacity / 2**30)
+        for where, size in capacity.items():
+            logger.info("node %s has %.1f GB for models on %s", name, size / 2**30, where)
         running = asyncio.create_task(keep_running("node", node.run), name="node")
         await stopping.wait()
         await cancel_all({running})

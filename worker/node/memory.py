@@ -7,10 +7,12 @@ from pathlib import Path
 import msgspec
 
 from worker.model.cache import user_cache, write_whole
+from worker.model.devices import device_kind
 from worker.model.files import model_bytes
 from worker.model.local import path
 from worker.model.source import ModelError
 from worker.node.catalogue import CatalogueEntry
+from worker.node.devices import HOST, Memory
 
 _GB = 2**30
 _PROCESSES = 700 * 2**20
@@ -58,19 +60,30 @@ class Measurements:
             return {}
 
 
-def needed(entry: CatalogueEntry, measured: Measurement | None, *, has_model: bool, cache_gb: int) -> int:
-    """Return the bytes that a worker of ``entry`` takes with a full KV cache of ``cache_gb`` GB."""
-    if entry.memory:
-        return entry.memory
-    if not has_model:
-        return measured.memory if measured else _SIMULATED
-    if measured:
-        return measured.memory + cache_gb * _GB
+def needed(
+    entry: CatalogueEntry, measured: Measurement | None, *, device: str, place: str, has_model: bool, cache_gb: int
+) -> Memory:
+    """Return what a worker of ``entry`` takes with a full KV cache of ``cache_gb`` GB.
+
+    ``place`` is where it has its weights and its KV cache: the host, or a discrete GPU. Measurements, which are of
+    processes, do not contain the weights of a model on a GPU, an integrated one included.
+    """
+    if has_model:
+        processes = measured.memory if measured else _PROCESSES
+        weights = 0 if measured and device_kind(device) != "GPU" else _weights(entry.source)
+        own = weights + cache_gb * _GB
+    else:
+        processes, own = measured.memory if measured else _SIMULATED, 0
+    if place == HOST:
+        return {HOST: entry.memory or processes + own}
+    return {HOST: processes, place: entry.memory or own}
+
+
+def _weights(source: str) -> int:
     try:
-        weights = int(_WEIGHTS * model_bytes(path(entry.source)))
+        return int(_WEIGHTS * model_bytes(path(source)))
     except (ModelError, OSError):
-        weights = _UNKNOWN
-    return _PROCESSES + weights + cache_gb * _GB
+        return _UNKNOWN
 
 
 def resident_bytes(leader: int) -> int:

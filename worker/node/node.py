@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ from shared.runtime.ticks import until
 from shared.runtime.version import VERSION
 from worker.engine.backends import BACKENDS
 from worker.node.catalogue import CatalogueEntry, CatalogueError, read_catalogue
+from worker.node.devices import HOST, Memory, fits, place, remaining
 from worker.node.memory import Measurement, Measurements, needed
 from worker.node.placements import Placements
 from worker.node.policy import ModelState, Plan, Rules, plan
@@ -43,9 +45,16 @@ class Node:
     """Loads and unloads the models of a catalogue."""
 
     def __init__(
-        self, node: str, settings: NodeSettings, redis: ArqRedis, measurements: Measurements, *, pid: int, capacity: int
+        self,
+        node: str,
+        settings: NodeSettings,
+        redis: ArqRedis,
+        measurements: Measurements,
+        *,
+        pid: int,
+        capacity: Memory,
     ) -> None:
-        """``node`` is this node's id. ``capacity`` is what its models may take in bytes.
+        """``node`` is this node's id. ``capacity`` is what its models may take.
 
         Raises :class:`CatalogueError`.
         """
@@ -100,7 +109,7 @@ class Node:
         for name, resident in self._residents.items():
             resident.obey(commands.get(name))
         states = [await self._state(resident, workers) for resident in self._residents.values()]
-        todo = plan(states, self._capacity - sum(old.memory for old in self._retiring.values()), self._rules)
+        todo = plan(states, remaining(self._capacity, (old.memory for old in self._retiring.values())), self._rules)
         for name, reason in todo.load.items():
             await self._load(self._residents[name], reason)
         await self._make_room(todo, by_id)
@@ -114,7 +123,8 @@ class Node:
             host=self._settings.node,
             pid=self._pid,
             started=self._started,
-            memory=self._capacity,
+            memory=self._capacity[HOST],
+            devices={where: size for where, size in self._capacity.items() if where != HOST},
             models=tuple(self._declared(name, resident) for name, resident in self._residents.items()),
             version=VERSION,
         )
@@ -124,9 +134,10 @@ class Node:
         declared, old = resident.declared(), self._retiring.get(name)
         if old is None or old.here == "absent":
             return declared
-        if resident.here == "absent":
-            return msgspec.structs.replace(declared, memory=old.memory)
-        return msgspec.structs.replace(declared, memory=old.memory + declared.memory)
+        taken = Counter(old.memory)
+        if resident.here != "absent":
+            taken.update(resident.memory)
+        return msgspec.structs.replace(declared, memory=taken.pop(HOST), device_memory=dict(taken))
 
     def reload(self) -> None:
         """Read the catalogue again. An invalid one is reported, and the old one stays."""
@@ -219,7 +230,7 @@ class Node:
             if old is None or old.here != "loaded" or name in self._retiring:
                 continue
             new = self._resident(entry, old)
-            if new.memory <= self._free():
+            if fits(new.memory, self._free()):
                 del self._changed[name]
                 self._retiring[name], self._residents[name] = old, new
                 new.has_lease = old.has_lease
@@ -229,7 +240,7 @@ class Node:
                 del self._retiring[name]
             elif successor is None or successor.here == "loaded":
                 await self._retire(old, workers)
-            elif successor.here == "absent" and not successor.blocked and successor.memory <= self._free():
+            elif successor.here == "absent" and not successor.blocked and fits(successor.memory, self._free()):
                 await self._start(successor, "its entry has changed")
 
     async def _retire(self, old: Resident, workers: Mapping[str, WorkerInfo]) -> None:
@@ -249,9 +260,9 @@ class Node:
     def _all(self) -> list[Resident]:
         return [*self._residents.values(), *self._retiring.values()]
 
-    def _free(self) -> int:
-        """Return the bytes that no model takes."""
-        return self._capacity - sum(one.memory for one in self._all if one.here != "absent")
+    def _free(self) -> Memory:
+        """Return what no model takes."""
+        return remaining(self._capacity, (one.memory for one in self._all if one.here != "absent"))
 
     async def _make_room(self, todo: Plan, workers: Mapping[str, WorkerInfo]) -> None:
         """Unload what the policy says. What makes room for a model does so only once this node may load that model."""
@@ -296,10 +307,17 @@ class Node:
             made.succeed(before)
         return made
 
-    def _needed(self, entry: CatalogueEntry, measured: Measurement | None) -> int:
+    def _needed(self, entry: CatalogueEntry, measured: Measurement | None) -> Memory:
         settings = self._worker_settings(entry, "")
         cache = settings.cache_size if isinstance(settings.cache_size, int) else _DEFAULT_CACHE_GB
-        return needed(entry, measured, has_model=BACKENDS[settings.engine].has_model, cache_gb=cache)
+        return needed(
+            entry,
+            measured,
+            device=settings.device,
+            place=place(settings.device, self._capacity),
+            has_model=BACKENDS[settings.engine].has_model,
+            cache_gb=cache,
+        )
 
     def _environment(self, entry: CatalogueEntry, worker: str) -> Mapping[str, str]:
         return environment(self._worker_settings(entry, worker), WorkerSettings)

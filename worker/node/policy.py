@@ -1,10 +1,12 @@
 """The placement policy: which models a node loads and unloads. Pure functions of what is known at one moment."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from shared.protocol.registry import UnloadCause
+from worker.node.devices import Memory, fits, remaining
 
 Residence = Literal["absent", "loading", "loaded", "unloading"]
 
@@ -38,7 +40,7 @@ class ModelState:
     keep: float
     least: int
     most: int
-    memory: int
+    memory: Memory
     """What it takes on this node, or would take."""
     load_seconds: float
     waiting: int = 0
@@ -96,24 +98,28 @@ class Plan:
     """Models that are unloaded to make room, mapped to the one that gets it."""
 
 
-def plan(models: Sequence[ModelState], capacity: int, rules: Rules) -> Plan:
-    """Return what a node with ``capacity`` bytes for its ``models`` does."""
+def plan(models: Sequence[ModelState], capacity: Memory, rules: Rules) -> Plan:
+    """Return what a node with ``capacity`` for its ``models`` does."""
     result = Plan()
     for model in models:
         if model.here == "loaded" and model.unwanted:
             result.unload[model.name] = Unload("changed", "its entry has changed")
         elif model.here == "loaded" and not model.busy and model.idle > model.keep:
             result.unload[model.name] = Unload("idle", "no request for a while")
-    free = capacity - sum(model.memory for model in models if model.here != "absent")
-    leaving = sum(model.memory for model in models if model.here == "unloading" or model.name in result.unload)
+    free = remaining(capacity, (model.memory for model in models if model.here != "absent"))
+    leaving: Counter[str] = Counter()
+    for model in models:
+        if model.here == "unloading" or model.name in result.unload:
+            leaving.update(model.memory)
     wanted = [model for model in models if _is_wanted(model, rules)]
     for model in sorted(wanted, key=lambda model: model.need, reverse=True):
         reason = _reason(model)
-        if model.memory <= free:
-            free -= model.memory
+        if fits(model.memory, free):
+            free.subtract(model.memory)
             result.load[model.name] = reason
         elif model.workers == 0:
-            victims = _victims(model, models, model.memory - free - leaving, rules, result.unload)
+            missing = Counter({place: size - free[place] - leaving[place] for place, size in model.memory.items()})
+            victims = _victims(model, models, missing, rules, result.unload)
             if victims is None:
                 continue
             for victim in victims:
@@ -121,8 +127,9 @@ def plan(models: Sequence[ModelState], capacity: int, rules: Rules) -> Plan:
                 result.reserved_for[victim.name] = model.name
             result.awaited[model.name] = reason
             # The room is reserved: what others get must not delay this model.
-            free -= model.memory
-            leaving += sum(victim.memory for victim in victims)
+            free.subtract(model.memory)
+            for victim in victims:
+                leaving.update(victim.memory)
     return result
 
 
@@ -142,22 +149,23 @@ def _reason(model: ModelState) -> str:
 
 
 def _victims(
-    model: ModelState, models: Iterable[ModelState], needed: int, rules: Rules, leaving: Iterable[str]
+    model: ModelState, models: Iterable[ModelState], missing: Counter[str], rules: Rules, leaving: Iterable[str]
 ) -> list[ModelState] | None:
-    """Return the models that give ``needed`` bytes to ``model``, or ``None`` if they may not, or are too small.
+    """Return the models that give what is ``missing`` to ``model``, or ``None`` if they may not, or are too small.
 
-    Idle ones go first, the one idle for longest before the others, then those with the least need.
+    Idle ones go first, those on the same device before others, the one idle for longest before the others, then those
+    with the least need.
     """
     candidates = [other for other in models if other.here == "loaded" and other.name not in leaving]
     candidates = [other for other in candidates if _gives_way(other, model, rules)]
-    candidates.sort(key=lambda other: (other.busy, -other.idle, other.need))
+    same = model.memory.keys()
+    candidates.sort(key=lambda other: (other.busy, other.memory.keys() != same, -other.idle, other.need))
     victims: list[ModelState] = []
     for candidate in candidates:
-        if needed <= 0:
-            break
-        victims.append(candidate)
-        needed -= candidate.memory
-    return victims if needed <= 0 else None
+        if any(missing[place] > 0 for place in candidate.memory):
+            victims.append(candidate)
+            missing.subtract(candidate.memory)
+    return victims if all(size <= 0 for size in missing.values()) else None
 
 
 def _gives_way(other: ModelState, model: ModelState, rules: Rules) -> bool:

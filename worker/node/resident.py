@@ -14,6 +14,7 @@ from shared.runtime.children import Child
 from shared.runtime.processes import exit_description, module_command
 from shared.runtime.settings import variable
 from worker.node.catalogue import CatalogueEntry
+from worker.node.devices import HOST, Memory
 from worker.node.memory import Measurement, resident_bytes
 from worker.node.policy import Residence
 
@@ -39,13 +40,13 @@ class Resident:
     def __init__(
         self,
         entry: CatalogueEntry,
-        memory: int,
+        memory: Memory,
         measured: Measurement | None,
         *,
-        capacity: int,
+        capacity: Memory,
         wake: Callable[[], None],
     ) -> None:
-        """``memory`` is what it takes in bytes, and ``capacity`` what all models of the node may take together.
+        """``memory`` is what it takes, and ``capacity`` what all models of the node may take together.
         ``measured`` is from its last load. ``wake`` is called when its worker has exited."""
         self.entry = entry
         self.memory = memory
@@ -125,7 +126,7 @@ class Resident:
         seconds = now - self._since
         self.here, self._since, self._last_used, self._failures = "loaded", now, now, 0
         assert self._child is not None
-        memory = resident_bytes(self._child.pid or 0) or self.memory
+        memory = resident_bytes(self._child.pid or 0) or self.memory[HOST]
         logger.info("model %s is loaded after %.1f s (%.1f GB)", self.entry.name, seconds, memory / 2**30)
         return Measurement(
             memory=memory,
@@ -185,7 +186,7 @@ class Resident:
         killed = self.here == "loading" and "SIGKILL" in how
         if killed:
             # Most likely by the kernel, for lack of memory: it needs more than was expected.
-            self.memory = int(_MORE_MEMORY * self.memory)
+            self.memory = {**self.memory, HOST: int(_MORE_MEMORY * self.memory[HOST])}
         self._fail(self._problem or how)
 
     def _reason_given(self) -> str:
@@ -206,14 +207,14 @@ class Resident:
         self._problem = ""
         self.requested_since = None
         self.here, self.worker = "absent", ""
-        too_large = self.memory > self._capacity
+        too_large = bool(self._lacking)
         self.reason = reason if too_large else f"{reason}; it is loaded again in {pause:.0f} s at the earliest"
         logger.warning("model %s failed: %s", self.entry.name, self._too_large() if too_large else self.reason)
 
     @property
     def blocked(self) -> bool:
         """Whether it is too large for this node, or has failed and waits for its next attempt."""
-        return self.memory > self._capacity or time.monotonic() < self._blocked_until
+        return bool(self._lacking) or time.monotonic() < self._blocked_until
 
     @property
     def idle(self) -> float:
@@ -242,7 +243,8 @@ class Resident:
             least=self.entry.least,
             status=status,
             detail=self._detail(),
-            memory=self.memory,
+            memory=self.memory[HOST],
+            device_memory={place: size for place, size in self.memory.items() if place != HOST},
             load_seconds=known.load_seconds if known else 0.0,
             loads=self.loads,
             failures=self._failed,
@@ -258,11 +260,18 @@ class Resident:
         )
 
     def _detail(self) -> str:
-        if self.memory > self._capacity:
+        if self._lacking:
             return self._too_large()
         return f"{self.reason}; {self._stage}" if self.here == "loading" and self._stage else self.reason
 
+    @property
+    def _lacking(self) -> str:
+        """The place that is too small for it, or empty."""
+        return next((place for place, size in self.memory.items() if size > self._capacity[place]), "")
+
     def _too_large(self) -> str:
-        needed, capacity = self.memory / 2**30, self._capacity / 2**30
-        reason = f"it needs {needed:.2f} GB, and the models of this host may take {capacity:.2f} GB together (--memory)"
+        place = self._lacking
+        needed, capacity = self.memory[place] / 2**30, self._capacity[place] / 2**30
+        where, flag = ("this host", "--memory") if place == HOST else (place, "--device-memory")
+        reason = f"it needs {needed:.2f} GB, and the models of {where} may take {capacity:.2f} GB together ({flag})"
         return f"{self.reason}; {reason}" if self._failures else reason

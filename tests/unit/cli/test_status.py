@@ -12,7 +12,7 @@ from api.fleet.document import BatchState
 from cli.main import main
 from cli.monitor.health import reachable
 from cli.monitor.status import QueueInfo, Snapshot, as_json_line, as_table, read
-from shared.protocol.registry import ReplicaInfo, WorkerInfo
+from shared.protocol.registry import DeclaredModel, NodeInfo, ReplicaInfo, WorkerInfo
 
 NOBODY = "redis://127.0.0.1:1/0"
 
@@ -52,6 +52,13 @@ SNAPSHOT = Snapshot(
         )
     ],
 )
+
+
+def test_the_memory_of_a_model_is_told_by_device() -> None:
+    model = DeclaredModel(name="a", source="a", digest="d", memory=2**30, device_memory={"GPU.0": 3 * 2**30})
+    node = NodeInfo(id="n", host="h", pid=1, started=1, memory=2**33, devices={"GPU.0": 2**34}, models=(model,))
+    text = as_table(msgspec.structs.replace(SNAPSHOT, nodes=[node]), now=1200.0)
+    assert "1.0 of 8.0 GB, GPU.0 3.0 of 16.0 GB" in text
 
 
 def test_the_table_tells_what_there_is() -> None:

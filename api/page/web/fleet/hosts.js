@@ -99,15 +99,20 @@ function Worker({ worker, now }) {
   </article>`;
 }
 
-// What the models of a node hold of its memory.
+// What the models of a node hold of its memory, and of that of each discrete GPU.
 function Memory({ node }) {
   const held = node.models.filter(({ status = "unloaded" }) => ["loaded", "loading", "unloading"].includes(status));
-  const used = held.reduce((sum, { memory = 0 }) => sum + memory, 0);
-  const models = held.map(({ name, memory = 0, status }) => `${name} ${size(memory)}${status === "loaded" ? "" : ` (${status})`}`);
-  return html`<p class="memory faint">
-    <meter aria-label="Memory of models" min="0" max=${node.memory} value=${used}></meter>
-    ${` ${size(used)} of ${size(node.memory)} for models`}${models.length > 0 && `: ${models.join(", ")}`}
-  </p>`;
+  return [["", node.memory], ...Object.entries(node.devices ?? {})].map(([device, total]) => {
+    const taken = ({ memory = 0, device_memory = {} }) => (device ? (device_memory[device] ?? 0) : memory);
+    const used = held.reduce((sum, model) => sum + taken(model), 0);
+    const named = (model) => `${model.name} ${size(taken(model))}${model.status === "loaded" ? "" : ` (${model.status})`}`;
+    const models = held.filter(taken).map(named);
+    const what = `models${device && ` on ${device}`}`;
+    return html`<p key=${device} class="memory faint">
+      <meter aria-label=${`Memory of ${what}`} min="0" max=${total} value=${used}></meter>
+      ${` ${size(used)} of ${size(total)} for ${what}`}${models.length > 0 && `: ${models.join(", ")}`}
+    </p>`;
+  });
 }
 
 /** @param {{workers: object[], nodes: object[], now: number}} props */

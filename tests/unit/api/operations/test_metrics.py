@@ -216,12 +216,14 @@ async def test_vllms_names_are_absent_by_default(redis: ArqRedis) -> None:
 
 async def test_nodes_are_counted_by_model_and_cause(redis: ArqRedis, replica: Parts) -> None:
     model = DeclaredModel(name="large", source="x", digest="d", status="loaded", memory=5, loads=2, waited=3.5)
-    model = msgspec.structs.replace(model, unloads={"swap": 1})
-    await announce(redis, NodeInfo(id="n", host="h", pid=1, started=1, memory=9, models=(model,)), lease=60)
+    model = msgspec.structs.replace(model, unloads={"swap": 1}, device_memory={"GPU.0": 3})
+    node = NodeInfo(id="n", host="h", pid=1, started=1, memory=9, devices={"GPU.0": 4}, models=(model,))
+    await announce(redis, node, lease=60)
     await replica.directory.refresh()
     where = {"node": "n", "model": "large"}
-    assert value(replica, "vinoqueue_node_memory_bytes", node="n") == 9
-    assert value(replica, "vinoqueue_model_memory_bytes", **where) == 5
+    for device, size, taken in (("host", 9, 5), ("GPU.0", 4, 3)):
+        assert value(replica, "vinoqueue_node_memory_bytes", node="n", device=device) == size
+        assert value(replica, "vinoqueue_model_memory_bytes", **where, device=device) == taken
     assert value(replica, "vinoqueue_model_loads_total", **where) == 2
     assert value(replica, "vinoqueue_model_unloads_total", **where, cause="swap") == 1
     assert value(replica, "vinoqueue_model_unloads_total", **where, cause="idle") == 0

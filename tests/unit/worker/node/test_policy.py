@@ -4,22 +4,34 @@ from typing import Any
 
 import pytest
 
+from worker.node.devices import HOST
 from worker.node.policy import ModelState, Rules, plan
 
 RULES = Rules(spread_wait=10, swap_wait=20, min_residence=20, batch_idle=10)
 
 
 def model(name: str, **fields: Any) -> ModelState:
-    values = {"priority": 1.0, "keep": 900.0, "least": 0, "most": 1, "memory": 4, "load_seconds": 5.0, "idle": 60.0}
+    values: dict[str, Any] = {
+        "priority": 1.0,
+        "keep": 900.0,
+        "least": 0,
+        "most": 1,
+        "memory": 4,
+        "load_seconds": 5.0,
+        "idle": 60.0,
+    }
     if fields.get("here", "absent") != "absent":
         values |= {"workers": 1, "resident": 60.0}
     values["tokens"] = 256 * (fields.get("waiting") or fields.get("waiting_batch", 0))
-    return ModelState(name=name, **(values | fields))
+    values |= fields
+    if isinstance(values["memory"], int):
+        values["memory"] = {HOST: values["memory"]}
+    return ModelState(name=name, **values)
 
 
-def decide(*models: ModelState, capacity: int = 8) -> tuple[list[str], list[str]]:
+def decide(*models: ModelState, capacity: int = 8, gpu: int = 0) -> tuple[list[str], list[str]]:
     """Return the models that are loaded, and those that are unloaded."""
-    found = plan(models, capacity, RULES)
+    found = plan(models, {HOST: capacity, "GPU.0": gpu}, RULES)
     return sorted(found.load), sorted(found.unload)
 
 
@@ -49,7 +61,7 @@ def test_one_model(models: list[ModelState], load: list[str], unload: list[str])
 def test_a_waiting_model_takes_the_memory_of_the_one_idle_for_longest() -> None:
     old, young = model("old", here="loaded", idle=50), model("young", here="loaded", idle=40)
     assert decide(old, young, model("a", waiting=1)) == ([], ["old"])
-    assert plan([old, young, model("a", waiting=1)], 8, RULES).reserved_for == {"old": "a"}
+    assert plan([old, young, model("a", waiting=1)], {HOST: 8}, RULES).reserved_for == {"old": "a"}
 
 
 def test_it_waits_while_another_leaves() -> None:
@@ -109,3 +121,30 @@ def test_room_that_is_made_for_one_is_not_given_to_another() -> None:
     idle = model("idle", here="loaded", memory=4)
     large, small = model("large", waiting=10, memory=8), model("small", waiting=1, memory=4)
     assert decide(idle, large, small) == ([], ["idle"])
+
+
+def on_gpu(name: str, memory: int = 8, **fields: Any) -> ModelState:
+    return model(name, memory={HOST: 1, "GPU.0": memory}, **fields)
+
+
+def test_a_model_on_a_gpu_is_loaded_beside_those_that_fill_the_host() -> None:
+    assert decide(model("cpu", here="loaded", memory=7), on_gpu("gpu", waiting=1), gpu=8) == (["gpu"], [])
+
+
+def test_only_a_model_on_the_same_gpu_gives_way_to_one() -> None:
+    cpu, old = model("cpu", here="loaded", idle=500), on_gpu("old", here="loaded", idle=5)
+    assert decide(cpu, old, on_gpu("gpu", waiting=1), gpu=8) == ([], ["old"])
+    assert decide(cpu, on_gpu("gpu", waiting=1), gpu=7) == ([], [])
+
+
+def test_a_gpu_that_is_too_full_keeps_no_model_from_the_host() -> None:
+    grown = on_gpu("grown", memory=9, here="loaded", idle=0)
+    assert decide(grown, model("cpu", waiting=1), gpu=8) == (["cpu"], [])
+    assert decide(grown, model("old", here="loaded"), model("cpu", waiting=1), gpu=8, capacity=5) == ([], ["old"])
+
+
+def test_models_on_the_host_give_way_to_each_other_before_those_on_a_gpu() -> None:
+    gpu, cpu = on_gpu("gpu", here="loaded", idle=500), model("cpu", here="loaded", idle=50)
+    assert decide(gpu, cpu, model("a", waiting=1), capacity=5, gpu=8) == ([], ["cpu"])
+    fixed = model("cpu", here="loaded", least=1)
+    assert decide(gpu, fixed, model("a", waiting=1, memory=1), capacity=5, gpu=8) == ([], ["gpu"])

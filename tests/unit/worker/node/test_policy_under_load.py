@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from bench.models import Load
+from worker.node.devices import HOST
 from worker.node.policy import ModelState, Residence, Rules, plan
 
 RULES = Rules(spread_wait=10, swap_wait=20, min_residence=20, batch_idle=10)
@@ -49,7 +50,7 @@ class Model:
             keep=900,
             least=0,
             most=1,
-            memory=1,
+            memory={HOST: 1},
             load_seconds=load,
             waiting=len(self.waiting),
             waited=now - self.waiting_since,
@@ -71,7 +72,7 @@ def completed(load: float, rate: float) -> float:
             at, name = arrivals.popleft()
             models[name].waiting.append(at)
         began += sum(model.step(now, load) for model in models.values())
-        found = plan([model.state(name, now, load) for name, model in models.items()], 2, RULES)
+        found = plan([model.state(name, now, load) for name, model in models.items()], {HOST: 2}, RULES)
         for name in found.load:
             models[name].here, models[name].since = "loading", now
         for name in found.unload:

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import openai
@@ -20,6 +21,7 @@ from tests.support.redis_types import command
 from tests.support.store_rules import TESTER, rules_file, url
 
 PATH = "/v1/organization/admin_api_keys"
+PROJECTS = "/v1/organization/projects"
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +33,14 @@ def managed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Fleet, o
         yield running, running.client().with_options(api_key=secret, admin_api_key=secret)
 
 
-def status(running: Fleet, secret: str, method: str, path: str = PATH, body: object = None) -> int:
+def answer(running: Fleet, secret: str, method: str, path: str, body: object = None) -> tuple[int, Any]:
     headers = {"api-key": secret, "content-type": "application/json"}
-    return running.request(method, path, None if body is None else json.dumps(body), headers)[0]
+    status, _, content = running.request(method, path, None if body is None else json.dumps(body), headers)
+    return status, json.loads(content)
+
+
+def status(running: Fleet, secret: str, method: str, path: str = PATH, body: object = None) -> int:
+    return answer(running, secret, method, path, body)[0]
 
 
 def create(client: openai.OpenAI, name: str, **fields: object) -> AdminAPIKeyCreateResponse:
@@ -86,17 +93,27 @@ def test_tokens_used_of_a_budget(managed: tuple[Fleet, openai.OpenAI]) -> None:
     assert (shown["tokens_used_today"], shown["tokens_used_this_month"]) == (7, 7)
 
 
-def test_only_a_key_with_the_scope_manages_keys(managed: tuple[Fleet, openai.OpenAI]) -> None:
+def test_only_a_key_with_the_scope_manages_keys_and_teams_and_reads_the_audit_log(
+    managed: tuple[Fleet, openai.OpenAI],
+) -> None:
     running, client = managed
     plain = create(client, "plain")
+    team = f"{PROJECTS}/{client.admin.organization.projects.create(name='team').id}"
     for method, path, body in (
         ("GET", PATH, None),
         ("POST", PATH, {"name": "more", "scopes": ["admin"]}),
         ("GET", f"{PATH}/{plain.id}", None),
         ("POST", f"{PATH}/{plain.id}", {"tokens_per_day": None}),
         ("DELETE", f"{PATH}/{plain.id}", None),
+        ("GET", PROJECTS, None),
+        ("POST", PROJECTS, {"name": "more"}),
+        ("GET", team, None),
+        ("POST", team, {"tokens_per_day": None}),
+        ("POST", f"{team}/archive", None),
+        ("GET", "/v1/organization/audit_logs", None),
     ):
-        assert status(running, plain.value, method, path, body) == 403, (method, path)
+        refused, error = answer(running, plain.value, method, path, body)
+        assert (refused, error["error"]["code"]) == (403, "insufficient_permissions"), (method, path)
         assert status(running, "", method, path, body) == 401, (method, path)
 
 

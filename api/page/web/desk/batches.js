@@ -13,7 +13,7 @@ function row({ id, status, created_at: created, request_counts: { total, complet
 }
 
 export function Batches() {
-  const { found, error, act } = useListed(() => call("v1/batches?limit=20"));
+  const { found, error, act, more } = useListed("v1/batches?limit=20");
   const cancel = (id) => act(() => call(`v1/batches/${id}/cancel`, { method: "POST" }));
   return html`<${Section} title="Batches of this key" error=${error}>
     ${found?.data.length === 0 && html`<p class="faint">None. <code>vinoqueue batch</code> and every client of the Batch API make one.</p>`}
@@ -22,6 +22,7 @@ export function Batches() {
       label="Table of batches"
       heads=${["Batch", "Created", "Status", "Lines", "Actions"]}
       rows=${found.data.map((batch) => row(batch, () => cancel(batch.id)))}
+      more=${more}
     />`}
   </${Section}>`;
 }

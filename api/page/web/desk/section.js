@@ -2,7 +2,10 @@
 
 import { html, useEffect, useState } from "../vendor/htm-preact-3.1.1.js";
 import { apiKey, request } from "../api.js";
-import { useObservable } from "../state.js";
+import { observable, useObservable } from "../state.js";
+
+// Counts actions that succeeded, for sections that show what they changed.
+export const actions = observable(0);
 
 /** Sends a request, and returns the document of the response.
  * @param {string} path @param {{method?: string, body?: object}} [how] */
@@ -18,6 +21,7 @@ export function useAction(then) {
       const done = await action();
       setError("");
       await then?.();
+      actions.set(actions.get() + 1);
       return done;
     } catch (failure) {
       setError(failure.message);
@@ -27,19 +31,26 @@ export function useAction(then) {
   return { error, setError, act };
 }
 
-/** @param {() => Promise<any>} read @returns {{found: any, error: string, act: (action: () => Promise<any>) => Promise<any>}}
- * `act` is as in `useAction`, and reads again. */
-export function useListed(read, changes = []) {
+/** A list in OpenAI's form, a page at a time.
+ * @param {string} path @param {any[]} [changes] after which it is read again
+ * @returns {{found: any, error: string, act: (action: () => Promise<any>) => Promise<any>, more: (() => void) | null}}
+ * `act` is as in `useAction`, and reads again. `more` appends the next page, and is null after the last. */
+export function useListed(path, changes = []) {
   const key = useObservable(apiKey);
   const [found, setFound] = useState(null);
   const { error, setError, act } = useAction(() => load());
-  const load = () =>
-    read().then(
-      (now) => (setFound(now), setError("")),
-      (failure) => (setFound(null), setError(failure.message)),
-    );
-  useEffect(() => void load(), [key, ...changes]);
-  return { found, error, act };
+  const load = async (before = null) => {
+    try {
+      const page = await call(before ? `${path}&after=${encodeURIComponent(before.last_id)}` : path);
+      setFound((now) => (!before ? page : now === before ? { ...page, data: [...before.data, ...page.data] } : now));
+      setError("");
+    } catch (failure) {
+      if (!before) setFound(null);
+      setError(failure.message);
+    }
+  };
+  useEffect(() => void load(), [key, path, ...changes]);
+  return { found, error, act, more: found?.has_more ? () => load(found) : null };
 }
 
 /** @param {{title: string, error: string, aside?: any, children: any}} props `aside` stands beside the title. */
@@ -52,8 +63,9 @@ export function Section({ title, error, aside, children }) {
 }
 
 /** A table; on small screens, each row is a card.
- * @param {{label: string, heads: string[], rows: {key: string, cells: any[]}[]}} props the first cell names its row */
-export function Table({ label, heads, rows }) {
+ * @param {{label: string, heads: string[], rows: {key: string, cells: any[]}[], more?: (() => void) | null}} props the
+ *   first cell names its row; `more` shows further rows */
+export function Table({ label, heads, rows, more }) {
   return html`<div class="wide card" tabindex="0" role="region" aria-label=${label}>
     <table>
       <thead><tr>${heads.map((head) => html`<th key=${head} scope="col">${head}</th>`)}</tr></thead>
@@ -66,6 +78,7 @@ export function Table({ label, heads, rows }) {
         )}
       </tbody>
     </table>
+    ${more && html`<${RowButton} verb="More" of=${`in the ${label}`} act=${more} />`}
   </div>`;
 }
 

@@ -1,19 +1,17 @@
-// Tokens of the last 31 days, by key or by model.
+// Tokens of the last 31 days, by key, team or model.
 
 import { html, useState } from "../vendor/htm-preact-3.1.1.js";
-import { useObservable } from "../state.js";
-import { keyNames } from "./keys.js";
-import { Section, Table, call, useListed } from "./section.js";
+import { Named } from "./records.js";
+import { Section, Table, useListed } from "./section.js";
 
 const DAY = 86_400;
 const DAYS = 31;
 const FIELDS = ["num_model_requests", "input_tokens", "output_tokens", "engine_seconds", "num_errors"];
-const GROUPS = { api_key_id: "Key", model: "Model" };
+const GROUPS = { api_key_id: "Key", project_id: "Team", model: "Model" };
 
 const today = () => Math.floor(Date.now() / 1000 / DAY) * DAY;
 
-const read = (group) =>
-  call(`v1/organization/usage/completions?start_time=${today() - (DAYS - 1) * DAY}&limit=${DAYS}&group_by[]=${group}`);
+const path = (group) => `v1/organization/usage/completions?start_time=${today() - (DAYS - 1) * DAY}&limit=${DAYS}&group_by[]=${group}`;
 
 // Returns the sums of each key or model over all days, the largest first.
 function sums(buckets, group) {
@@ -53,8 +51,7 @@ function Days({ buckets }) {
 
 export function Usage() {
   const [group, setGroup] = useState("api_key_id");
-  const { found, error } = useListed(() => read(group), [group]);
-  const names = useObservable(keyNames);
+  const { found, error } = useListed(path(group));
   const rows = found ? sums(found.data, group) : [];
   const by = html`<label class="faint">by <select value=${group} onChange=${({ target }) => setGroup(target.value)}>
     ${Object.entries(GROUPS).map(([name, label]) => html`<option key=${name} value=${name}>${label.toLowerCase()}</option>`)}
@@ -69,7 +66,7 @@ export function Usage() {
         rows=${rows.map(([name, sum]) => ({
           key: name,
           cells: [
-            html`${names[name] && html`${names[name]} `}<code>${name ?? "without a key"}</code>`,
+            name === null ? `without a ${GROUPS[group].toLowerCase()}` : html`<${Named} id=${name} />`,
             ...FIELDS.map((field) => Math.round(sum[field]).toLocaleString()),
           ],
         }))}

@@ -6,17 +6,24 @@
 import argparse
 import asyncio
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
+import jsonschema_rs
 
 from bench.report import table
 
-_CATEGORIES = ("simple_python", "multiple", "parallel", "irrelevance")
+_CATEGORIES = {
+    "auto": ("simple_python", "multiple", "parallel", "irrelevance"),
+    "required": ("simple_python", "multiple", "parallel"),
+}
+"""Those asked with each ``tool_choice``: no call is right for irrelevant tools."""
 _MAX_TOKENS = 160
+_CONCURRENCY = 4
 _TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}
 """The leaderboard's names of types that JSON Schema does not have."""
 
@@ -95,29 +102,57 @@ def _standard(schema: Any) -> Any:
     return changed | {"type": _TYPES.get(kind, kind)} if isinstance(kind, str) else changed
 
 
-async def _row(url: str, category: str, choice: str, asked: Sequence[Case]) -> dict[str, object]:
+class Answer(NamedTuple):
+    """What a server answered: ``calls``, with None for arguments that are not JSON. ``refused`` is an error's body."""
+
+    calls: list[Call]
+    text: str = ""
+    ended: bool = True
+    refused: str = ""
+
+
+def is_valid(answer: Answer, case: Case) -> bool:
+    """Whether every call is of an offered function and follows its schema; a refused request is not valid."""
+    schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in case.tools}
+    return not answer.refused and all(
+        name in schemas and jsonschema_rs.is_valid(schemas[name], arguments) for name, arguments in answer.calls
+    )
+
+
+async def _answers(url: str, category: str, choice: str, asked: Sequence[Case]) -> list[Answer]:
+    turns = asyncio.Semaphore(_CONCURRENCY)
     async with httpx.AsyncClient(base_url=url.rstrip("/") + "/", timeout=600) as client:
         model = (await client.get("models")).json()["data"][0]["id"]
 
-        async def calls_of(case: Case) -> list[Call]:
+        async def answer(case: Case) -> Answer:
             fields = {"model": model, "messages": case.question, "tools": case.tools, "tool_choice": choice}
             limits = {"temperature": 0, "max_tokens": _MAX_TOKENS, "parallel_tool_calls": category == "parallel"}
-            reply = (await client.post("chat/completions", json=fields | limits)).raise_for_status()
-            functions = [call["function"] for call in reply.json()["choices"][0]["message"].get("tool_calls") or ()]
-            return [(function["name"], _decoded(function["arguments"])) for function in functions]
+            async with turns:
+                reply = await client.post("chat/completions", json=fields | limits)
+            if reply.is_error:
+                return Answer([], refused=reply.text)
+            chosen = reply.json()["choices"][0]
+            message, ended = chosen["message"], chosen["finish_reason"] != "length"
+            functions = [call["function"] for call in message.get("tool_calls") or ()]
+            calls = [(function["name"], _decoded(function["arguments"])) for function in functions]
+            return Answer(calls, message.get("content") or "", ended)
 
-        found = [await calls_of(case) for case in asked]
-    right = [is_right(calls, case) for calls, case in zip(found, asked, strict=True)]
-    names = [
-        {name for name, _ in calls} == {name for name, _ in case.right}
-        for calls, case in zip(found, asked, strict=True)
-    ]
+        return await asyncio.gather(*map(answer, asked))
+
+
+def _row(url: str, category: str, asked: Sequence[Case], answers: Sequence[Answer]) -> dict[str, object]:
+    pairs = list(zip(answers, asked, strict=True))
     return {
         "server": url,
         "category": category,
         "cases": len(asked),
-        "functions right": sum(names),
-        "right": sum(right),
+        "functions right": sum(
+            {call[0] for call in one.calls} == {call[0] for call in case.right} for one, case in pairs
+        ),
+        "right": sum(is_right(one.calls, case) for one, case in pairs),
+        "with calls": sum(bool(one.calls) for one in answers),
+        "invalid": sum(not is_valid(one, case) for one, case in pairs),
+        "cut off": sum(not one.ended for one in answers),
     }
 
 
@@ -133,13 +168,16 @@ async def _main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("urls", nargs="+")
     parser.add_argument("--count", type=int, default=50, help="cases of each category")
-    parser.add_argument("--choice", default="auto", choices=("auto", "required"))
+    parser.add_argument("--choice", default="auto", choices=tuple(_CATEGORIES))
+    parser.add_argument("--answers", type=argparse.FileType("w"), default=os.devnull, help="file for what was answered")
     options = parser.parse_args()
-    rows = [
-        await _row(url, category, options.choice, list(cases(options.folder, category, options.count)))
-        for category in _CATEGORIES
-        for url in options.urls
-    ]
+    rows = []
+    for category in _CATEGORIES[options.choice]:
+        asked = list(cases(options.folder, category, options.count))
+        for url in options.urls:
+            answers = await _answers(url, category, options.choice, asked)
+            rows.append(_row(url, category, asked, answers))
+            print(json.dumps({**rows[-1], "answers": answers}), file=options.answers, flush=True)
     print(table(f"function calls, tool_choice {options.choice}", rows))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.fidelity.function_calls import Case, cases, is_right
+from bench.fidelity.function_calls import Answer, Case, cases, is_right, is_valid
 
 AREA = Case(
     question=[],
@@ -51,3 +51,22 @@ def test_cases_are_read_in_the_terms_of_json_schema(tmp_path: Path) -> None:
         "parameters": {"type": "object", "properties": {"x": {"type": "number"}}},
     }
     assert is_right([("a_b", {"x": 1.5})], case)
+
+
+@pytest.mark.parametrize(
+    ("answer", "valid"),
+    [
+        (Answer([]), True),
+        (Answer([("f", {"x": 1})]), True),
+        (Answer([("f", {"x": 1}), ("f", {"x": "1"})]), False),
+        (Answer([("f", None)]), False),
+        (Answer([("g", {"x": 1})]), False),
+        (Answer([], refused="too long"), False),
+    ],
+)
+def test_calls_that_do_not_follow_their_schema_are_invalid(answer: Answer, valid: bool) -> None:
+    parameters = {"type": "object", "properties": {"x": {"type": "integer"}}}
+    case = Case(
+        question=[], tools=[{"type": "function", "function": {"name": "f", "parameters": parameters}}], right=[]
+    )
+    assert is_valid(answer, case) == valid

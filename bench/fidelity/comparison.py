@@ -52,20 +52,22 @@ class Answer(NamedTuple):
 
 
 def run(folder: Path, *, runs: int = CASES) -> dict[str, Any]:
-    """Measure with ``runs`` cases of each task, print the table, and return the result."""
+    """Measure with ``runs`` cases of each task, print a table after each, and return the result."""
     path = str(default_model())
     maker = load_prompt_maker(path, context_length=CONTEXT)
     settings = EngineSettings(precision="exact", cache_size=1, max_batch=BATCH)
     engine = OpenVINOEngine(
         EngineOptions.from_settings(settings, path=path, context_length=CONTEXT), lambda stage: None
     )
-    rows = []
+    rows: list[dict[str, object]] = []
     for task in tasks(runs):
+        own = []
         for form in _forms(task):
             began = time.monotonic()
             answers = list(_answers(engine, maker, task, form))
-            rows.append(_row(task, form, answers) | {"seconds": round(time.monotonic() - began, 1)})
-    print(table(f"fidelity: {runs} cases of each task, greedy, {BATCH} at a time", rows))
+            own.append(_row(task, form, answers) | {"seconds": round(time.monotonic() - began, 1)})
+        print(table(f"fidelity, {task.name}: {runs} cases, greedy, {BATCH} at a time", own), flush=True)
+        rows += own
     save("fidelity", {"rows": rows})
     return {"rows": rows}
 

@@ -234,7 +234,6 @@ class OpenVINOEngine:
             config,
             number=number,
             width=self._logits_width,
-            vocabulary=self._vocabulary,
             logprobs=not self._batched,
             limits=self._speculation == "none",
         )

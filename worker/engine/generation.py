@@ -3,6 +3,9 @@
 from collections.abc import Iterable
 from collections.abc import Sequence as Series
 
+import numpy
+from numpy.typing import NDArray
+
 from shared.protocol.events import Delta, TopToken
 from worker.engine.protocol import Ending, Output, Sequence, StepOutput, StopReason
 from worker.engine.text import TextStream, Vocabulary
@@ -51,11 +54,23 @@ class Generation:
         """Maximum number of tokens still to be generated."""
         return self._limit - len(self.tokens)
 
-    @property
-    def room(self) -> int | None:
-        """Number of characters that the current JSON string may still have; None without a limit."""
-        room, unread = self._lengths.room if self._lengths else None, self._stream.unread
-        return None if room is None or unread is None else max(0, room - unread)
+    def excluded(self, repeated: int = 0) -> NDArray[numpy.bool_] | None:
+        """Return of each token whether the limits of the JSON text exclude it as the next one; None without a limit.
+
+        ``repeated`` is the number of the last tokens that the pipeline generates again: the next one is known.
+        """
+        limits, unread = self._lengths, self._stream.unread
+        if limits is None:
+            return None
+        if repeated:
+            others = numpy.ones(len(self._vocabulary), numpy.bool_)
+            others[self.tokens[-repeated]] = False
+            return others
+        if unread is None:
+            return None
+        if limits.room is not None:
+            return self._vocabulary.string_lengths > max(0, limits.room - unread)
+        return self._vocabulary.commas[limits.in_string] if limits.last and not unread else None
 
     @property
     def is_constrained(self) -> bool:

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
+import numpy
 import openvino_genai
+from numpy.typing import NDArray
 
 from worker.engine.generation import Generation
 from worker.engine.logits.rows import FollowedSequence, Readers
@@ -62,14 +64,9 @@ class RunningSequence(FollowedSequence):
         return len(self.generation.sequence.prompt) + len(self.generation.tokens) - self.repeated
 
     @property
-    def room(self) -> int | None:
-        """Number of characters that its current JSON string may still have; None without a limit."""
-        return self.generation.room
-
-    @property
-    def repeats(self) -> int | None:
-        """Its next token if that is known, because it generates its output again."""
-        return self.generation.tokens[-self.repeated] if self.repeated else None
+    def excluded(self) -> NDArray[numpy.bool_] | None:
+        """Of each token, whether the limits of its JSON text exclude it as the next one; None without a limit."""
+        return self.generation.excluded(self.repeated)
 
     def count_cached(self, past: int, images: int) -> None:
         """Learn that the pipeline computes its prompt from position ``past`` on; ``images``: the tokens of its images,

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy
 from numpy.typing import NDArray
 
-from worker.json_schema.lengths import characters_in
+from worker.json_schema.lengths import characters_in, has_comma
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -129,6 +129,13 @@ class Vocabulary:
     def string_lengths(self) -> NDArray[numpy.int32]:
         """The number of characters that each token adds to a JSON string."""
         return numpy.array([characters_in(self.piece(token)) for token in range(self._size)], numpy.int32)
+
+    @cached_property
+    def commas(self) -> tuple[NDArray[numpy.bool_], NDArray[numpy.bool_]]:
+        """Whether each token has a comma between JSON values, if it begins outside of a string, and inside of one."""
+        pieces = [self.piece(token) for token in range(self._size)]
+        outside, inside = ([has_comma(piece, in_string=where) for piece in pieces] for where in (False, True))
+        return numpy.array(outside), numpy.array(inside)
 
     def digest(self, template: str) -> str:
         """Return a digest of all tokens and of a chat template. Tokens mean the same where it is equal."""

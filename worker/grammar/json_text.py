@@ -93,6 +93,18 @@ class JsonRules:
         return sequence([part, further])
 
 
+def json_mode_grammar() -> str:
+    """Return the grammar of JSON mode: an object of at least one member, with a space after its opening bracket.
+
+    The most likely compact beginning is the token ``{"``. After it, the default model makes up keys, as in minified
+    documents: it has .58 of the fields right, and .78 after a space (docs/json-schema.md).
+    """
+    rules = Rules()
+    json = JsonRules(rules)
+    members = json.listed(sequence([json.string(), COLON, json.value()]), 1, None)
+    return rules.text(sequence([literal("{ "), members, SPACE, literal("}")]))
+
+
 def enclosed(begin: str, content: str, end: str, *, empty: bool) -> str:
     """Return the expression of an object or array with ``content`` between brackets; ``empty``: or none."""
     if content == literal(""):

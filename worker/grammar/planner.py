@@ -17,6 +17,7 @@ from worker.grammar.calls import (
     required_calls,
 )
 from worker.grammar.ebnf import readable_grammar
+from worker.grammar.json_text import json_mode_grammar
 from worker.grammar.limits import length_limits_of
 from worker.grammar.patterns import text_grammar, without_upper_limit
 from worker.grammar.plan import Plan
@@ -25,7 +26,6 @@ from worker.grammar.schema import schema_grammar
 from worker.json_schema.keywords import SchemaError
 from worker.json_schema.lengths import LengthLimits
 
-_ANY_OBJECT = '{"type":"object","minProperties":1}'
 _HARMONY_TURN = f"{HARMONY_START}assistant"
 _HARMONY_FINAL = "<|channel|>final<|message|>"
 
@@ -129,6 +129,8 @@ def _with_constraint(plan: Plan, part: tags.Format) -> Plan:
 
 def _content_length_limits(constraint: Constraint, begins: Sequence[str], *, alone: bool) -> tuple[LengthLimits, ...]:
     match constraint.kind:
+        case "json_object":
+            return tuple(LengthLimits(begin, "{}") for begin in begins)
         case "json_schema":
             return length_limits_of(begins, constraint.value)
         case "regex":
@@ -151,7 +153,7 @@ def _content(constraint: Constraint, begins: Sequence[str], *, alone: bool) -> t
     try:
         match constraint.kind:
             case "json_object":
-                return tags.grammar(schema_grammar(_ANY_OBJECT))
+                return tags.grammar(json_mode_grammar())
             case "json_schema":
                 return tags.grammar(schema_grammar(constraint.value))
             case "regex":

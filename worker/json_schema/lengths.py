@@ -21,7 +21,8 @@ _VALUE_STARTS = frozenset('{["-0123456789tfn')
 class LengthLimits(msgspec.Struct, frozen=True, array_like=True):
     """Length limits of a JSON value (``maxLength`` in its ``schema``), or of the text until the end (``max_length``).
 
-    ``begin`` is the text directly before the value; if empty, the output starts with it. ``schema`` is JSON text.
+    ``begin`` is the text directly before the value; if empty, the output starts with it. ``schema`` is JSON text. With
+    ``{}``, that of JSON mode, objects end after a name that has occurred before.
     """
 
     begin: str
@@ -35,6 +36,9 @@ class _Frame:
     def __init__(self, schemas: Sequence[Any], *, is_object: bool) -> None:
         self.schemas = schemas
         self.is_object = is_object
+        self.names: set[str] = set()
+        self.last = False
+        """Whether the name of the current member has occurred before."""
         self.index = 0
         self.items: set[Any] | None = None
         """The items so far, if no two may be equal."""
@@ -70,6 +74,16 @@ class _JsonReader:
     def room(self) -> int | None:
         """Number of characters that the current string may still have; None outside strings with a limit."""
         return None if self._limit is None or self._count is None else max(0, self._limit - self._count)
+
+    @property
+    def in_string(self) -> bool:
+        """Whether the text so far ends in a string."""
+        return self._count is not None
+
+    @property
+    def last(self) -> bool:
+        """Whether the current object may have no further member. A model that repeats a name goes on repeating it."""
+        return self._document == {} and bool(self._frames) and self._frames[-1].last
 
     def read(self, text: str, at: int) -> int:
         """Read ``text`` from ``at`` to the end of the value or of the allowed string; return that index.
@@ -138,7 +152,10 @@ class _JsonReader:
                 self._open(is_object=character == "{")
             case ":" if self._frames:
                 key = msgspec.json.decode("".join(self._key or ['""']), type=str)
-                self._schemas = _members(self._expanded(self._frames[-1].schemas), key)
+                frame = self._frames[-1]
+                frame.last = frame.last or key in frame.names
+                frame.names.add(key)
+                self._schemas = _members(self._expanded(frame.schemas), key)
             case "," if self._frames:
                 self._end_item()
                 self._next()
@@ -202,6 +219,7 @@ class _TextReader:
 
     ended = False
     room = None
+    in_string = last = False
 
     def __init__(self, max_length: int) -> None:
         self._remaining = max_length
@@ -237,6 +255,16 @@ class LengthChecker:
     def room(self) -> int | None:
         """Number of characters that the current JSON string may still have; None outside strings with a limit."""
         return None if self._reader is None else self._reader.room
+
+    @property
+    def last(self) -> bool:
+        """Whether the current JSON object may have no further member: a name in it has occurred again."""
+        return self._reader is not None and self._reader.last
+
+    @property
+    def in_string(self) -> bool:
+        """Whether the text so far ends in a JSON string of a value that is read."""
+        return self._reader is not None and self._reader.in_string
 
     def exceeds(self, text: str) -> bool:
         """Read the next chunk; return whether a string exceeds its limit."""
@@ -277,6 +305,16 @@ def characters_in(piece: bytes) -> int:
     """
     found = _IN_STRING.match(piece)
     return len(_CHARACTER.findall(found[0])) if found else 0
+
+
+_BETWEEN = rb'(?:[^",]|"(?:[^"\\]|\\.)*")*,'
+_COMMA = re.compile(_BETWEEN, re.DOTALL)
+_COMMA_AFTER_STRING = re.compile(rb'(?:[^"\\]|\\.)*"' + _BETWEEN, re.DOTALL)
+
+
+def has_comma(piece: bytes, *, in_string: bool) -> bool:
+    """Return whether a token has a comma between JSON values. ``in_string``: it begins inside of a string."""
+    return b"," in piece and bool((_COMMA_AFTER_STRING if in_string else _COMMA).match(piece))
 
 
 def _code_unit(escape: str) -> int:

@@ -44,18 +44,15 @@ tokens with infinity, is followed even if its only tokens are masked."""
 
 
 class Bias:
-    """The bias of one sequence. It is constant, except for bad words of several tokens, whose last token it masks."""
+    """The bias of one sequence: a constant one, and masks of tokens that must not come next."""
 
     def __init__(
-        self,
-        sampling: Sampling,
-        bad_word_tokens: Sequence[tuple[int, ...]] = (),
-        string_lengths: NDArray[numpy.int32] | None = None,
+        self, sampling: Sampling, bad_word_tokens: Sequence[tuple[int, ...]] = (), *, limited: bool = False
     ) -> None:
-        """``bad_word_tokens`` are sequences of tokens that must not be generated. ``string_lengths`` is the number of
-        characters that each token adds to a JSON string, if some strings have a limit."""
+        """``bad_word_tokens`` are sequences of tokens that must not be generated; the last of several is masked after
+        the others. ``limited``: its JSON text has limits."""
         self._sampling = sampling
-        self._string_lengths = string_lengths
+        self._limited = limited
         self._excluded: NDArray[numpy.bool_] | None = None
         self._tokens = [word[0] for word in bad_word_tokens if len(word) == 1]
         self._words = [word for word in bad_word_tokens if len(word) > 1]
@@ -64,27 +61,20 @@ class Bias:
 
     def __bool__(self) -> bool:
         """Whether the sequence has any bias."""
-        limited = self._string_lengths is not None
         sampling = self._sampling
-        return bool(sampling.logit_bias or sampling.allowed_token_ids or self._tokens or self._words or limited)
+        return bool(sampling.logit_bias or sampling.allowed_token_ids or self._tokens or self._words or self._limited)
 
     @property
     def lookback(self) -> int:
         """Number of generated tokens that :meth:`prepare` needs."""
         return max((len(word) - 1 for word in self._words), default=0)
 
-    def prepare(self, generated: Sequence[int], *, room: int | None = None, repeated: int | None = None) -> None:
+    def prepare(self, generated: Sequence[int], excluded: NDArray[numpy.bool_] | None = None) -> None:
         """Prepare the bias of the next token. ``generated`` are the tokens before it, at least :attr:`lookback`.
 
-        ``room`` is the number of characters that the current JSON string may still have. ``repeated`` is the next token
-        if it is known: an interrupted output is generated again from its start.
+        ``excluded`` says of each token whether the limits of the JSON text exclude it.
         """
-        self._excluded = None
-        lengths = self._string_lengths
-        if lengths is not None and repeated is not None:
-            self._excluded = numpy.arange(len(lengths)) != repeated
-        elif lengths is not None and room is not None:
-            self._excluded = lengths > room
+        self._excluded = excluded
         self._completing = [word[-1] for word in self._words if tuple(generated[-(len(word) - 1) :]) == word[:-1]]
 
     def add_to(self, row: Row) -> None:
@@ -126,15 +116,12 @@ class RowReader:
     """The rows of one sequence that needs them: keeps those of a step until its tokens are read."""
 
     def __init__(
-        self,
-        sampling: Sampling,
-        bad_word_tokens: Sequence[tuple[int, ...]] = (),
-        string_lengths: NDArray[numpy.int32] | None = None,
+        self, sampling: Sampling, bad_word_tokens: Sequence[tuple[int, ...]] = (), *, limited: bool = False
     ) -> None:
         """Arguments are those of a :class:`Bias`."""
         self._top = sampling.top_logprobs
-        self.bias = Bias(sampling, bad_word_tokens, string_lengths)
-        self.reads = string_lengths is None or sampling.logprobs or needs_rows(sampling)
+        self.bias = Bias(sampling, bad_word_tokens, limited=limited)
+        self.reads = not limited or sampling.logprobs or needs_rows(sampling)
         """Whether log probabilities are read. Otherwise, no row is copied."""
         self._rows: list[Row] = []
 

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import numpy
 import openvino_genai
+from numpy.typing import NDArray
 
 from shared.protocol.request import PromptScoring
 from worker.engine.logits.operation import Logits, StepInput
 from worker.engine.logits.readers import PromptReader, RowReader, needs_rows
 from worker.engine.protocol import Sequence
 from worker.engine.sampling import score_prompt
-from worker.engine.text import Vocabulary
 
 
 class Segment(NamedTuple):
@@ -82,13 +82,8 @@ class FollowedSequence(ABC):
         """Return its last generated tokens, at most ``most``."""
 
     @property
-    def room(self) -> int | None:
-        """Number of characters that its current JSON string may still have; None without a limit."""
-        return None
-
-    @property
-    def repeats(self) -> int | None:
-        """Its next token if that is known, because it generates its output again."""
+    def excluded(self) -> NDArray[numpy.bool_] | None:
+        """Of each token, whether the limits of its JSON text exclude it as the next one; None without a limit."""
         return None
 
     def continues(self, segment: Segment) -> bool:
@@ -174,7 +169,7 @@ class RowAssigner:
                 continue
             sequence.reader.keep(rows)
             if bias := sequence.reader.bias:
-                bias.prepare(sequence.generated(bias.lookback), room=sequence.room, repeated=sequence.repeats)
+                bias.prepare(sequence.generated(bias.lookback), sequence.excluded)
                 for row in rows:
                     bias.add_to(row)
 
@@ -204,14 +199,13 @@ def readers_of(
     *,
     number: int,
     width: int,
-    vocabulary: Vocabulary,
     logprobs: bool = False,
     limits: bool = True,
 ) -> Readers:
     """Return the readers of a sequence with the request id ``number``; change its ``config`` if its prompt is scored.
 
     A row has ``width`` logits; 0 if they can't be read. ``logprobs``: log probabilities of tokens come from their rows,
-    because the pipeline reports none. ``limits``: strings are closed at their maximum length. The first token of a
+    because the pipeline reports none. ``limits``: limits of its JSON text are enforced. The first token of a
     scored prompt is salted with a multiple of the width, which the graph removes, so that the prompt differs from all
     that are cached.
     """
@@ -219,8 +213,7 @@ def readers_of(
     wanted = scoring or limited or needs_rows(sequence.sampling) or (logprobs and sequence.sampling.logprobs)
     if not width or not wanted:
         return Readers(input_tokens)
-    lengths = vocabulary.string_lengths if limited else None
-    reader = RowReader(sequence.sampling, sequence.bad_word_tokens, lengths)
+    reader = RowReader(sequence.sampling, sequence.bad_word_tokens, limited=limited)
     reader.reads = reader.reads or scoring is not None
     if scoring is None:
         return Readers(input_tokens, reader)

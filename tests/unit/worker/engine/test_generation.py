@@ -54,3 +54,37 @@ def test_a_string_that_is_too_long_ends_the_sequence_like_the_limit_of_tokens(ge
     going_on = Generation(sequence, vocabulary, end_tokens=(), limit=100)
     made = [going_on.append((token,), ()) for token in (1, 0, 2, 0)[len(generated) :]]
     assert [output.reason for output in made] == [None] * (len(made) - 1) + ["length"]
+
+
+PARTS = [b'{ "', b"a", b'": ', b"7", b", ", b'", ', b'"', b'"}', b" }", b'\\", ', b', "b": "', b"[", b"],"]
+LIMITS = [(LengthLimits("", "{}"),), (LengthLimits("", '{"properties":{"a":{"maxLength":2}}}'),)]
+
+
+def excluded(tokens: tuple[int, ...], limits: tuple[LengthLimits, ...] = LIMITS[0], again: int = 0) -> list[int] | None:
+    """The tokens that must not come after ``tokens``."""
+    sequence = Sequence(number=1, prompt=(1,), sampling=Sampling(), generated=tokens, length_limits=limits)
+    mask = Generation(sequence, Vocabulary(PARTS), end_tokens=(), limit=100).excluded(again)
+    return None if mask is None else [token for token, gone in enumerate(mask) if gone]
+
+
+def test_after_a_name_that_occurs_again_the_object_gets_no_further_member() -> None:
+    one = (0, 1, 2)
+    assert excluded(()) is excluded(one) is excluded((*one, 3)) is excluded((*one, 6, 1, 6)) is None
+    again = (*one, 3, 4, 6, 1, 2)
+    assert excluded(again[:-1]) is None
+    assert excluded(again) == excluded((*again, 3)) == [4, 10, 12]
+    assert excluded((*again, 6, 1)) == [5]
+    assert excluded((*again, 6, 1, 6)) == [4, 10, 12]
+    assert excluded((*again, 11)) is None
+    assert excluded((*again, 0, 1, 2, 3)) is None
+    assert excluded((*again, 0, 1, 2, 3, 8)) == [4, 10, 12]
+
+
+def test_tokens_with_more_characters_than_a_string_has_room_for_are_excluded() -> None:
+    assert excluded((0, 1, 2, 6), LIMITS[1]) == [9]
+    assert excluded((0, 1, 2, 3), LIMITS[1]) is None
+
+
+def test_a_token_that_is_generated_again_is_the_only_one() -> None:
+    assert excluded((0, 1, 2), again=2) == [token for token in range(len(PARTS)) if token != 1]
+    assert excluded((0, 1, 2), (), 2) is None

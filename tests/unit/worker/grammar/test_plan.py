@@ -47,6 +47,16 @@ def test_a_schema_becomes_a_compact_grammar() -> None:
     assert plan.param == "response_format"
 
 
+def test_json_mode_is_an_object_with_a_member_after_a_space() -> None:
+    constraint = make_plan(request(constraint=Constraint(kind="json_object", value="")), HERMES, "").constraint
+    assert constraint is not None
+    texts = Texts(constraint.value)
+    made = ['{ "a":1}', '{ "a": {}, "":["x"] }', '{ "a":{"b":1}}']
+    assert [
+        text for text in [*made, "{}", "{ }", '{"a":1}', '{  "a":1}', '{ "a":1 , "b":2}', "[]"] if text in texts
+    ] == made
+
+
 def test_a_clients_own_grammar_is_passed_on() -> None:
     constraint = Constraint(kind="grammar", value='root ::= "a"')
     assert make_plan(request(constraint=constraint), HERMES, "").constraint == constraint

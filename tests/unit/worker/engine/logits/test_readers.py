@@ -41,21 +41,13 @@ def test_the_last_token_of_a_word_is_masked_after_the_others() -> None:
     assert added(bias, (2, 1)) == [0] * 6
 
 
-def test_only_tokens_with_room_for_their_characters_are_left() -> None:
-    bias = Bias(Sampling(), (), numpy.array([0, 1, 2, 3, 0, 9], numpy.int32))
+def test_excluded_tokens_are_masked() -> None:
+    bias = Bias(Sampling(), limited=True)
     assert bias
     row = numpy.zeros(8, numpy.float32)
     bias.prepare(())
     bias.add_to(row)
     assert not row.any()
-    bias.prepare((), room=1)
+    bias.prepare((), numpy.array([False, False, True, True, False, True]))
     bias.add_to(row)
     assert (row > -1).tolist() == [True, True, False, False, True, False, True, True]
-
-
-def test_a_known_token_is_the_only_one() -> None:
-    row = numpy.zeros(6, numpy.float32)
-    bias = Bias(Sampling(), (), numpy.zeros(6, numpy.int32))
-    bias.prepare((), room=5, repeated=2)
-    bias.add_to(row)
-    assert (row > -1).tolist() == [False, False, True, False, False, False]

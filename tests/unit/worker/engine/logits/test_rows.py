@@ -14,7 +14,6 @@ from worker.engine.logits.operation import Logits, StepInput
 from worker.engine.logits.readers import RowLost, RowReader, log_normalizer, needs_rows, read_rows, top
 from worker.engine.logits.rows import FollowedSequence, RowAssigner, readers_of
 from worker.engine.protocol import Sequence
-from worker.engine.text import Vocabulary
 
 WIDTH = 8
 
@@ -227,9 +226,8 @@ def test_only_biases_and_most_likely_tokens_need_rows() -> None:
 def test_a_scored_prompt_is_marked_and_the_mark_vanishes_modulo_the_width() -> None:
     def tokens(number: int, scoring: PromptScoring | None, sampling: Sampling) -> tuple[int, ...]:
         sequence = Sequence(number=1, prompt=(1, 2, 3), sampling=sampling)
-        config, words = openvino_genai.GenerationConfig(), Vocabulary([b"a"] * WIDTH)
-        made = readers_of(sequence, scoring, (1, 2, 3), config, number=number, width=WIDTH, vocabulary=words)
-        return made.input_tokens
+        config = openvino_genai.GenerationConfig()
+        return readers_of(sequence, scoring, (1, 2, 3), config, number=number, width=WIDTH).input_tokens
 
     marked = [tokens(number, PromptScoring(), Sampling()) for number in range(1000)]
     assert all(one[1:] == (2, 3) and one[0] % WIDTH == 1 and WIDTH < one[0] < 2**31 for one in marked)

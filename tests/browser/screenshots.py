@@ -50,8 +50,9 @@ def take_desk(browser: Browser, running: Fleet) -> None:
     secret = running.key("create", "--name", "operator", "--scope", "admin")
     running.until(lambda: running.status("/v1/models") == 401, "the API to need a key")
     headers = {"authorization": f"Bearer {secret}", "content-type": "application/json"}
+    _, _, team = running.request("POST", "/v1/organization/projects", '{"name": "Research", "weight": 2}', headers)
     for name, day in (("web team", 1000), ("evaluation", 100_000), ("Ada", None)):
-        body = {"name": name, "tokens_per_day": day, "requests_per_minute": 60}
+        body = {"name": name, "project_id": json.loads(team)["id"], "tokens_per_day": day, "requests_per_minute": 60}
         _, _, created = running.request("POST", "/v1/organization/admin_api_keys", json.dumps(body), headers)
         own = {**headers, "authorization": f"Bearer {json.loads(created)['value']}"}
         chat = {**BUSY, "messages": [{"role": "user", "content": "[[tokens 400]]"}], "max_tokens": 400}

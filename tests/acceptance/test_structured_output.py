@@ -101,7 +101,8 @@ def test_json_mode_gives_an_object_with_a_property(real_fleet: Fleet) -> None:
     def answered(text: str) -> Any:
         return ask(real_fleet, text, response_format={"type": "json_object"}, temperature=0)
 
-    for asked in ('Answer with the JSON object {"name": "Ben"}.', 'Write the colour of grass as JSON: {"colour": ...}'):
+    person = "Extract name, age, job and city from the text as JSON.\n\nText: Anna is a 42-year-old doctor from Rome."
+    for asked in (person, 'Write the colour of grass as JSON: {"colour": ...}'):
         choice = answered(asked)
         assert choice.finish_reason == "stop", choice.message.content
         assert "\n" not in choice.message.content

@@ -35,9 +35,8 @@ ESCAPE = f'"\\\\" (["\\\\/bfnrt] | "u" ({_UNIT} | {_PAIR}))'
 class JsonRules:
     """Rules of the JSON types, added to ``rules`` on first use."""
 
-    def __init__(self, rules: Rules, comma: str = COMMA) -> None:
+    def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._comma = comma
         self._value: str | None = None
 
     def character(self) -> str:
@@ -90,20 +89,20 @@ class JsonRules:
         """
         if maximum == 0:
             return literal("")
-        further = repeated(f"{self._comma} {part}", max(minimum - 1, 0), None if maximum is None else maximum - 1)
+        further = repeated(f"{COMMA} {part}", max(minimum - 1, 0), None if maximum is None else maximum - 1)
         return sequence([part, further])
 
 
 def json_mode_grammar() -> str:
     """Return the grammar of JSON mode: an object of at least one member, with a space after its opening bracket.
 
-    After the token ``{"``, the default model makes up keys, as in minified documents; with spaces after commas, it adds
-    more members and items (docs/json-schema.md).
+    The most likely compact beginning is the token ``{"``. After it, the default model makes up keys, as in minified
+    documents: it has .58 of the fields right, and .78 after a space (docs/json-schema.md).
     """
     rules = Rules()
-    json = JsonRules(rules, comma=literal(","))
+    json = JsonRules(rules)
     members = json.listed(sequence([json.string(), COLON, json.value()]), 1, None)
-    return rules.text(sequence([literal("{ "), members, literal("}")]))
+    return rules.text(sequence([literal("{ "), members, SPACE, literal("}")]))
 
 
 def enclosed(begin: str, content: str, end: str, *, empty: bool) -> str:

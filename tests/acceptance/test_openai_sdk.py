@@ -89,7 +89,7 @@ def test_parsed_answers(client: openai.OpenAI) -> None:
     choice = answer.choices[0]
     assert choice.finish_reason == "stop"
     assert isinstance(choice.message.parsed, City)
-    messages = [{"role": "user", "content": 'Answer with the JSON object {"name": "Ben"}.'}]
+    messages = [{"role": "user", "content": 'Write the colour of grass as JSON: {"colour": ...}'}]
     loose = chat(client, messages=messages, max_tokens=100, response_format={"type": "json_object"})
     assert json.loads(loose.choices[0].message.content or "")
 

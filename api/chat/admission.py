@@ -70,8 +70,7 @@ class Admission:
 
     async def admit(self, key: ApiKey | None, request: ChatRequest, headers: Lookup) -> AdmittedRequest:
         """Check ``request`` against the models that are served, and the model list, priority and limits of ``key`` and
-        its team;
-        reserve its tokens and a concurrency place.
+        its team; reserve its tokens and a concurrency place.
 
         The reservation must be settled when the request ends. Raises :class:`RequestRefused`, or its subclass
         :class:`LimitReached` when a rate limit is exceeded.

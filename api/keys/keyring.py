@@ -184,7 +184,9 @@ class Keyring:
         self._teams = {team.id: team for team in (*self._teams_from_redis, *self._from_file.team)}
         for key in by_id.values():
             if key.team is not None and key.team not in self._teams:
-                logger.warning("key %s opens nothing: its team %s is neither in Redis nor in a file", key.id, key.team)
+                logger.warning(
+                    "key %s is not accepted: its team %s is neither in Redis nor in a file", key.id, key.team
+                )
         self._required = self._required or bool(index) or bool(self._records)
 
 

@@ -17,7 +17,7 @@ Scope = Literal["admin"]
 """What a key may do besides sending requests: ``admin`` reads the fleet view, and loads and unloads models."""
 
 
-class Limited(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class _Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """What keys and teams have in common, as in the store and in key files. ``None`` means no limit.
 
     Times are Unix seconds.
@@ -43,16 +43,6 @@ class Limited(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     created: UnixTime = 0.0
 
     @property
-    def ended(self) -> UnixTime | None:
-        """When it was revoked or archived, if it was."""
-        raise NotImplementedError
-
-    @property
-    def limits_id(self) -> str:
-        """The name of what the store counts for it."""
-        raise NotImplementedError
-
-    @property
     def rate_limited(self) -> bool:
         """Whether requests must reserve tokens or a place."""
         return (self.requests_per_minute or self.tokens_per_minute or self.concurrency) is not None
@@ -67,34 +57,27 @@ class Limited(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
         return msgspec.structs.replace(self, requests_per_minute=None, tokens_per_minute=None, concurrency=None)
 
 
-LIMITS = (
-    "requests_per_minute",
-    "tokens_per_minute",
-    "tokens_per_day",
-    "tokens_per_month",
-    "concurrency",
-    "queue_timeout",
-    "default_max_tokens",
-    "weight",
-)
-"""The fields of :class:`Limited` that can be changed."""
+LIMITS = tuple(name for name in _Record.__struct_fields__ if name not in ("id", "name", "created"))
+"""The fields of keys and teams that limit them, and their weight; all of them can be changed."""
 
 
-class Team(Limited, frozen=True, kw_only=True):
+class Team(_Record, frozen=True, kw_only=True):
     """A group of keys with limits of their own, which count the requests of all its keys together."""
 
     archived: UnixTime | None = None
 
     @property
     def ended(self) -> UnixTime | None:
+        """When it was archived, if it was."""
         return self.archived
 
     @property
     def limits_id(self) -> str:
+        """The name of what the store counts for it."""
         return f"team:{self.id}"  # No key's id has a colon.
 
 
-class ApiKey(Limited, frozen=True, kw_only=True):
+class ApiKey(_Record, frozen=True, kw_only=True):
     """One API key."""
 
     digest: Digest
@@ -114,10 +97,12 @@ class ApiKey(Limited, frozen=True, kw_only=True):
 
     @property
     def ended(self) -> UnixTime | None:
+        """When it was revoked, if it was."""
         return self.revoked
 
     @property
     def limits_id(self) -> str:
+        """The name of what the store counts for it."""
         return self.id
 
     def is_valid(self, now: float) -> bool:
@@ -138,6 +123,10 @@ class ApiKey(Limited, frozen=True, kw_only=True):
 
     def may_use(self, model: str) -> bool:
         return not self.models or model in self.models
+
+
+Limited = ApiKey | Team
+"""What has limits."""
 
 
 class KeyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -17,7 +17,7 @@ from shared.redis import keys
 from shared.redis.clock import store_time
 from shared.redis.records import skipped_unreadable
 
-_Record = TypeVar("_Record", bound=Limited)
+_Record = TypeVar("_Record", ApiKey, Team)
 
 
 class _Kind(NamedTuple):
@@ -45,7 +45,7 @@ class UnknownRecord(Exception):
     def __init__(self, of: type[Limited], record_id: str, *, unreadable: bool = False) -> None:
         word = KINDS[of].word
         super().__init__(
-            f"The record of {word} '{record_id}' can't be read, and opens nothing."
+            f"The record of {word} '{record_id}' can't be read, and is not used."
             if unreadable
             else f"There is no {word} '{record_id}'."
         )
@@ -78,7 +78,7 @@ def _new_id(of: type[Limited]) -> str:
     return f"{KINDS[of].word}-{secrets.token_hex(4)}"
 
 
-async def put_record(redis: Redis, record: Limited, *, by: str) -> None:
+async def put_record(redis: Redis, record: _Record, *, by: str) -> None:
     """Store a new ``record``, replacing one with the same id, and log that ``by`` has (:mod:`api.base.audit`).
 
     If there are as many as there may be, it replaces the one that was revoked or archived first. Raises
@@ -106,7 +106,7 @@ async def _check_team(pipe: Pipeline, record: Limited) -> None:
         raise UnknownRecord(Team, team)
 
 
-async def _superfluous(pipe: Pipeline, record: Limited) -> str | None:
+async def _superfluous(pipe: Pipeline, record: _Record) -> str | None:
     """Return the id of the ended record that a new one replaces, if any must go. Raises :class:`TooManyRecords`."""
     of = type(record)
     kind = KINDS[of]
@@ -169,7 +169,7 @@ async def create_team(redis: Redis, template: Team, *, by: str) -> Team:
 
 
 async def archive(redis: Redis, team_id: str, *, by: str) -> Team:
-    """Archive a team at once: its keys open nothing any more. Raises :class:`UnknownRecord`."""
+    """Archive a team at once: its keys are not accepted any more. Raises :class:`UnknownRecord`."""
     edit = partial(msgspec.structs.replace, archived=await store_time(redis))
     return await _edit(redis, Team, team_id, edit, by=by, event="archived")
 

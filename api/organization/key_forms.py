@@ -141,7 +141,6 @@ def render(one: Limited, spent: Mapping[int, int], now: float, *, secret: str = 
     """Return a key or a team as a JSON object. ``spent`` are its tokens by day. Only a new key has its ``secret``."""
     if isinstance(one, ApiKey):
         return _rendered_key(one, spent, now, secret)
-    assert isinstance(one, Team)
     return _rendered_team(one, spent, now)
 
 

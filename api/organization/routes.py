@@ -38,7 +38,7 @@ from shared.protocol.usage import DAY
 from shared.redis import keys
 from shared.redis.clock import store_time
 
-_Record = TypeVar("_Record", bound=Limited)
+_Record = TypeVar("_Record", ApiKey, Team)
 
 
 class UsageHandler:
@@ -211,7 +211,7 @@ class StoredRecords:
 
     async def page(
         self,
-        of: type[Limited],
+        of: type[_Record],
         after: str | None,
         limit: int,
         *,

@@ -76,6 +76,6 @@ def update(redis_url: str, team_id: str, remove: tuple[str, ...], **fields: Any)
 @team.command("archive", params=[_STORE])
 @click.argument("team_id", metavar="ID")
 def archive_(redis_url: str, team_id: str) -> None:
-    """Archive a team. From now on, its keys open nothing; what it has used stays."""
+    """Archive a team. From now on, its keys are not accepted; what it has used stays."""
     archived = with_store(redis_url, lambda redis: archive(redis, team_id, by=actor()))
     click.echo(f"{archived.id} is archived. Its keys can't be used any more.")

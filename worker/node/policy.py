@@ -11,9 +11,10 @@ from worker.node.devices import Memory, fits, remaining
 Residence = Literal["absent", "loading", "loaded", "unloading"]
 
 
-_LOADS_WORTH = 3
-"""Times its load for which a model with waiting requests is used. Where loads take a third of the maximum wait, 3
-complete up to 1.4 times as many requests as 1 (``test_policy_under_load``); more than 3 complete no more."""
+_RESIDENCE_IN_LOADS = 3
+"""How many times its load time a model with waiting requests stays loaded at least. Where loads take a third of the
+maximum wait, 3 complete up to 1.4 times as many requests as 1 (``test_policy_under_load``); more than 3 complete no
+more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,7 @@ class Rules:
     """Wait after which a model takes the memory of one that has requests."""
     min_residence: float
     """Time for which a loaded model with requests keeps its memory; at least as long as its load has taken, and
-    :data:`_LOADS_WORTH` times as long while requests wait for it."""
+    :data:`_RESIDENCE_IN_LOADS` times as long while requests wait for it."""
     batch_idle: float
     """Time without requests after which a model gives way to batch requests for another."""
 
@@ -174,5 +175,5 @@ def _gives_way(other: ModelState, model: ModelState, rules: Rules) -> bool:
     if not other.busy:
         return model.waiting > 0 or other.idle > rules.batch_idle
     # Otherwise models that compete for the same memory would be loaded for longer than they are used.
-    residence = max(rules.min_residence, other.load_seconds * (_LOADS_WORTH if other.waiting else 1))
+    residence = max(rules.min_residence, other.load_seconds * (_RESIDENCE_IN_LOADS if other.waiting else 1))
     return model.waiting > 0 and model.waited > rules.swap_wait and other.resident > residence

@@ -120,7 +120,9 @@ const running = new Map();
 
 const place = (message, conversation) => `${conversation} ${message}`;
 
-export const isRunning = (message) => running.has(place(message, chats.get().current));
+// Whether this tab can stop the answer `message` of the shown conversation.
+export const isRunning = (message) =>
+  running.has(place(message, chats.get().current)) && current().messages[message].pending;
 
 // Makes or follows the answer `id` of a conversation.
 function run(chat, id, body) {
@@ -137,7 +139,6 @@ function run(chat, id, body) {
   running.set(place(id, chat), stopping);
   follow(read(), body, stopping.signal, { show, current: read, keep: () => save(chat), ended }).finally(() => {
     running.delete(place(id, chat));
-    show({});
     save(chat);
   });
 }

@@ -24,6 +24,8 @@ class WebPage:
         self.context.set_default_timeout(PATIENCE * 1000)
         self.tab = self.context.new_page()
         self.errors: list[str] = []
+        self.expected: tuple[int, ...] = ()
+        """Statuses of responses that are part of the test. The browser logs each as an error, at some later time."""
         self.requests: list[Request] = []
         self.tab.on("pageerror", lambda error: self.errors.append(str(error)))
         self.tab.on("console", self._on_console)
@@ -59,7 +61,8 @@ class WebPage:
         return [one.url for one in self.requests if not one.url.startswith((self.base, "data:", "blob:"))]
 
     def _on_console(self, message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
+        expected = any(f"responded with a status of {status} " in message.text for status in self.expected)
+        if message.type in ("error", "warning") and not expected:
             self.errors.append(message.text)
 
 

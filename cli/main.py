@@ -38,7 +38,7 @@ SECTIONS: dict[str, dict[str, _Entry]] = {
         "batch": _Entry("cli.batch:batch", "Submit batches of requests and download their results."),
     },
     "Models": {
-        "model": _Entry("cli.manage.model:model", "List, download, load and unload models."),
+        "model": _Entry("cli.manage.model:model", "List, download, remove, load and unload models."),
     },
     "Access": {
         "key": _Entry("cli.manage.key:key", "Create, list, revoke and rotate API keys."),

@@ -6,6 +6,7 @@ import random
 import sys
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from faults import neighbours, swaps
@@ -75,8 +76,10 @@ def _neighbours(seed: int, seconds: float) -> int:
 
 
 def _swaps(count: int) -> int:
-    report = swaps.run(Path(tempfile.mkdtemp(prefix=f"vinoqueue-{SWAPS}-")), swaps=count)
-    print(swaps.summary(report), flush=True)
+    print(swaps.HEAD, "| --: | --: | --: | --: | --: | --: |", sep="\n", flush=True)
+    print_row = partial(print, flush=True)
+    report = swaps.run(Path(tempfile.mkdtemp(prefix=f"vinoqueue-{SWAPS}-")), swaps=count, on_sample=print_row)
+    print(*(f"BROKEN {one}" for one in report.wrong), sep="\n", flush=True)
     return int(bool(report.wrong))
 
 

@@ -1,6 +1,8 @@
 """Many swaps: two models take one memory from each other again and again, and nothing of them is left."""
 
 import json
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +18,10 @@ MODELS = ("first", "second")
 SETTLED = 6
 """Swaps after which node and store are as they should stay."""
 
-_SAMPLES = 20
+EVERY = 50
+"""Swaps between two samples."""
+
+HEAD = "| swaps | seconds | node: MB | node: open files | a worker's processes: MB | members of lasting keys |"
 _MORE_FILES, _MORE_MEGABYTES = 4, 16
 """What the node, and the processes of a worker together, may take more in the end."""
 
@@ -34,17 +39,21 @@ class Report:
     wrong: list[str] = field(default_factory=list)
 
 
-def run(folder: Path, *, swaps: int) -> Report:
-    """Make ``swaps`` swaps with the simulated engine, each by a request for the model that is not loaded."""
+def run(folder: Path, *, swaps: int, on_sample: Callable[[str], None] = lambda row: None) -> Report:
+    """Make ``swaps`` swaps with the simulated engine, each by a request for the model that is not loaded.
+
+    ``on_sample`` is called with a row below :data:`HEAD` after each :data:`EVERY` swaps.
+    """
     report = Report()
+    began = time.monotonic()
     with fleet(folder) as service:
         service.api("--queue-timeout", "120")
         node = _node(service)
-        every = max(1, (swaps - SETTLED) // _SAMPLES)
         for number in range(swaps + 1):  # the first load displaces nothing
             _ask(service, MODELS[number % 2])
-            if number >= SETTLED and ((number - SETTLED) % every == 0 or number == swaps):
+            if number == SETTLED or (number > SETTLED and (number % EVERY == 0 or number == swaps)):
                 _sample(service, node, number, report)
+                on_sample(_row(report, number, time.monotonic() - began))
         _check(report)
         assert node.stop() == 0
         with service.redis() as client:
@@ -53,14 +62,10 @@ def run(folder: Path, *, swaps: int) -> Report:
     return report
 
 
-def summary(report: Report) -> str:
-    """Return the samples as a Markdown table, and what is wrong."""
-    lines = ["| swaps | node: MB | node: open files | a worker's processes: MB | members of lasting keys |"]
-    lines += ["| --: | --: | --: | --: | --: |"]
-    for number, found in report.node.items():
-        worker, members = report.workers[number], report.members[number]
-        lines.append(f"| {number} | {found.megabytes:.0f} | {found.files} | {worker:.0f} | {members} |")
-    return "\n".join([*lines, *(f"BROKEN {one}" for one in report.wrong)])
+def _row(report: Report, number: int, seconds: float) -> str:
+    node = report.node[number]
+    values = (number, seconds, node.megabytes, node.files, report.workers[number], report.members[number])
+    return "".join(f"| {value:.0f} " for value in values) + "|"
 
 
 def _node(service: Fleet) -> Process:

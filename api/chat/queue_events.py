@@ -35,7 +35,7 @@ class QueueEvent(msgspec.Struct, frozen=True, kw_only=True):
     ahead: int | None
     """Number of jobs that go first; ``None`` when a worker has claimed it and computes its prompt."""
     expected_wait: float | None
-    """Seconds until a worker claims it; ``None`` if the service rate is unknown."""
+    """Seconds until a worker claims it, or until its model is loaded; ``None`` if neither is known."""
 
 
 class AttemptEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,5 +87,7 @@ class QueueEvents:
     def _wait(self, model: str, ahead: int | None) -> float | None:
         if ahead is None:
             return 0.0
-        rate = self._directory.service_rate(model)
-        return round((ahead + 1) / rate, 3) if rate else None
+        if rate := self._directory.service_rate(model):
+            return round((ahead + 1) / rate, 3)
+        declared = self._directory.fleet.catalogue.get(model)
+        return declared.ready_in if declared is not None else None

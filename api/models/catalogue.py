@@ -1,5 +1,6 @@
 """Models of nodes' catalogues: nodes load them by demand, so requests for them wait while no worker serves them."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -14,13 +15,15 @@ class CatalogueModel(msgspec.Struct, frozen=True):
     """A declared model in the whole fleet.
 
     ``state`` is the best of all nodes. ``problem`` says why it cannot be loaded, and is empty while a node can.
-    ``waited`` is for how many seconds requests wait while no worker serves it.
+    ``waited`` is for how many seconds requests wait while no worker serves it. ``ready_in`` is in how many seconds the
+    model is loaded, ``None`` if that is unknown.
     """
 
     info: ModelInfo
     state: str
     problem: str = ""
     waited: float = 0.0
+    ready_in: float | None = None
 
 
 def catalogue(
@@ -43,8 +46,8 @@ def _combined(
     entries: list[tuple[NodeInfo, DeclaredModel]], served: bool, remembered: ModelInfo | None
 ) -> CatalogueModel:
     node, newest = entries[0]
-    states = {"loaded"} if served else {model.status for _, model in entries}
-    state = next((state for state in _STATES if state in states), "unloaded")
+    counts = Counter(model.status for _, model in entries)
+    state = "loaded" if served else next((state for state in _STATES if counts[state]), "unloaded")
     info = remembered or ModelInfo(
         name=newest.name,
         created=int(node.started),
@@ -56,7 +59,11 @@ def _combined(
     )
     detail = "; ".join(f"{node.host}: {model.detail}" for node, model in entries if model.status == state)
     detail = detail if state in ("loading", "failed") else ""
-    info = msgspec.structs.replace(info, aliases=newest.aliases, state=state, detail=detail)
-    return CatalogueModel(
-        info, state, detail if state == "failed" else "", 0.0 if served else max(model.waited for _, model in entries)
-    )
+    problem = detail if state == "failed" else ""
+    if others := sorted(node.host for node, model in entries if model.digest != newest.digest):
+        conflict = f"{', '.join(others)} {'has' if len(others) == 1 else 'have'} another entry for it than {node.host}"
+        detail = "; ".join(filter(None, (detail, conflict)))
+    info = msgspec.structs.replace(info, aliases=newest.aliases, state=state, nodes=counts[state], detail=detail)
+    waited = 0.0 if served else max(model.waited for _, model in entries)
+    ready_in = min((model.ready_in for _, model in entries if model.ready_in), default=None)
+    return CatalogueModel(info, state, problem, waited, ready_in if state == "loading" else None)

@@ -49,8 +49,6 @@ _MODEL_COUNTERS = {
 }
 """Fields of the models in nodes' registry records, and their metrics."""
 
-_IN_MEMORY = ("loading", "loaded", "unloading")
-
 _STATUSES = ("loading", "serving", "draining", "failing")
 
 _BLOCK = 32
@@ -103,7 +101,7 @@ def _nodes(directory: Directory) -> Iterator[Metric]:
         for model in node.models:
             labels = [node.id, model.name]
             for device, size in {"host": model.memory, **model.device_memory}.items():
-                memory.add_metric([*labels, device], size if model.status in _IN_MEMORY else 0)
+                memory.add_metric([*labels, device], size if model.in_memory else 0)
             seconds.add_metric(labels, model.load_seconds)
             for field, metric in counters.items():
                 metric.add_metric(labels, getattr(model, field))

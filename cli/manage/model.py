@@ -21,7 +21,7 @@ _POLL = 0.2
 
 @click.group()
 def model() -> None:
-    """List, download, locate, load, unload and forget models.
+    """List, download, locate, remove, load, unload and forget models.
 
     A SOURCE has the same form as for 'vinoqueue worker --model': default, a GGUF file, an OpenVINO IR folder, or a
     Hugging Face id such as org/name or org/name:file.gguf.
@@ -53,6 +53,18 @@ def path(source: str) -> None:
     from worker.model.local import path as source_path
 
     _print_path(source_path, source)
+
+
+@model.command()
+@click.argument("source")
+def remove(source: str) -> None:
+    """Remove a model that was downloaded from Hugging Face, and print its former path.
+
+    Workers that have it loaded keep it. A catalogue's model is downloaded again at its next load.
+    """
+    from worker.model.local import remove as remove_source
+
+    _print_path(remove_source, source)
 
 
 @model.command(params=[store_option()])

@@ -137,8 +137,11 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     top_p: _Amount | None = None
     state: str = ""
     """The best :data:`PlacementStatus` of a model that nodes load by demand; otherwise empty, as in the store."""
+    nodes: _Count = 0
+    """How many nodes have it in this state."""
     detail: str = ""
-    """What a model that is being loaded waits for, or why it cannot be loaded; otherwise empty, as in the store."""
+    """What a model that is being loaded waits for, why it cannot be loaded, and which nodes have other entries for it;
+    otherwise empty, as in the store."""
 
 
 PlacementStatus = Literal["unloaded", "loading", "loaded", "unloading", "failed"]
@@ -166,7 +169,11 @@ class DeclaredModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Bytes of the host that the model takes or would take on this node."""
     device_memory: dict[str, _Count] = {}
     """The same for discrete GPUs, by device."""
+    retiring: bool = False
+    """Whether a worker with an earlier entry of the model takes memory as well."""
     load_seconds: _Amount = 0.0
+    ready_in: _Amount = 0.0
+    """Seconds until a loading model is loaded, if that takes as long as its last load; 0 if it takes longer."""
     loads: _Count = 0
     """How often the node has started to load it. This and the following counts begin with the node."""
     failures: _Count = 0
@@ -183,6 +190,11 @@ class DeclaredModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     modalities: tuple[str, ...] = ()
     temperature: _Amount | None = None
     top_p: _Amount | None = None
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the model takes its memory now."""
+        return self.retiring or self.status in ("loading", "loaded", "unloading")
 
 
 class NodeInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -120,6 +120,18 @@ def test_the_cache_lists_what_can_be_served(machine: Machine) -> None:
     ]
 
 
+def test_models_are_removed_without_others_of_their_repository(machine: Machine) -> None:
+    machine.calls(("pull", "org/ir"), ("pull", "org/several:a.gguf"), ("pull", "org/several:sub/b.gguf"))
+    removed, *_, listed, own = machine.calls(
+        ("remove", "org/several:a.gguf"), ("remove", "org/ir"), ("list_models",), ("remove", "default")
+    )
+    assert not Path(removed["result"]).exists()
+    assert [source for _, source, _ in listed["result"] if source != "default"] == ["org/several:sub/b.gguf"]
+    assert "was not downloaded" in own["error"]
+    machine.calls(("remove", "org/several:sub/b.gguf"))
+    assert not [file for file in machine.cache.rglob("blobs/*") if file.is_file()]
+
+
 def test_what_can_not_be_had_is_explained(machine: Machine) -> None:
     reasons = {
         ("pull", "org/missing"): "no repository org/missing",

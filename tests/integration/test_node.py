@@ -1,6 +1,7 @@
 """Nodes load the models of a catalogue by demand, and give memory from one to another without losing a request."""
 
 import json
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -292,3 +293,8 @@ def test_the_old_source_stays_in_service_if_the_new_one_cannot_be_loaded(service
     service.until(lambda: any(model["status"] == "failed" for model in nodes(service)[0]["models"]), "the failure")
     assert ask(service, "a")[0] == 200
     assert states(service) == {"a": "loaded"}
+    shown = re.compile(rb"^vinoqueue_model_memory_bytes.* (.*)$", re.MULTILINE)
+    service.until(
+        lambda: [float(size) for size in shown.findall(service.request("GET", "/metrics")[2])] == [60_000_000],
+        "the memory of the old one alone to count",
+    )

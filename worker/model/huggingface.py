@@ -9,6 +9,7 @@ import hashlib
 import shutil
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -158,6 +159,27 @@ def cached(repository: str, *, revision: str | None, file: str | None) -> Path:
         raise ModelError(f"{label} is not in the hub's cache. Fetch it with: vinoqueue model pull {label}")
     chosen = _choose(label, _relative_files(folder), file)
     return folder if chosen is None else folder / chosen
+
+
+def remove(repository: str, *, revision: str | None, file: str | None) -> Path:
+    """Remove the repository's IR folder or GGUF file from the cache; return its path. Raises :class:`ModelError`."""
+    from huggingface_hub import scan_cache_dir
+
+    location = cached(repository, revision=revision, file=file)
+    folder = location if file is None and location.is_dir() else _cached_snapshot(repository, revision)
+    assert folder is not None
+    names = _relative_files(folder)
+    if file is None or (_gguf_files(names) == [file] and not _IR_MODELS.intersection(names)):
+        cache = scan_cache_dir()
+        own = {repo for repo in cache.repos if repo.repo_type == "model" and repo.repo_id == repository}
+        # A copy of a repository on the hub has commits of the same names.
+        replace(cache, repos=frozenset(own)).delete_revisions(folder.name).execute()
+    else:
+        blob = location.resolve()
+        location.unlink()
+        if all(other.resolve() != blob for other in folder.parent.rglob("*")):  # equal files share a blob
+            blob.unlink(missing_ok=True)
+    return location
 
 
 def cached_models() -> list[tuple[CachedSource, Path]]:

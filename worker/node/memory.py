@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Iterable
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
 
+from shared.runtime.settings import EngineSettings, Settings
 from worker.model.cache import user_cache, write_whole
 from worker.model.devices import device_kind
 from worker.model.files import model_bytes
@@ -37,20 +39,20 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measurements:
-    """Measurements by the digest of a catalogue entry, kept in a file for the next start of the node."""
+    """Measurements by the settings of a model and its engine, kept in a file for the next start of the node."""
 
     def __init__(self, file: Path | None = None) -> None:
         """``file`` is by default in the user's cache folder."""
         self._file = file or user_cache() / "node.json"
         self._known = self._read()
 
-    def get(self, digest: str) -> Measurement | None:
-        """Return the measurement of an entry, or ``None`` before its first load."""
-        return self._known.get(digest)
+    def get(self, settings: EngineSettings) -> Measurement | None:
+        """Return the measurement of a model with these ``settings``, or ``None`` before its first load with them."""
+        return self._known.get(_digest(settings))
 
-    def put(self, digest: str, measurement: Measurement) -> None:
-        """Remember the measurement of an entry. One that can't be written is lost with the process."""
-        self._known[digest] = measurement
+    def put(self, settings: EngineSettings, measurement: Measurement) -> None:
+        """Remember a measurement. One that can't be written is lost with the process."""
+        self._known[_digest(settings)] = measurement
         write_whole(self._file, msgspec.json.encode(self._known))
 
     def _read(self) -> dict[str, Measurement]:
@@ -58,6 +60,12 @@ class Measurements:
             return msgspec.json.decode(self._file.read_bytes(), type=dict[str, Measurement])
         except (OSError, msgspec.DecodeError):
             return {}
+
+
+def _digest(settings: EngineSettings) -> str:
+    fields = EngineSettings.model_fields.keys() - Settings.model_fields.keys()
+    values = {name: getattr(settings, name) for name in fields}
+    return sha256(msgspec.json.encode(values, order="sorted")).hexdigest()[:16]
 
 
 def needed(

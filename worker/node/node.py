@@ -100,7 +100,7 @@ class Node:
         by_id = {worker.id: worker for worker in workers}
         for resident in self._all:
             if (measured := resident.observe(by_id.get(resident.worker))) is not None:
-                self._measurements.put(resident.entry.digest, measured)
+                self._measurements.put(self._worker_settings(resident.entry, ""), measured)
                 resident.measured = measured
                 resident.memory = self._needed(resident.entry, measured)
         self._follow_catalogue()
@@ -137,7 +137,7 @@ class Node:
         taken = Counter(old.memory)
         if resident.here != "absent":
             taken.update(resident.memory)
-        return msgspec.structs.replace(declared, memory=taken.pop(HOST), device_memory=dict(taken))
+        return msgspec.structs.replace(declared, memory=taken.pop(HOST), device_memory=dict(taken), retiring=True)
 
     def reload(self) -> None:
         """Read the catalogue again. An invalid one is reported, and the old one stays."""
@@ -301,7 +301,7 @@ class Node:
                 del self._changed[name]
 
     def _resident(self, entry: CatalogueEntry, before: Resident | None = None) -> Resident:
-        measured, wake = self._measurements.get(entry.digest), self._changes.set
+        measured, wake = self._measurements.get(self._worker_settings(entry, "")), self._changes.set
         made = Resident(entry, self._needed(entry, measured), measured, capacity=self._capacity, wake=wake)
         if before is not None:
             made.succeed(before)

@@ -105,7 +105,7 @@ def plan(models: Sequence[ModelState], capacity: Memory, rules: Rules) -> Plan:
     for model in models:
         if model.here == "loaded" and model.unwanted:
             result.unload[model.name] = Unload("changed", "its entry has changed")
-        elif model.here == "loaded" and not model.busy and model.idle > model.keep:
+        elif model.here == "loaded" and not model.busy and model.idle > model.keep and model.workers > model.least:
             result.unload[model.name] = Unload("idle", "no request for a while")
     free = remaining(capacity, (model.memory for model in models if model.here != "absent"))
     leaving: Counter[str] = Counter()

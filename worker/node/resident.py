@@ -223,7 +223,7 @@ class Resident:
 
     @property
     def residence(self) -> float:
-        """Seconds since it is loaded."""
+        """Seconds since it is loaded, or began to load."""
         return time.monotonic() - self._since
 
     @property
@@ -246,6 +246,7 @@ class Resident:
             memory=self.memory[HOST],
             device_memory={place: size for place, size in self.memory.items() if place != HOST},
             load_seconds=known.load_seconds if known else 0.0,
+            ready_in=round(max(known.load_seconds - self.residence, 0.0), 1) if known and status == "loading" else 0.0,
             loads=self.loads,
             failures=self._failed,
             unloads={**self._unloads},

@@ -44,6 +44,7 @@ def _model_object(model: ModelInfo) -> dict[str, object]:
     if model.max_prompt:
         shown["max_input_tokens"] = model.max_prompt
     if model.state:
-        # In the form of llama.cpp's router, which has no detail.
-        shown["status"] = {"value": model.state} | ({"detail": model.detail} if model.detail else {})
+        # In the form of llama.cpp's router, which has only the value.
+        detail = {"detail": model.detail} if model.detail else {}
+        shown["status"] = {"value": model.state, "nodes": model.nodes} | detail
     return shown

@@ -101,17 +101,20 @@ function Worker({ worker, now }) {
 
 // What the models of a node hold of its memory, and of that of each discrete GPU.
 function Memory({ node }) {
-  const held = node.models.filter(({ status = "unloaded" }) => ["loaded", "loading", "unloading"].includes(status));
+  const inMemory = ({ status, retiring }) => retiring || ["loaded", "loading", "unloading"].includes(status);
+  const held = node.models.filter(inMemory);
   return [["", node.memory], ...Object.entries(node.devices ?? {})].map(([device, total]) => {
     const taken = ({ memory = 0, device_memory = {} }) => (device ? (device_memory[device] ?? 0) : memory);
     const used = held.reduce((sum, model) => sum + taken(model), 0);
     const named = (model) => `${model.name} ${size(taken(model))}${model.status === "loaded" ? "" : ` (${model.status})`}`;
-    const models = held.filter(taken).map(named);
+    const models = held.filter(taken);
     const what = `models${device && ` on ${device}`}`;
-    return html`<p key=${device} class="memory faint">
-      <meter aria-label=${`Memory of ${what}`} min="0" max=${total} value=${used}></meter>
-      ${` ${size(used)} of ${size(total)} for ${what}`}${models.length > 0 && `: ${models.join(", ")}`}
-    </p>`;
+    return html`<div key=${device} class="memory faint">
+      <div class="stack" role="meter" aria-label=${`Memory of ${what}`} aria-valuemax=${total} aria-valuenow=${used}>
+        ${models.map((model) => html`<i key=${model.name} class=${model.status} title=${named(model)} style=${{ width: `${(100 * taken(model)) / total}%` }}></i>`)}
+      </div>
+      ${`${size(used)} of ${size(total)} for ${what}`}${models.length > 0 && `: ${models.map(named).join(", ")}`}
+    </div>`;
   });
 }
 

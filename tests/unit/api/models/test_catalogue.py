@@ -9,12 +9,15 @@ import pytest
 from arq.connections import ArqRedis
 from fakeredis import FakeAsyncRedis
 
+from api.chat.queue_events import QueueEvents
+from api.chat.queues import JobQueues
 from api.dialects.base.models import render_model
 from api.keys import ApiKey
 from api.models.directory import Directory
 from shared.protocol.errors import ProblemKind, RequestRefused
+from shared.protocol.queue import JobQueue
 from shared.protocol.registry import DeclaredModel, NodeInfo, announce
-from tests.support.jobs import WORKER
+from tests.support.jobs import WORKER, enqueue
 
 
 @pytest.fixture
@@ -88,8 +91,23 @@ async def test_the_list_says_what_a_load_waits_for(redis: ArqRedis) -> None:
     found = await directory(redis, node("a", status="loading", detail="1 of 2 GB"), node("b", detail="no request"))
     assert json.loads(render_model(found.fleet.listed()["tiny"]))["status"] == {
         "value": "loading",
+        "nodes": 1,
         "detail": "a: 1 of 2 GB",
     }
+
+
+async def test_waiting_clients_are_told_when_a_loading_model_is_expected(redis: ArqRedis, queue: JobQueue) -> None:
+    nodes = [node(name, status="loading", ready_in=seconds) for name, seconds in (("a", 7.0), ("b", 4.5), ("c", 0.0))]
+    events = QueueEvents(JobQueues(redis, prefix_routing=False, lease=60), await directory(redis, *nodes))
+    await enqueue(queue, "a")
+    comment = await events.place("tiny", "a")
+    assert json.loads(comment[2:])["queue"] == {"request": "a", "ahead": 0, "expected_wait": 4.5}
+
+
+async def test_the_list_names_nodes_with_other_entries(redis: ArqRedis) -> None:
+    nodes = node("a", 3.0, status="loaded"), node("b", 2.0, status="loaded", digest="e"), node("c", 1.0)
+    listed = (await directory(redis, *nodes)).fleet.listed()["tiny"]
+    assert (listed.nodes, listed.detail) == (2, "b has another entry for it than a")
 
 
 async def test_streams_that_waited_for_such_a_model_end_with_the_reasons_too(redis: ArqRedis) -> None:

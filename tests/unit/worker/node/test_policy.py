@@ -48,6 +48,8 @@ def decide(*models: ModelState, capacity: int = 8, gpu: int = 0) -> tuple[list[s
         pytest.param([model("a", waiting=1, workers=1, waited=11)], [], [], id="and it may have several workers"),
         pytest.param([model("a", waiting=1, blocked=True)], [], [], id="one that has failed pauses"),
         pytest.param([model("a", here="loaded", idle=901)], [], ["a"], id="idle models are unloaded"),
+        pytest.param([model("a", here="loaded", idle=901, least=1)], [], [], id="not those that the fleet must have"),
+        pytest.param([model("a", here="loaded", idle=901, least=1, workers=2)], [], ["a"], id="but further workers"),
         pytest.param([model("a", here="loaded", idle=901, waiting=1)], [], [], id="not while requests wait"),
         pytest.param([model("a", here="loaded", idle=0, keep=0)], [], [], id="nor while they run"),
         pytest.param([model("a", here="loaded", idle=1e9, keep=float("inf"))], [], [], id="nor those always there"),

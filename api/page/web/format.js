@@ -6,7 +6,8 @@ export const seconds = (value) => (value < 10 ? `${value.toFixed(2)} s` : `${Mat
 export function size(bytes) {
   if (bytes < 1000) return `${bytes} B`;
   const unit = bytes < 1e6 ? ["kB", 1e3] : bytes < 1e9 ? ["MB", 1e6] : ["GB", 1e9];
-  return `${(bytes / unit[1]).toPrecision(2)} ${unit[0]}`;
+  const value = bytes / unit[1];
+  return `${value.toFixed(value < 10 ? 1 : 0)} ${unit[0]}`;
 }
 
 export const percent = (value) => `${Math.round(value * 100)} %`;

@@ -21,9 +21,10 @@ from PIL import Image
 
 from shared.protocol.request import Sampling
 from worker.engine.huge_pages import use_huge_pages
-from worker.engine.load import device_properties, load_pipeline, scheduler_config, serving_path
+from worker.engine.load import device_properties, load_pipeline, scheduler_config
 from worker.engine.options import EngineOptions
 from worker.engine.sampling import apply_speculation
+from worker.engine.weights import serving_path
 from worker.model.devices import device_kind
 from worker.model.files import sees_images
 

@@ -3,8 +3,8 @@
 All are up at once and one at a time is under load. Prompts are short, and then as long as a chat's with some history
 behind it, which a server has to read before it can answer. ``python -m bench.peers.comparison 1 8 --words 0`` measures
 some loads only, and leaves what was measured under others in the results. With ``--size 1.1B``, the model has that size
-and random weights, prompts are of three lengths, and of the others only llama.cpp takes part, but also workers that
-convert the model to int8, and with a single stream those with the stateful engine.
+and random weights, prompts are of three lengths, and of the others only llama.cpp takes part, but also
+:data:`VARIANTS` of our workers.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import asyncio
 import json
 import statistics
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,8 +31,8 @@ from bench.report import RESULTS, ratios, save, table
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import EngineSettings
 from tests.support.fleet import Fleet
-from worker.engine.load import serving_path
 from worker.engine.options import EngineOptions
+from worker.engine.weights import serving_path
 from worker.model.local import resolve
 
 TOKENS = 128
@@ -45,7 +45,7 @@ SIZED_WORDS = (0, 280, 980)
 """Words in addition to those of a question: with these, prompts of models of other sizes have about 20, 300 and 1,000
 tokens, and those that a chat template adds."""
 OURS = "vinoqueue"
-VARIANTS = {"vinoqueue, int8 weights": ("--weights", "int8"), "vinoqueue, stateful engine": ("--engine", "stateful")}
+VARIANTS = {"original": ("--weights", "original"), "stateful": ("--engine", "stateful")}
 """Other options for workers of models of other sizes. The stateful engine takes part where there is a single stream."""
 ALONE = "the engine alone"
 _LONGEST = 600.0
@@ -86,11 +86,13 @@ def run(
     size: str = "",
     words: Sequence[int] = (),
     tokens: int = TOKENS,
+    variants: Collection[str] = tuple(VARIANTS),
 ) -> dict[str, Any]:
     """Measure, print the table, and return the result, with what is known of other loads.
 
     ``size`` is a size in :data:`~bench.peers.shapes.SHAPES`; empty: the default model. ``words`` are the lengths of
     prompts, in words more than a question; empty: those in this module's constants. ``tokens`` are those of an answer.
+    ``variants`` are keys of :data:`VARIANTS`, for models of other sizes.
     """
     if words or size:
         loads = [Load(concurrency, more) for more in words or SIZED_WORDS for concurrency in concurrencies]
@@ -98,6 +100,7 @@ def run(
         loads = [Load(concurrency) for concurrency in concurrencies]
         loads += [Load(concurrency, LONG_WORDS) for concurrency in concurrencies if concurrency in LONG_CONCURRENCIES]
     model = resolve(f"random={random_model(size)}" if size else "default")
+    chosen = {name: VARIANTS[name] for name in variants if size}
     peers: tuple[Peer, ...] = (LlamaCpp(),) if size else PEERS
     results = f"peers-{size}" if size else "peers"
     failures = _prepare(peers)
@@ -106,11 +109,8 @@ def run(
     rows = _kept(results, loads)
     with ExitStack() as stack:
         alone = []
-        options = EngineOptions.from_settings(
-            EngineSettings(max_batch=most, weights="int8" if size else "auto"),
-            path=str(model.path),
-            context_length=model.context_length,
-        )
+        settings = EngineSettings(max_batch=most)
+        options = EngineOptions.from_settings(settings, path=str(model.path), context_length=model.context_length)
         if size:
             serving_path(options, print)  # The conversion takes longer than a test waits for a worker.
         else:
@@ -120,8 +120,8 @@ def run(
         fleet = Fleet(folder, local=True)
         stack.callback(fleet.stop)
         fleet.worker("--max-batch", str(most), "--model", f"{model.name}={model.path}")
-        for at, arguments in enumerate(VARIANTS.values() if size else ()):
-            fleet.worker(*arguments, "--max-batch", str(most), "--model", f"variant-{at}={model.path}")
+        for name, arguments in chosen.items():
+            fleet.worker(*arguments, "--max-batch", str(most), "--model", f"{name}={model.path}")
         fleet.api()
         for load in loads:
             with ExitStack() as servers:
@@ -130,9 +130,11 @@ def run(
                     Contestant(OURS, partial(_served, fleet.port, model.name)),
                     *_started(servers, peers, failures, model.path, counter, load.concurrency, folder),
                 ]
-                for at, (name, arguments) in enumerate(VARIANTS.items() if size else ()):
-                    if "stateful" not in arguments or load.concurrency == 1:
-                        contestants.append(Contestant(name, partial(_served, fleet.port, f"variant-{at}")))
+                contestants += [
+                    Contestant(f"{OURS}, {name}", partial(_served, fleet.port, name))
+                    for name in chosen
+                    if name != "stateful" or load.concurrency == 1
+                ]
                 compare(contestants, load, runs, tokens)
             rows += rows_of(contestants, load)
             rows.sort(key=lambda row: (row["words more"], row["concurrency"]))
@@ -272,6 +274,7 @@ if __name__ == "__main__":
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--words", nargs="+", type=int, default=(), help="words in prompts, besides a question")
     parser.add_argument("--tokens", type=int, default=TOKENS, help="tokens of an answer")
+    parser.add_argument("--variants", nargs="*", choices=VARIANTS, default=tuple(VARIANTS), help="with --size")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="vinoqueue-bench-") as scratch:
         run(Path(scratch), **vars(given))

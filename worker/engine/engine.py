@@ -16,7 +16,7 @@ from worker.engine.checks import check_logits, check_sampling, check_speculation
 from worker.engine.generation import Generation
 from worker.engine.grammar_compiler import GrammarError
 from worker.engine.huge_pages import use_huge_pages
-from worker.engine.load import WARM_UP_ID, check_available, describe, load_model, served_path
+from worker.engine.load import WARM_UP_ID, check_available, describe, load_model
 from worker.engine.logits.operation import LogitsHook
 from worker.engine.logits.readers import RowLost, read_rows
 from worker.engine.logits.rows import RowAssigner, readers_of
@@ -36,6 +36,7 @@ from worker.engine.recovery import Recovery, native_message
 from worker.engine.sampling import apply_speculation, configure, rank
 from worker.engine.stateful import paced
 from worker.engine.table import NO_REASON, RunningSequence, SequenceTable, Waiting
+from worker.engine.weights import served_path
 from worker.model.devices import device_kind
 
 logger = logging.getLogger(__name__)

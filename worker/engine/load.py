@@ -24,10 +24,8 @@ from worker.engine.text import Vocabulary
 from worker.engine.vocabulary import open_tokenizer
 from worker.engine.warm_up import warm_up
 from worker.model.devices import device_kind, is_missing
-from worker.model.files import LANGUAGE_MODEL, SMALL_MODEL, model_bytes, read_properties, sees_images
+from worker.model.files import LANGUAGE_MODEL, model_bytes, read_properties, sees_images
 from worker.model.identity import model_identity
-from worker.model.int8 import DamagedModel, int8_folder
-from worker.model.local import ModelError
 
 logger = logging.getLogger(__name__)
 
@@ -46,14 +44,6 @@ def check_available(options: EngineOptions) -> tuple[str, ...]:
             "How to give a worker a GPU is in docs/deployment.md"
         )
     return tuple(available)
-
-
-def served_path(options: EngineOptions, progress: Callable[[str], None]) -> Path:
-    """Return the path of the weights to load. Raises :class:`EngineLoadError`."""
-    try:
-        return serving_path(options, progress)
-    except (ModelError, OSError, RuntimeError) as error:
-        raise EngineLoadError(f"int8 weights of {options.path} can't be made: {error}") from error
 
 
 class Choice(NamedTuple):
@@ -281,41 +271,6 @@ def device_properties(path: Path, options: EngineOptions) -> dict[str, PluginVal
     # An f32 cache is not quantised.
     defaults = _PROPERTIES.get(device_kind(options.device), {}) if options.precision == "fast" else {}
     return defaults | read_properties(path, options.device) | options.plugin_config
-
-
-def serving_path(options: EngineOptions, progress: Callable[[str], None]) -> Path:
-    """Return the path to load for the model at ``options.path``: that path, or a cached IR folder with int8 weights.
-
-    Raises :class:`ModelError`, :class:`OSError` and :class:`RuntimeError` (from OpenVINO) if ``options.weights`` is
-    int8 and the conversion fails. If it is auto, a failure is logged and the original path returned. In both cases,
-    raises :class:`DamagedModel` if the file has tensors that are not finite.
-    """
-    path = Path(options.path)
-    if options.weights == "original" or (options.weights == "auto" and not _suits(path, options)):
-        return path
-    if path.is_dir():
-        raise ModelError(
-            f"The weights of {path}, an OpenVINO IR folder, are served as they are. Export one with other "
-            "weights: optimum-cli export openvino --model ID --weight-format int8 FOLDER"
-        )
-    try:
-        return int8_folder(path, options.context_length, progress)
-    except DamagedModel:
-        raise
-    except (ModelError, OSError, RuntimeError) as error:
-        if options.weights == "int8":
-            raise
-        logger.warning("%s is served with its own weights, which is slower: int8 can't be made. %s", path, error)
-        return path
-
-
-def _suits(path: Path, options: EngineOptions) -> bool:
-    """Whether int8 rows are known to be faster and allowed: small models on CPUs with ``fast`` precision.
-
-    Larger models are bound by memory bandwidth, and int8 weights are twice the size of 4-bit ones.
-    """
-    on_cpu = device_kind(options.device) == "CPU"
-    return on_cpu and options.precision == "fast" and path.is_file() and model_bytes(path) <= SMALL_MODEL
 
 
 def fingerprint_of(path: Path, options: EngineOptions, *, converted: bool, kind: EngineKind = "batched") -> str:

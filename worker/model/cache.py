@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 logger = logging.getLogger(__name__)
 
@@ -47,11 +47,12 @@ def write_whole(file: Path, content: bytes) -> None:
         os.replace(scratch.name, file)
 
 
-def cached_folder(name: str, make: Callable[[Path], Path]) -> Path:
+def cached_folder(name: str, make: Callable[[Path], Path], on_wait: Callable[[], None] = lambda: None) -> Path:
     """Return the entry ``name`` of the weight cache.
 
-    If there is none, ``make`` makes it in a scratch directory, which it gets, and returns its path there. Raises
-    :class:`OSError` if the cache can't be written, and what ``make`` raises.
+    If there is none, ``make`` makes it in a scratch directory, which it gets, and returns its path there. ``on_wait``
+    is called if another process makes it. Raises :class:`OSError` if the cache can't be written, and what ``make``
+    raises.
     """
     folder = cache_folder() / name
     if folder.is_dir():
@@ -60,7 +61,13 @@ def cached_folder(name: str, make: Callable[[Path], Path]) -> Path:
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     # If several workers start at once, one makes it and the others wait.
-    with FileLock(folder.with_name(f"{name}.lock")):
+    lock = FileLock(folder.with_name(f"{name}.lock"))
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        on_wait()
+        lock.acquire()
+    try:
         if not folder.is_dir():
             for left in folder.parent.glob(f".{name}-*"):
                 # Of a worker that was killed while it made the entry.
@@ -74,6 +81,8 @@ def cached_folder(name: str, make: Callable[[Path], Path]) -> Path:
                         raise OSError(errno.ENOSPC, full, str(folder.parent)) from error
                     raise
             _tidy(folder.parent)
+    finally:
+        lock.release()
     return folder
 
 

@@ -36,11 +36,20 @@ def device_kinds(device: str) -> tuple[str, ...]:
     return (kind, AVX512_BF16) if kind == "CPU" and _only_avx512_bf16() else (kind,)
 
 
+def has_amx() -> bool:
+    """Return whether this host's CPU has AMX for bf16, which OpenVINO then computes in by default."""
+    return "amx_bf16" in _cpu_flags()
+
+
 def _only_avx512_bf16() -> bool:
-    """Return whether this host's CPU is :data:`AVX512_BF16`. False without ``/proc/cpuinfo`` (proc(5))."""
+    """Return whether this host's CPU is :data:`AVX512_BF16`."""
+    return "avx512_bf16" in _cpu_flags() and not has_amx()
+
+
+def _cpu_flags() -> Collection[str]:
+    """Return the flags of this host's CPU in ``/proc/cpuinfo`` (proc(5)); none without that file."""
     try:
         flags = _FLAGS.search(_PROCESSORS.read_text())
     except OSError:
-        return False
-    names = flags[1].split() if flags else []
-    return "avx512_bf16" in names and "amx_bf16" not in names
+        return ()
+    return flags[1].split() if flags else ()

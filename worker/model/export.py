@@ -13,7 +13,6 @@ import openvino
 import openvino_genai
 
 from worker.model.cache import cached_folder
-from worker.model.files import SMALL_MODEL, model_bytes
 from worker.model.identity import model_identity
 from worker.model.source import ModelError
 
@@ -62,12 +61,10 @@ def tokenizer_path(path: Path) -> Path:
     For its tokenizer, OpenVINO GenAI reads all weights of a GGUF file: 4 seconds of CPU time for the default model,
     against 0.3 for the IR. Each process of a worker opens a tokenizer.
 
-    It is ``path`` itself for an IR folder, for a GGUF file that is not small, and if the IR can't be made.
+    It is ``path`` itself for an IR folder, and if the IR can't be made.
     """
     try:
-        if path.is_dir() or model_bytes(path) > SMALL_MODEL:
-            return path
-        return _folder(path)
+        return path if path.is_dir() else _folder(path)
     except (OSError, RuntimeError):
         # Opening the tokenizer of the file itself works without a cache, or shows what is wrong with the file.
         return path
@@ -87,12 +84,18 @@ def _folder(path: Path) -> Path:
     return cached_form("tokenizer", path, (), make)
 
 
-def cached_form(kind: str, path: Path, depends_on: Iterable[str], make: Callable[[Path], Path]) -> Path:
+def cached_form(
+    kind: str,
+    path: Path,
+    depends_on: Iterable[str],
+    make: Callable[[Path], Path],
+    on_wait: Callable[[], None] = lambda: None,
+) -> Path:
     """Return the cached IR folder with the form ``kind`` of the model at ``path``.
 
-    If there is none, ``make`` makes it in a scratch directory, which it gets, and returns its path there. The folder
-    depends on the model's content, OpenVINO's version, and ``depends_on``. Raises :class:`OSError` if the cache can't
-    be written, or the model is changed meanwhile, and what ``make`` raises.
+    If there is none, it is made as in :func:`~worker.model.cache.cached_folder`. It depends on the model's content,
+    OpenVINO's version, and ``depends_on``. Raises :class:`OSError` if the cache can't be written, or the model is
+    changed meanwhile, and what ``make`` raises.
     """
     identity = model_identity(path)
     parts = (identity, openvino.__version__, openvino_genai.__version__, *depends_on)
@@ -104,4 +107,4 @@ def cached_form(kind: str, path: Path, depends_on: Iterable[str], make: Callable
             raise OSError(f"{path} was changed while it was read.")
         return made
 
-    return cached_folder(name, make_whole)
+    return cached_folder(name, make_whole, on_wait)

@@ -1,7 +1,7 @@
 """Int8 weights with one scale per row, the fastest format on CPUs with dynamic quantisation.
 
-Weights are unpacked to f16, products that share an input are merged, and each row is quantised. A row holds all weights
-of one output; its scale maps the largest absolute weight to 127, and there is no zero point.
+Weights are unpacked, products that share an input are merged, and each row is quantised. A row holds all weights of one
+output; its scale maps the largest absolute weight to 127, and there is no zero point.
 
 Dynamic quantisation quantises activations to int8 at run time, to use int8 instructions. OpenVINO's CPU device does
 this only with f32 inference precision, and only if the activation group size divides the weight group size. On
@@ -14,6 +14,7 @@ import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy
 import openvino
@@ -22,16 +23,18 @@ from openvino import opset13 as opset
 
 from worker.model.devices import AVX512_BF16
 from worker.model.export import MODEL_FILES, cached_form, export_gguf
-from worker.model.files import Properties, write_properties
+from worker.model.files import Properties, model_bytes, write_properties
 from worker.model.source import ModelError
 
-_SMALL = 64
-"""Size in bytes up to which a constant is an operation's parameter rather than a weight."""
-
 _AT_ONCE = 1 << 26
-"""Number of weights unpacked per batch: 256 MB in f32."""
+"""Number of weights unpacked per batch, unless a matrix alone has more: 256 MB in f32. Each takes at least 30 ms."""
 
-_PACKED = frozenset({"u1", "u2", "u3", "u4", "u6", "u8", "i4", "i8", "nf4", "f4e2m1", "f8e4m3", "f8e5m2", "f8e8m0"})
+_BLOCK = 1 << 22
+"""Number of weights quantised at once, so that they stay in the processor's cache."""
+
+_SMALLEST = 1 << 12
+"""Minimum number of elements; smaller matrices are not worth optimising."""
+
 _PLAIN = frozenset({"bf16", "f16", "f32"})
 _DECOMPRESSION = frozenset({"Constant", "Convert", "Subtract", "Multiply", "Reshape", "Transpose"})
 """The operations between packed weights and the operation that uses them."""
@@ -41,24 +44,58 @@ class DamagedModel(ModelError):
     """A model has weights that are not finite, so it can't be served."""
 
 
+class Weights(NamedTuple):
+    """A weight matrix where an operation reads it. A row, along ``axis``, holds all weights of one output, or of one
+    entry of an embedding table."""
+
+    user: openvino.Node
+    port: openvino.Input
+    axis: int
+
+    @property
+    def source(self) -> openvino.Output:
+        """The matrix: a constant, or what packed constants are unpacked to."""
+        return self.port.get_source_output()
+
+
+class Group(NamedTuple):
+    """What becomes one int8 matrix: the only one of ``matrices``, in all its ``uses``, or those of merged products."""
+
+    uses: tuple[Weights, ...]
+    matrices: tuple[openvino.Output, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of weights."""
+        return sum(math.prod(matrix.get_shape()) for matrix in self.matrices)
+
+
 def compress(model: openvino.Model) -> tuple[openvino.Model, Properties]:
     """Return ``model`` with int8 weights, a scale for each row, and the best properties for each kind of CPU.
 
-    ``model`` is modified. Empty properties mean OpenVINO's defaults. Raises :class:`DamagedModel` if a weight is not
-    finite.
+    ``model`` is modified. Only few of its matrices are in memory in another form at a time. Empty properties mean
+    OpenVINO's defaults. Raises :class:`DamagedModel` if a weight is not finite.
     """
-    _unpack(model)
+    weights = list(weights_of(model))
+    properties = fast_properties(
+        one.source.get_shape()[one.axis] for one in weights if one.user.get_type_name() == "MatMul"
+    )
+    # The largest first: to unpack an embedding table takes several times what the other weights take in the end.
+    for batch in _batches(sorted(groups_of(weights), key=lambda group: group.size, reverse=True)):
+        values = _unpacked([matrix for group in batch for matrix in group.matrices])
+        for group in batch:
+            unpacked = [values[_key(matrix)] for matrix in group.matrices]
+            _replace(group, _packed(group, unpacked))
+    model.validate_nodes_and_infer_types()
     _check_finite(model)
-    merge_products(model)
-    properties = fast_properties(factor_lengths(model))
-    quantise_rows(model)
     return model, properties
 
 
 def _check_finite(model: openvino.Model) -> None:
-    """Raise :class:`DamagedModel` if a weight is NaN or infinite, as in a file with an incomplete download.
+    """Raise :class:`DamagedModel` if a value is NaN or infinite, as in a file with an incomplete download.
 
-    Constants of only 0 and -inf are attention masks and allowed.
+    A weight that is not finite shows in the scale of its row. Constants of only 0 and -inf are attention masks and
+    allowed.
     """
     for node in model.get_ordered_ops():
         if node.get_type_name() != "Constant" or node.get_output_element_type(0).get_type_name() not in _PLAIN:
@@ -72,115 +109,13 @@ def _check_finite(model: openvino.Model) -> None:
         )
 
 
-def _unpack(model: openvino.Model) -> None:
-    """Replace weights that are already compressed by f16 values."""
-    packed: dict[str, openvino.Node] = {}
-    for user in model.get_ordered_ops():
-        if user.get_type_name() in _DECOMPRESSION:
-            continue
-        nodes = (port.get_source_output().get_node() for port in user.inputs())
-        packed |= {node.get_name(): node for node in nodes if _is_packed_weight(node)}
-    waiting: list[openvino.Node] = []
-    size = 0
-    for node in packed.values():
-        waiting.append(node)
-        size += math.prod(node.shape)
-        # Each compilation takes at least 30 ms, so weights are unpacked in batches.
-        if size > _AT_ONCE:
-            _unpack_all(waiting)
-            waiting, size = [], 0
-    _unpack_all(waiting)
-    model.validate_nodes_and_infer_types()
-
-
-def _unpack_all(nodes: Sequence[openvino.Node]) -> None:
-    """Evaluate ``nodes``, which depend on constants only, and replace them by constants."""
-    if not nodes:
-        return
-    exact = {"INFERENCE_PRECISION_HINT": "f32"}
-    values = openvino.Core().compile_model(openvino.Model(list(nodes), []), "CPU", exact)([])
-    for at, node in enumerate(nodes):
-        plain = opset.constant(values[at].astype(numpy.float16))
-        plain.set_friendly_name(f"{node.get_friendly_name()}/unpacked")
-        converted = opset.convert(plain, node.get_output_element_type(0).get_type_name())
-        converted.set_friendly_name(node.get_friendly_name())
-        for target in node.output(0).get_target_inputs():
-            if target.get_node().get_type_name() != "Result":
-                target.replace_source_output(converted.output(0))
-
-
-def _is_packed_weight(node: openvino.Node) -> bool:
-    """Whether ``node`` outputs floats that it computes only from constants, some of them compressed weights."""
-    if not node.get_output_element_type(0).is_real():
-        return False
-    packed = False
-    waiting = [node]
-    while waiting:
-        node = waiting.pop()
-        if node.get_type_name() not in _DECOMPRESSION:
-            return False
-        if node.get_type_name() == "Constant":
-            size = node.get_byte_size()
-            packed = packed or (node.get_output_element_type(0).get_type_name() in _PACKED and size > _SMALL)
-        waiting += [port.get_source_output().get_node() for port in node.inputs()]
-    return packed
-
-
-def quantise_rows(model: openvino.Model) -> None:
-    """Quantise the matrices and embedding tables of ``model`` to int8. They must not be compressed yet."""
-    done: dict[tuple[str, int], openvino.Node] = {}
-    for _, port, matrix, axis in weights_of(model):
-        key = (matrix.get_name(), axis)
-        if key not in done:
-            done[key] = _packed(matrix, axis, port.get_source_output().get_node())
-        port.replace_source_output(done[key].output(0))
-    model.validate_nodes_and_infer_types()
-
-
-def _packed(matrix: openvino.Node, axis: int, replaced: openvino.Node) -> openvino.Node:
-    """Return ``matrix`` in int8 with the decompression operations that OpenVINO recognises as compressed weights."""
-    values: NDArray[numpy.float32] = matrix.data.astype(numpy.float32)
-    largest = numpy.abs(values).max(axis=axis, keepdims=True)
-    scale = (largest / 127).astype(numpy.float16)
-    scale[scale == 0] = 1
-    packed = numpy.rint(values / scale).clip(-127, 127).astype(numpy.int8)
-    whole = opset.constant(packed)
-    whole.set_friendly_name(f"{matrix.get_friendly_name()}/int8")
-    unpacked = opset.multiply(opset.convert(whole, "f16"), opset.constant(scale))
-    node: openvino.Node = opset.convert(unpacked, replaced.get_output_element_type(0).get_type_name())
-    node.set_friendly_name(f"{replaced.get_friendly_name()}/unpacked")
-    return node
-
-
-_SMALLEST = 1 << 12
-"""Minimum number of elements; smaller matrices are not worth optimising."""
-
-
-def matrix_of(port: openvino.Input) -> openvino.Node | None:
-    """Return the float constant that an input reads as a matrix, directly or through a Convert; else ``None``."""
-    node = port.get_source_output().get_node()
-    constant = node.input_value(0).get_node() if node.get_type_name() == "Convert" else node
-    if constant.get_type_name() != "Constant" or not constant.get_output_element_type(0).is_real():
-        return None
-    return constant if len(constant.shape) == 2 and math.prod(constant.shape) >= _SMALLEST else None
-
-
-def weights_of(model: openvino.Model) -> Iterator[tuple[openvino.Node, openvino.Input, openvino.Node, int]]:
-    """Yield the weight matrices of ``model``: the operation, its input, the matrix, and the axis along which rows lie.
-
-    A row holds all weights of one output, or of one entry of an embedding table. The caller may replace the sources of
-    the inputs during the iteration.
-    """
+def weights_of(model: openvino.Model) -> Iterator[Weights]:
+    """Yield the weight matrices of ``model``, packed or not."""
     for user in model.get_ordered_ops():
         for at, port in enumerate(user.inputs()):
-            axis, matrix = _row_axis(user, at), matrix_of(port)
-            if axis is not None and matrix is not None:
-                yield user, port, matrix, axis
-
-
-def factor_lengths(model: openvino.Model) -> Iterator[int]:
-    """Return the row lengths of the matrices that ``model`` multiplies by. They must not be compressed yet."""
-    return (matrix.shape[axis] for user, _, matrix, axis in weights_of(model) if user.get_type_name() == "MatMul")
+            axis = _row_axis(user, at)
+            if axis is not None and _is_matrix(port.get_source_output()):
+                yield Weights(user, port, axis)
 
 
 def _row_axis(user: openvino.Node, at: int) -> int | None:
@@ -193,37 +128,117 @@ def _row_axis(user: openvino.Node, at: int) -> int | None:
     return None
 
 
+_DIMENSIONS = 2
+
+
+def _is_matrix(source: openvino.Output) -> bool:
+    """Whether ``source`` is a matrix of floats, and is computed only from constants."""
+    shape = source.get_partial_shape()
+    if not source.get_element_type().is_real() or shape.is_dynamic or len(shape) != _DIMENSIONS:
+        return False
+    waiting = [source.get_node()]
+    while waiting:
+        node = waiting.pop()
+        if node.get_type_name() not in _DECOMPRESSION:
+            return False
+        waiting += [port.get_source_output().get_node() for port in node.inputs()]
+    return bool(math.prod(source.get_shape()) >= _SMALLEST)
+
+
+def _key(output: openvino.Output) -> tuple[str, int]:
+    return output.get_node().get_name(), output.get_index()
+
+
 _ROWS = {"transpose_a": False, "transpose_b": True}
 
 
-def merge_products(model: openvino.Model) -> None:
-    """Merge the products in ``model`` that share an input and have uncompressed matrices with one row per output.
+def groups_of(weights: Iterable[Weights]) -> list[Group]:
+    """Group the uses of a matrix, and the products that share an input and have a matrix with a row per output.
 
     Each product has a fixed cost independent of its size. Attention multiplies its input by three matrices, a gated
-    layer by two. The concatenation of their rows is one matrix, whose product is split again.
+    layer by two.
     """
-    by_input: dict[tuple[str, int], list[tuple[openvino.Node, openvino.Node]]] = defaultdict(list)
-    for node in model.get_ordered_ops():
-        if node.get_type_name() != "MatMul" or node.get_attributes() != _ROWS:
-            continue
-        if (matrix := matrix_of(node.input(1))) is not None:
-            source = node.input_value(0)
-            by_input[source.get_node().get_name(), source.get_index()].append((node, matrix))
-    for found in by_input.values():
-        if len(found) > 1:
-            _merge(*zip(*found, strict=True))
-    model.validate_nodes_and_infer_types()
+    by_input: dict[tuple[str, int], list[Weights]] = defaultdict(list)
+    by_matrix: dict[tuple[tuple[str, int], int], list[Weights]] = defaultdict(list)
+    for one in weights:
+        if one.user.get_type_name() == "MatMul" and one.user.get_attributes() == _ROWS:
+            by_input[_key(one.user.input_value(0))].append(one)
+        else:
+            by_matrix[_key(one.source), one.axis].append(one)
+    merged = []
+    for products in by_input.values():
+        if len(products) > 1:
+            merged.append(Group(tuple(products), tuple(one.source for one in products)))
+        else:
+            by_matrix[_key(products[0].source), products[0].axis] += products
+    return [*merged, *(Group(tuple(uses), (uses[0].source,)) for uses in by_matrix.values())]
 
 
-def _merge(products: Sequence[openvino.Node], matrices: Sequence[openvino.Node]) -> None:
-    """Replace ``products``, which multiply the same input by one of ``matrices`` each, with one product."""
-    combined = opset.constant(numpy.concatenate([matrix.data for matrix in matrices]))
-    combined.set_friendly_name("+".join(matrix.get_friendly_name() for matrix in matrices))
-    first = products[0]
-    weights = opset.convert(combined, first.input_value(1).get_element_type().get_type_name())
-    merged = opset.matmul(first.input_value(0), weights, False, True)
+def _batches(groups: Iterable[Group]) -> Iterator[list[Group]]:
+    batch: list[Group] = []
+    size = 0
+    for group in groups:
+        if batch and size + group.size > _AT_ONCE:
+            yield batch
+            batch, size = [], 0
+        batch.append(group)
+        size += group.size
+    if batch:
+        yield batch
+
+
+def _unpacked(matrices: Sequence[openvino.Output]) -> dict[tuple[str, int], NDArray[numpy.float32]]:
+    """Return the values of ``matrices``, which depend on constants only."""
+    exact = {"INFERENCE_PRECISION_HINT": "f32"}
+    results = [opset.result(matrix) for matrix in matrices]
+    values = openvino.Core().compile_model(openvino.Model(results, []), "CPU", exact)([])
+    return {_key(matrix): values[at] for at, matrix in enumerate(matrices)}
+
+
+def _packed(group: Group, matrices: Sequence[NDArray[numpy.float32]]) -> openvino.Node:
+    """Return the rows of ``matrices`` in int8 with the decompression operations that OpenVINO recognises as compressed
+    weights."""
+    axis = group.uses[0].axis
+    name = "+".join(matrix.get_node().get_friendly_name() for matrix in group.matrices)
+    rows = [matrix if axis else matrix.T for matrix in matrices]
+    packed = numpy.empty((sum(map(len, rows)), rows[0].shape[1]), numpy.int8)
+    scales = numpy.empty((len(packed), 1), numpy.float16)
+    done, step = 0, max(1, _BLOCK // packed.shape[1])
+    for matrix in rows:
+        for start in range(0, len(matrix), step):
+            block = matrix[start : start + step]
+            at = slice(done + start, done + start + len(block))
+            packed[at], scales[at] = _quantised(block)
+        done += len(matrix)
+    whole, scale = (opset.constant(numpy.ascontiguousarray(one if axis else one.T)) for one in (packed, scales))
+    whole.set_friendly_name(f"{name}/int8")
+    scale.set_friendly_name(name)
+    unpacked = opset.multiply(opset.convert(whole, "f16"), scale)
+    node: openvino.Node = opset.convert(unpacked, group.matrices[0].get_element_type().get_type_name())
+    node.set_friendly_name(f"{name}/unpacked")
+    return node
+
+
+def _quantised(rows: NDArray[numpy.float32]) -> tuple[NDArray[numpy.int8], NDArray[numpy.float16]]:
+    """Return the rows in int8, and their scales. The scale of a row is not finite if one of its weights is not."""
+    values = rows.astype(numpy.float16).astype(numpy.float32)  # as far as GGUF's formats define them
+    with numpy.errstate(invalid="ignore"):
+        scales = (numpy.abs(values).max(axis=1, keepdims=True) / 127).astype(numpy.float16)
+        scales[scales == 0] = 1
+        values /= scales.astype(numpy.float32)
+        return numpy.rint(values, out=values).clip(-127, 127, out=values).astype(numpy.int8), scales
+
+
+def _replace(group: Group, packed: openvino.Node) -> None:
+    """Use ``packed`` in place of the matrices of ``group``. Of merged products, the only one is split again."""
+    if len(group.matrices) == 1:
+        for use in group.uses:
+            use.port.replace_source_output(packed.output(0))
+        return
+    products = [use.user for use in group.uses]
+    merged = opset.matmul(products[0].input_value(0), packed, False, True)
     merged.set_friendly_name("+".join(product.get_friendly_name() for product in products))
-    lengths = numpy.array([matrix.shape[0] for matrix in matrices], numpy.int64)
+    lengths = numpy.array([matrix.get_shape()[0] for matrix in group.matrices], numpy.int64)
     parts = opset.variadic_split(merged, opset.constant(numpy.int64(-1)), opset.constant(lengths))
     for index, product in enumerate(products):
         for target in product.output(0).get_target_inputs():
@@ -270,16 +285,32 @@ def remake(original: Path, scratch: Path) -> Path:
     return result
 
 
-def int8_folder(path: Path, context_length: int, progress: Callable[[str], None]) -> Path:
+_MEMORY, _DISK = 5, 3.5
+"""Most memory, and space on the disk, that a conversion takes, in relation to the size of the file."""
+
+
+def int8_folder(path: Path, context_length: int, progress: Callable[[str], None], *, memory: int | None = None) -> Path:
     """Return the cached IR folder with int8 weights of the GGUF file at ``path``, converting it if necessary.
 
-    ``context_length`` is stated in the folder's configuration. Raises :class:`DamagedModel` if the file has tensors
-    that are not finite, and :class:`ModelError`, :class:`OSError` or :class:`RuntimeError` (from OpenVINO) if the
-    conversion fails.
+    ``context_length`` is stated in the folder's configuration. ``memory`` is how many bytes a conversion may take; by
+    default, as many as it needs. Raises :class:`DamagedModel` if the file has tensors that are not finite, and
+    :class:`ModelError`, :class:`OSError` or :class:`RuntimeError` (from OpenVINO) if the conversion fails.
     """
 
     def make(scratch: Path) -> Path:
-        progress(f"making int8 weights of {path.name}, once")
+        size = model_bytes(path)
+        if memory is not None:
+            _check_room("memory", _MEMORY * size, memory)
+        _check_room("disk space", _DISK * size, shutil.disk_usage(scratch).free)
+        progress(f"making int8 weights of {path.name} ({size / 1e6:.0f} MB), once; --weights original does without")
         return remake(export_gguf(path, context_length, scratch), scratch)
 
-    return cached_form("int8", path, (str(context_length), _VERSION), make)
+    def wait() -> None:
+        progress(f"waiting for another worker, which makes int8 weights of {path.name}")
+
+    return cached_form("int8", path, (str(context_length), _VERSION), make, wait)
+
+
+def _check_room(kind: str, needed: float, free: int) -> None:
+    if free < needed:
+        raise ModelError(f"It takes up to {needed / 1e9:.1f} GB of {kind}, and {free / 1e9:.1f} GB are free.")

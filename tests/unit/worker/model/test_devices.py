@@ -10,7 +10,7 @@ from worker.engine.engine import OpenVINOEngine
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
 from worker.model import devices
-from worker.model.devices import device_kinds, is_missing
+from worker.model.devices import device_kinds, has_amx, is_missing
 
 _BOTH = "flags\t\t: fpu avx512_bf16 avx512_vnni amx_bf16 amx_tile\n"
 _AVX512 = "flags\t\t: fpu avx512_bf16 avx512_vnni\n"
@@ -38,6 +38,7 @@ def test_a_cpu_with_bf16_but_no_amx_is_a_kind_of_its_own(
     monkeypatch.setattr(devices, "_PROCESSORS", file)
     assert device_kinds("CPU") == kinds
     assert device_kinds("GPU.1") == ("GPU",)
+    assert has_amx() == (processors is _BOTH)
 
 
 @pytest.mark.parametrize(

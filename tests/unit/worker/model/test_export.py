@@ -8,7 +8,6 @@ import pytest
 from shared.protocol.request import ChatRequest, Message
 from tests.support.gguf_files import tiny_llama
 from worker.engine.vocabulary import open_tokenizer
-from worker.model import export
 from worker.model.cache import cache_folder
 from worker.model.export import cached_form, tokenizer_path
 from worker.prompt.openvino import load_prompt_maker
@@ -75,11 +74,8 @@ def test_a_form_has_a_folder_for_each_set_of_what_it_depends_on(gguf: Path) -> N
     assert len(set(made)) == 3
 
 
-def test_folders_and_large_files_are_opened_themselves(
-    gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(export, "SMALL_MODEL", 3)
-    assert (tokenizer_path(gguf), tokenizer_path(tmp_path)) == (gguf, tmp_path)
+def test_folders_are_opened_themselves(tmp_path: Path) -> None:
+    assert tokenizer_path(tmp_path) == tmp_path
     assert _entries() == []
 
 

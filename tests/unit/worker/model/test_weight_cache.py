@@ -2,15 +2,19 @@
 
 import logging
 import os
+import shutil
+import threading
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from shared.runtime.settings import EngineSettings
-from worker.engine import load
-from worker.engine.load import serving_path
+from worker.engine import weights
 from worker.engine.options import EngineOptions
+from worker.engine.weights import serving_path
 from worker.model import files, int8
 from worker.model.cache import cache_folder
 from worker.model.files import read_properties, write_properties
@@ -53,11 +57,23 @@ def test_they_are_made_once(gguf: Path, made: list[Path]) -> None:
     stages: list[str] = []
     first = serving_path(_options(gguf), stages.append)
     assert first.parent == cache_folder()
-    assert stages == ["making int8 weights of small.gguf, once"]
+    assert stages == ["making int8 weights of small.gguf (0 MB), once; --weights original does without"]
     assert serving_path(_options(gguf), stages.append) == first
     assert (len(made), len(stages)) == (1, 1)
     # Neither a lock that is held nor a scratch folder stays.
     assert sorted(path.name for path in cache_folder().iterdir() if path.is_dir()) == [first.name]
+
+
+def test_a_worker_that_waits_for_another_says_so(gguf: Path, made: list[Path]) -> None:
+    first = serving_path(_options(gguf), _ignore)
+    first.rmdir()
+    stages: Queue[str] = Queue()
+    with FileLock(first.with_name(f"{first.name}.lock")):
+        waiting = threading.Thread(target=serving_path, args=(_options(gguf), stages.put))
+        waiting.start()
+        assert stages.get(timeout=60) == "waiting for another worker, which makes int8 weights of small.gguf"
+    waiting.join()
+    assert len(made) == 2
 
 
 def test_another_file_of_the_same_name_is_another_model(gguf: Path) -> None:
@@ -92,9 +108,9 @@ def test_a_damaged_file_is_not_served_at_all(gguf: Path, monkeypatch: pytest.Mon
         raise DamagedModel("not finite")
 
     monkeypatch.setattr(int8, "remake", refuse)
-    for weights in ("auto", "int8"):
+    for setting in ("auto", "int8"):
         with pytest.raises(DamagedModel):
-            serving_path(_options(gguf, weights=weights), _ignore)
+            serving_path(_options(gguf, weights=setting), _ignore)
 
 
 def test_what_nobody_has_loaded_for_long_makes_room(gguf: Path) -> None:
@@ -118,12 +134,40 @@ def test_the_file_itself_is_served(gguf: Path, settings: dict[str, Any], made: l
     assert made == []
 
 
-def test_large_files_are_converted_only_when_told_to(
-    gguf: Path, made: list[Path], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("size", "amx", "cpus", "converts"),
+    [(4, True, 16, True), (4, False, 16, False), (4, True, 17, False), (9, True, 16, False), (3, False, 64, True)],
+    ids=["with AMX", "without AMX", "bandwidth may be short", "it would take too long", "a small one everywhere"],
+)
+def test_larger_files_are_converted_where_it_makes_them_faster(
+    size: int, amx: bool, cpus: int, converts: bool, gguf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load, "SMALL_MODEL", 3)
-    assert serving_path(_options(gguf), _ignore) == gguf
+    for name, value in {"SMALL_MODEL": 3, "_LARGEST": 8, "has_amx": lambda: amx}.items():
+        monkeypatch.setattr(weights, name, value)
+    monkeypatch.setattr(os, "cpu_count", lambda: cpus)
+    gguf.write_bytes(b"w" * size)
+    assert (serving_path(_options(gguf), _ignore) != gguf) is converts
     assert serving_path(_options(gguf, weights="int8", device="GPU.1"), _ignore) != gguf
+    assert serving_path(_options(gguf, weights="original"), _ignore) == gguf
+
+
+def test_a_conversion_that_does_not_fit_is_not_begun(
+    gguf: Path, made: list[Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(int8, "model_bytes", lambda path: 100_000_000)
+    monkeypatch.setattr(weights, "free_memory", lambda: 300_000_000)
+    with caplog.at_level(logging.WARNING):
+        assert serving_path(_options(gguf), _ignore) == gguf
+    assert "It takes up to 0.5 GB of memory, and 0.3 GB are free" in caplog.text
+    assert made == []
+    # One that is there already is used.
+    converted = serving_path(_options(gguf, weights="int8"), _ignore)
+    assert serving_path(_options(gguf), _ignore) == converted
+    shutil.rmtree(converted)
+    usage = shutil.disk_usage(gguf)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=200_000_000))
+    with pytest.raises(ModelError, match=r"0\.3 GB of disk space, and 0\.2 GB are free"):
+        serving_path(_options(gguf, weights="int8"), _ignore)
 
 
 def test_folders_are_served_as_they_are(tmp_path: Path) -> None:

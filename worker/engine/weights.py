@@ -1,0 +1,73 @@
+"""Chooses the weights that a GGUF file is served with: its own, or int8 weights that are made of them once.
+
+docs/decisions/0038 has the reasons.
+"""
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from worker.engine.options import EngineOptions, free_memory
+from worker.engine.protocol import EngineLoadError
+from worker.model.devices import device_kind, has_amx
+from worker.model.files import SMALL_MODEL, model_bytes
+from worker.model.int8 import DamagedModel, int8_folder
+from worker.model.source import ModelError
+
+logger = logging.getLogger(__name__)
+
+_LARGEST = 3_000_000_000
+"""Maximum size in bytes of a GGUF file that is converted by default. A conversion takes more than a minute of CPU
+time for each GB."""
+
+_MOST_CPUS = 16
+"""Maximum number of the host's CPUs. Each reads 20 GB/s of int8 weights, a processor with AMX 300 GB/s in all."""
+
+
+def served_path(options: EngineOptions, progress: Callable[[str], None]) -> Path:
+    """Return the path of the weights to load. Raises :class:`EngineLoadError`."""
+    try:
+        return serving_path(options, progress)
+    except (ModelError, OSError, RuntimeError) as error:
+        raise EngineLoadError(f"int8 weights of {options.path} can't be made: {error}") from error
+
+
+def serving_path(options: EngineOptions, progress: Callable[[str], None]) -> Path:
+    """Return the path to load for the model at ``options.path``: that path, or a cached IR folder with int8 weights.
+
+    Raises :class:`ModelError`, :class:`OSError` and :class:`RuntimeError` (from OpenVINO) if ``options.weights`` is
+    int8 and the conversion fails. If it is auto, a failure is logged and the original path returned. In both cases,
+    raises :class:`DamagedModel` if the file has tensors that are not finite.
+    """
+    path = Path(options.path)
+    if options.weights == "original" or (options.weights == "auto" and not _suits(path, options)):
+        return path
+    if path.is_dir():
+        raise ModelError(
+            f"The weights of {path}, an OpenVINO IR folder, are served as they are. Export one with other "
+            "weights: optimum-cli export openvino --model ID --weight-format int8 FOLDER"
+        )
+    # An operator who asks for int8 may know better how much memory there is.
+    memory = (free_memory() or None) if options.weights == "auto" else None
+    try:
+        return int8_folder(path, options.context_length, progress, memory=memory)
+    except DamagedModel:
+        raise
+    except (ModelError, OSError, RuntimeError) as error:
+        if options.weights == "int8":
+            raise
+        logger.warning("%s is served with its own weights, which is slower: int8 can't be made. %s", path, error)
+        return path
+
+
+def _suits(path: Path, options: EngineOptions) -> bool:
+    """Whether int8 weights are known to be faster, and allowed: on CPUs with ``fast`` precision.
+
+    Those of larger files are faster on CPUs with AMX, whose bf16 is slow for few rows, unless memory bandwidth is
+    short: they are up to twice the size of a 4-bit file.
+    """
+    if device_kind(options.device) != "CPU" or options.precision != "fast" or not path.is_file():
+        return False
+    size = model_bytes(path)
+    return size <= SMALL_MODEL or (size <= _LARGEST and has_amx() and (os.cpu_count() or 1) <= _MOST_CPUS)

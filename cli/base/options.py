@@ -41,8 +41,7 @@ class SettingsCommand(click.Command):
     def __init__(self, name: str, kind: type[S], run: Callable[[S], int], **attributes: Any) -> None:
         """``run`` returns the exit code. ``attributes`` go to :class:`click.Command` (help, epilog...)."""
         self._kind = kind
-        options: list[click.Parameter] = [option(kind, field) for field in kind.model_fields]
-        super().__init__(name, params=options, **attributes)
+        super().__init__(name, **attributes)
 
         def invoked(**values: Any) -> None:
             context = click.get_current_context()
@@ -53,6 +52,11 @@ class SettingsCommand(click.Command):
                     raise click.UsageError(f"Write {flag(given)} after '{context.invoked_subcommand}'.")
 
         self.callback = invoked
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the options, which are made only for the command that runs."""
+        self.params = self.params or [option(self._kind, field) for field in self._kind.model_fields]
+        return super().get_params(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line. A flag of several values takes all words up to the next flag."""
@@ -166,14 +170,17 @@ class _Setting(click.ParamType[Any]):
     name = "setting"
 
     def __init__(self, field: FieldInfo) -> None:
-        self._adapter: TypeAdapter[Any] = TypeAdapter(
-            Annotated[field.annotation, field],  # type: ignore[arg-type]
-            config=ConfigDict(allow_inf_nan=False),
-        )
+        self._field = field
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value  # a default
+        adapter: TypeAdapter[Any] = TypeAdapter(
+            Annotated[self._field.annotation, self._field],  # type: ignore[arg-type]
+            config=ConfigDict(allow_inf_nan=False),
+        )
         try:
-            return self._adapter.validate_python(value)
+            return adapter.validate_python(value)
         except ValidationError as error:
             self.fail(f"{value!r}: {_reason(error)}.", param, ctx)
 

@@ -63,7 +63,9 @@ def _upper_case(text: str) -> str:
 class Settings(BaseSettings):
     """Settings of all processes."""
 
-    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, frozen=True, extra="ignore", allow_inf_nan=False)
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX, frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True
+    )
 
     redis_url: str = Field(
         "redis://127.0.0.1:6379/0",

@@ -42,6 +42,15 @@ def test_benchmarks_need_no_test_tools() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_the_cryptography_of_a_token_is_imported_when_one_is_read() -> None:
+    code = (
+        "import sys, cli.main, worker.main, jwt; print('cryptography.x509' in sys.modules);"
+        "print(jwt.encode.__name__, 'cryptography.x509' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\nencode True\n"
+
+
 def test_opentelemetry_is_not_imported_while_tracing_is_off() -> None:
     code = "import api.main, worker.main, sys; print([name for name in sys.modules if 'opentelemetry' in name])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -23,7 +23,7 @@ from bench.report import save, table
 from cli.bench.report import percentile
 from shared.runtime.event_loop import run as run_loop
 from tests.support.eventually import eventually
-from tests.support.fleet import Fleet, Process, fleet
+from tests.support.fleet import Fleet, Process, execute, fleet
 from tests.support.paths import MODELS
 
 ROOM = 2
@@ -238,7 +238,7 @@ def run(folder: Path, *, runs: int = 1, model: str = "default") -> dict[str, Any
 def measure(folder: Path, way: str, sources: dict[str, str], load: Load, options: tuple[str, ...]) -> dict[str, object]:
     """Play ``load`` to a host of one of :data:`WAYS`, with ``options`` of its workers. Return a row of the table."""
     folder.mkdir(parents=True)
-    with fleet(folder) as service:
+    with fleet(folder, launch=execute) as service:
         service.api("--queue-timeout", str(MAX_WAIT), "--max-queue", "10000")
         return run_loop(_play(service, way, sources, load, options))
 

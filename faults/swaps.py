@@ -10,7 +10,7 @@ import redis
 
 from faults.checker import check_keys
 from faults.processes import Footprint, footprint
-from tests.support.fleet import Fleet, Process, fleet
+from tests.support.fleet import Fleet, Process, execute, fleet
 from tests.support.processes import family
 from tests.support.redis_types import command
 
@@ -46,7 +46,7 @@ def run(folder: Path, *, swaps: int, on_sample: Callable[[str], None] = lambda r
     """
     report = Report()
     began = time.monotonic()
-    with fleet(folder) as service:
+    with fleet(folder, launch=execute) as service:
         service.api("--queue-timeout", "120")
         node = _node(service)
         for number in range(swaps + 1):  # the first load displaces nothing

@@ -14,8 +14,8 @@ from tests.support.processes import family
 PROGRAM = """
 import sys
 from pathlib import Path
-from tests.support.fleet import Fleet
-fleet = Fleet(Path(sys.argv[1]))
+from tests.support.fleet import Fleet, fork
+fleet = Fleet(Path(sys.argv[1]), launch=fork)
 fleet.worker()
 fleet.api()
 print("started", flush=True)

@@ -7,18 +7,19 @@ import signal
 import socket
 import ssl
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import redis
 
 from shared.runtime.placement import cpus_for_others, own_cpus, run_on
 from shared.runtime.processes import die_with_parent, module_command
 from tests.support.eventually import PATIENCE, wait_until
+from tests.support.fork_server import Fork, fork
 from tests.support.store import Store
 
 if TYPE_CHECKING:
@@ -32,21 +33,30 @@ SEEING = ("--engine", "simulated", "--model", "sim=[[see images]]", "--max-batch
 """The same, for a model that reads images."""
 
 
+Launch = Callable[[Sequence[str], IO[bytes], dict[str, str]], subprocess.Popen[bytes] | Fork]
+"""Runs a ``vinoqueue`` command with these arguments, this output and this environment."""
+
+
+def execute(arguments: Sequence[str], output: IO[bytes], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Run it as a user does."""
+    return subprocess.Popen(
+        module_command("cli.main", *arguments),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        preexec_fn=die_with_parent,
+    )
+
+
 class Process:
     """A ``vinoqueue`` process; its output goes to a file, which is shown when something goes wrong."""
 
-    def __init__(self, log: Path, *arguments: str, environment: dict[str, str]) -> None:
+    def __init__(self, log: Path, *arguments: str, environment: dict[str, str], launch: Launch) -> None:
         self.log = log
         self.arguments = arguments
         with log.open("wb") as output:
-            self.popen = subprocess.Popen(
-                module_command("cli.main", *arguments),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **environment},
-                preexec_fn=die_with_parent,
-            )
+            self.popen = launch(arguments, output, {**os.environ, **environment})
 
     def signal(self, number: int) -> None:
         """Send a signal."""
@@ -54,8 +64,11 @@ class Process:
 
     def stop(self) -> int:
         """End it with SIGTERM, killed if it does not obey; return its exit code."""
-        if self.popen.poll() is None:
-            self.signal(signal.SIGTERM)
+        self.signal(signal.SIGTERM)
+        return self.stopped()
+
+    def stopped(self) -> int:
+        """Wait until it has obeyed SIGTERM, and kill it if it does not; return its exit code."""
         try:
             return self.popen.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -79,10 +92,13 @@ class Fleet:
         local: bool = False,
         store_server: Path | None = None,
         store_user: str = "",
+        launch: Launch = execute,
     ) -> None:
         """``store_options``, ``store_server`` and ``store_user`` are as in :class:`Store`. With ``local``, all connect
-        to its Unix socket, and store and replicas leave the first CPU to the engine, as under ``up``."""
+        to its Unix socket, and store and replicas leave the first CPU to the engine, as under ``up``. ``launch`` runs
+        the commands; measurements need processes that share no memory."""
         self.folder = folder
+        self._launch = launch
         self._cpus = cpus_for_others(own_cpus()) if local else frozenset[int]()
         self.store = Store(folder / "store", free_port(), *store_options, server=store_server, user=store_user)
         self.store.start()
@@ -126,6 +142,7 @@ class Fleet:
                 "VINOQUEUE_FILES_DIR": str(self.folder / "files"),
                 **environment,
             },
+            launch=self._launch,
         )
         self.processes.append(process)
         return process
@@ -148,6 +165,12 @@ class Fleet:
             result = thread.submit(CliRunner().invoke, key, [*arguments, "--redis-url", self.url]).result()
         assert result.exit_code == 0, result.output
         return result.stdout.strip()
+
+    def command(self, *arguments: str) -> tuple[int, str]:
+        """Run a ``vinoqueue`` command on this fleet's store to its end; return its exit code and what it prints."""
+        process = self.start(*arguments)
+        self.processes.remove(process)
+        return process.popen.wait(PATIENCE), process.log.read_text()
 
     def worker(self, *arguments: str) -> Process:
         """Start a worker, simulated by default, and wait until it serves."""
@@ -204,11 +227,10 @@ class Fleet:
         for client in self._clients:
             client.close()
         for process in reversed(self.processes):
-            if process.popen.poll() is None:
-                process.popen.terminate()
+            process.signal(signal.SIGTERM)
         try:
             for process in self.processes:
-                process.stop()
+                process.stopped()
         finally:
             self.store.kill()
 
@@ -220,9 +242,15 @@ def _tls() -> ssl.SSLContext:
 
 
 @contextmanager
-def fleet(folder: Path, *store_options: str, store_server: Path | None = None, store_user: str = "") -> Iterator[Fleet]:
+def fleet(
+    folder: Path,
+    *store_options: str,
+    store_server: Path | None = None,
+    store_user: str = "",
+    launch: Launch = fork,
+) -> Iterator[Fleet]:
     """A fleet that is ended with the block. Its store is as in :class:`Store`."""
-    running = Fleet(folder, *store_options, store_server=store_server, store_user=store_user)
+    running = Fleet(folder, *store_options, store_server=store_server, store_user=store_user, launch=launch)
     try:
         yield running
     finally:

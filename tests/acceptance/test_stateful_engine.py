@@ -1,6 +1,5 @@
 """The stateful engine against the batched one, with a tiny model with random weights."""
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import pytest
 
 from shared.protocol.errors import RequestRefused
 from shared.protocol.request import Constraint, PromptScoring
-from shared.runtime.processes import module_command
 from tests.support.engine_driver import TOPICS, Bench
 from tests.support.engine_outputs import deltas_of, text_of, tokens_of
 from tests.support.fleet import fleet
@@ -174,10 +172,7 @@ def test_a_worker_with_one_slot_serves_several_choices_and_says_why_it_has_one(t
             logprobs=True,
             extra_body={"ignore_eos": True},
         )
-        status = subprocess.run(
-            [*module_command("cli.main", "status"), "--redis-url", running.url],
-            capture_output=True, text=True, check=True,
-        ).stdout  # fmt: skip
+        _, status = running.command("status")
     assert [choice.index for choice in completion.choices] == [0, 1]
     assert all(choice.logprobs and len(choice.logprobs.content or ()) == 5 for choice in completion.choices)
     assert "stateful: the batched engine can't load the model: No ScaledDotProductAttention" in status

@@ -2,14 +2,12 @@
 
 import json
 import socket
-import subprocess
 from collections.abc import Iterator
 from typing import Any
 
 import openai
 import pytest
 
-from shared.runtime.processes import module_command
 from tests.support.fleet import Fleet, Process, fleet
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
@@ -53,27 +51,27 @@ def test_azures_header_takes_each_name(aliased: Fleet) -> None:
     assert (status, json.loads(raw)["model_name"]) == (200, "first")
 
 
-def test_a_retired_model_can_be_forgotten(small_fleet: Fleet) -> None:
-    fleet = small_fleet
+def test_a_retired_model_can_be_forgotten(empty_fleet: Fleet) -> None:
+    fleet = empty_fleet
+    fleet.worker()
+    fleet.api("--worker-grace", "1")
     body = json.dumps({"model": "sim", "messages": HELLO})
 
     def chat() -> int:
         return fleet.request("POST", "/v1/chat/completions", body)[0]
 
-    def forget(name: str) -> tuple[int, str]:
-        command = module_command("cli.main", "model", "forget", name, "--redis-url", fleet.url)
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout + done.stderr
-
     (worker,) = fleet.workers()
-    assert forget("sim") == (
+    assert fleet.command("model", "forget", "sim") == (
         1,
         f"Error: The model 'sim' has workers: {worker['id']}. Stop them first, or drain them.\n",
     )
-    assert forget("si\x1bm") == (1, "Error: No model 'si\\x1bm' is remembered. Remembered: sim.\n")
+    assert fleet.command("model", "forget", "si\x1bm") == (
+        1,
+        "Error: No model 'si\\x1bm' is remembered. Remembered: sim.\n",
+    )
     fleet.processes[0].stop()
     fleet.until(lambda: chat() == 503, "the worker to be gone")
-    assert forget("sim") == (0, "Forgot the model 'sim'.\n")
+    assert fleet.command("model", "forget", "sim") == (0, "Forgot the model 'sim'.\n")
     fleet.until(lambda: chat() == 404, "the model to be forgotten")
 
 

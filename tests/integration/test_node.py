@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from shared.runtime.processes import module_command
 from tests.support.batches import chat_line, ended, submit
 from tests.support.fleet import Fleet, Process, fleet
 from tests.support.processes import family
@@ -22,7 +20,7 @@ source = "{source}"
 memory = "60MB"
 keep = "{keep}"
 """
-WORDS = 60
+WORDS = 30
 
 
 def entry(name: str, source: str = "[[tokens 4]]", keep: str = "1h") -> str:
@@ -214,33 +212,21 @@ def post(service: Fleet, path: str, body: dict[str, str] | None = None) -> tuple
     return status, json.loads(answer)
 
 
-def command(service: Fleet, *arguments: str) -> tuple[int, str]:
-    """Run ``vinoqueue model``; return the exit code and what it has printed."""
-    ran = subprocess.run(
-        module_command("cli.main", "model", *arguments, "--redis-url", service.url),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return ran.returncode, ran.stdout
-
-
 def test_operators_load_and_unload_models(service: Fleet) -> None:
     always = entry("always", keep="always").replace("60MB", "10MB")
     node(service, catalogue(service, entry("a").replace("keep", 'aliases = ["first"]\nkeep'), entry("b"), always))
     service.until(lambda: states(service).get("always") == "loaded", "the model that is always there")
-    assert command(service, "load", "first") == (0, "The model 'a' is loaded on here.\n")
+    assert service.command("model", "load", "first") == (0, "The model 'a' is loaded on here.\n")
     # An idle model gives way, as to requests.
     status, model = post(service, "/v1/models/b/load")
     assert (status, model["id"]) == (200, "b")
     service.until(lambda: (states(service)["a"], states(service)["b"]) == ("unloaded", "loaded"), "the other to load")
     assert post(service, "/models/unload", {"model": "b"}) == (200, {"success": True})
     service.until(lambda: states(service)["b"] == "unloaded", "it to be unloaded")
-    assert command(service, "unload", "always")[1].startswith("Error: The model 'always' is always loaded")
+    assert service.command("model", "unload", "always")[1].startswith("Error: The model 'always' is always loaded")
     assert post(service, "/v1/models/always/unload")[0] == 400
     assert service.request("POST", "/v1/models/a/load", None, {"origin": "https://other.example"})[0] == 403
-    assert command(service, "load", "c") == (
+    assert service.command("model", "load", "c") == (
         1,
         "Error: No node has the model 'c' in its catalogue. Models: a, always, b.\n",
     )
@@ -258,7 +244,7 @@ def test_operators_load_and_unload_models(service: Fleet) -> None:
 def test_a_command_to_load_tries_a_model_that_has_failed_again_at_once(service: Fleet) -> None:
     node(service, catalogue(service, entry("broken", "[[fail load]]")))
     for _ in range(2):
-        code, said = command(service, "load", "broken")
+        code, said = service.command("model", "load", "broken")
         assert code == 1
         assert "here: the simulated model can't be loaded" in said
         assert "; it is loaded again in 5 s at the earliest" in said

@@ -3,7 +3,6 @@
 import http.client
 import json
 import signal
-import subprocess
 import threading
 from collections.abc import Iterator
 
@@ -11,7 +10,6 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam
 
-from shared.runtime.processes import module_command
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import SIMULATED, Fleet, fleet
 
@@ -72,9 +70,8 @@ def test_a_worker_is_drained_and_resumed_on_command(empty_fleet: Fleet) -> None:
     fleet = empty_fleet
 
     def command(*arguments: str) -> tuple[int, list[str]]:
-        started = module_command("cli.main", *arguments, "--redis-url", fleet.url)
-        done = subprocess.run(started, capture_output=True, text=True, check=False)
-        return done.returncode, (done.stdout + done.stderr).splitlines()
+        code, text = fleet.command(*arguments)
+        return code, text.splitlines()
 
     # On a busy machine, records of workers outlive late heartbeats.
     lease = ("--lease", "6")

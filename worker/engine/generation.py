@@ -2,14 +2,16 @@
 
 from collections.abc import Iterable
 from collections.abc import Sequence as Series
-
-import numpy
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from shared.protocol.events import Delta, TopToken
 from worker.engine.protocol import Ending, Output, Sequence, StepOutput, StopReason
 from worker.engine.text import TextStream, Vocabulary
 from worker.json_schema.lengths import LengthChecker
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
 
 
 class Generation:
@@ -54,7 +56,7 @@ class Generation:
         """Maximum number of tokens still to be generated."""
         return self._limit - len(self.tokens)
 
-    def excluded(self, repeated: int = 0) -> NDArray[numpy.bool_] | None:
+    def excluded(self, repeated: int = 0) -> "NDArray[numpy.bool_] | None":
         """Return of each token whether the limits of the JSON text exclude it as the next one; None without a limit.
 
         ``repeated`` is the number of the last tokens that the pipeline generates again: the next one is known.
@@ -63,6 +65,8 @@ class Generation:
         if limits is None:
             return None
         if repeated:
+            import numpy  # not at the start of a process without logits
+
             others = numpy.ones(len(self._vocabulary), numpy.bool_)
             others[self.tokens[-repeated]] = False
             return others

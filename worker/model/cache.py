@@ -14,8 +14,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 logger = logging.getLogger(__name__)
 
 _UNUSED = 90 * 86_400
@@ -60,6 +58,8 @@ def cached_folder(name: str, make: Callable[[Path], Path], on_wait: Callable[[],
             os.utime(folder)
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
+    from filelock import FileLock, Timeout  # few processes make an entry
+
     # If several workers start at once, one makes it and the others wait.
     lock = FileLock(folder.with_name(f"{name}.lock"))
     try:

@@ -346,6 +346,23 @@ SCENARIOS: tuple[Scenario, ...] = (
         worker_options=("--precision", "exact"),
     ),
     Scenario(
+        name="pictures-both-engines",
+        what="requests with pictures to workers with the batched engine and one with the stateful one; an engine and a "
+        "worker are killed, frozen and drained, so that requests change engines both ways",
+        load=Load(clients=6, requests=15, tokens=60, streamed=1.0),
+        faults=(
+            Fault(at=3, action="kill_engine", target=1),
+            Fault(at=10, action="kill_worker", target=0),
+            Fault(at=20, action="freeze_worker", target=0, seconds=6),
+            Fault(at=30, action="drain_worker", target=1),
+            Fault(at=40, action="freeze_engine", target=0, seconds=20),
+        ),
+        model="pictures",
+        slots=4,
+        worker_options=("--precision", "exact"),
+        engines=("batched", "stateful", "batched"),
+    ),
+    Scenario(
         name="pictures-full",
         what="requests with pictures, while the store may hold the bytes of two of them",
         load=Load(clients=8, requests=10, tokens=60, streamed=1.0),

@@ -23,6 +23,7 @@ from tests.support.engine_outputs import deltas_of, text_of, tokens_of
 from tests.support.fleet import Fleet, Process, fleet
 from tests.support.pictures import data_url, picture
 from tests.support.processes import family
+from tests.support.unfused_attention import copy_unfused
 from worker.engine.engine import OpenVINOEngine
 from worker.engine.logits.operation import LogitsHook
 from worker.engine.options import EngineOptions
@@ -41,8 +42,8 @@ BEFORE, AFTER = 3, 7
 """Tokens of the first prompt before and after its question."""
 
 
-def engine_options(name: str, **fields: Any) -> EngineOptions:
-    return msgspec.structs.replace(options(str(MODELS / name), **fields), context_length=CONTEXT)
+def engine_options(folder: Path, **fields: Any) -> EngineOptions:
+    return msgspec.structs.replace(options(str(folder), **fields), context_length=CONTEXT)
 
 
 def image(at: int, seed: int, width: int = 112, height: int = 112) -> PlacedImage:
@@ -52,9 +53,13 @@ def image(at: int, seed: int, width: int = 112, height: int = 112) -> PlacedImag
 class Driver:
     """An engine that runs sequences to their ends."""
 
-    def __init__(self, name: str, engine: str = "batched", logits: str = "on") -> None:
-        self.engine = OpenVINOEngine(engine_options(name, engine=engine, logits=logits), lambda stage: None)
-        tokenizer = openvino_genai.Tokenizer(str(MODELS / name))
+    def __init__(
+        self, name: str, engine: str = "batched", logits: str = "on", change: Callable[[Path], Path] | None = None
+    ) -> None:
+        """``change`` returns a changed copy of the model's folder."""
+        folder = change(MODELS / name) if change else MODELS / name
+        self.engine = OpenVINOEngine(engine_options(folder, engine=engine, logits=logits), lambda stage: None)
+        tokenizer = openvino_genai.Tokenizer(str(folder))
         prompt = tokenizer.encode(PROMPTS[NAMES.index(name)], add_special_tokens=False).input_ids.data[0]
         self.prompt = tuple(map(int, prompt))
         self._numbers = iter(range(1, 10_000))
@@ -137,6 +142,15 @@ def test_the_stateful_and_the_batched_engine_continue_each_others_sequences() ->
             whole = first.tokens(first.sequence(*images))[0]
             for cut in (1, 17):
                 assert then.tokens(then.sequence(*images, generated=whole[:cut])) == [whole[cut:]]
+
+
+def test_a_model_without_fused_attention_is_loaded_with_the_stateful_engine(tmp_path: Path) -> None:
+    unfused = Driver(NAMES[0], "auto", "off", lambda model: copy_unfused(model, tmp_path / "unfused"))
+    assert unfused.engine.engine_info.engine == "stateful"
+    assert "No ScaledDotProductAttention operation" in unfused.engine.engine_info.reason
+    fused = Driver(NAMES[0], logits="off")
+    for images in ((), (image(BEFORE, 1), image(AFTER, 2))):
+        assert unfused.tokens(unfused.sequence(*images)) == fused.tokens(fused.sequence(*images))
 
 
 @pytest.mark.parametrize("sampling", [{"frequency_penalty": 1.5}, {"repetition_penalty": 1.7}])
@@ -258,7 +272,7 @@ def test_a_step_that_fails_is_survived_by_prompts_with_images(driver: Driver) ->
 @pytest.mark.parametrize("fields", [{"prompt_lookup": True}, {"draft_model": str(MODELS / NAMES[0])}])
 def test_speculation_is_refused_when_the_model_is_loaded(fields: dict[str, Any]) -> None:
     with pytest.raises(EngineLoadError, match="speculative decoding can't be combined"):
-        OpenVINOEngine(engine_options(NAMES[0], **fields), lambda stage: None)
+        OpenVINOEngine(engine_options(MODELS / NAMES[0], **fields), lambda stage: None)
 
 
 def test_each_sequence_gets_the_rows_that_it_gets_alone(driver: Driver) -> None:

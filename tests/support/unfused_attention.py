@@ -7,16 +7,20 @@ import numpy
 import openvino
 from openvino import opset13 as opset
 
+from worker.model.export import MODEL_FILES
+from worker.model.files import LANGUAGE_MODEL, sees_images
+
 
 def copy_unfused(model: Path, folder: Path) -> Path:
     """Copy the IR folder ``model`` to ``folder``, with matrix multiplications in place of its fused attention."""
     shutil.copytree(model, folder)
-    graph = openvino.Core().read_model(model / "openvino_model.xml")
+    name = LANGUAGE_MODEL if sees_images(model) else MODEL_FILES[0]
+    graph = openvino.Core().read_model(model / name)
     for node in graph.get_ordered_ops():
         if node.get_type_name() == "ScaledDotProductAttention":
             node.output(0).replace(_attention(node))
     graph.validate_nodes_and_infer_types()
-    openvino.save_model(graph, folder / "openvino_model.xml", compress_to_fp16=False)
+    openvino.save_model(graph, folder / name, compress_to_fp16=False)
     return folder
 
 

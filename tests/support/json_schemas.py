@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from worker.grammar.limits import with_length_limits
+from worker.grammar.limits import length_limits_of
 
 Values = st.SearchStrategy[Any]
 
@@ -175,7 +175,13 @@ def _maps(draw: st.DrawFn, inner: Cases) -> Case:
 
 def _limits_lengths(case: Case) -> bool:
     """Whether a string has a length limit. With several schemas for a value, the lowest limit counts."""
-    return '"maxLength"' in json.dumps(with_length_limits(case.schema))
+    return any('"maxLength"' in limits.schema for limits in length_limits_of([""], json.dumps(case.schema)))
+
+
+def _mixes_numbers(*options: Case) -> bool:
+    """Whether a value of one option may be a number of another, which has as many decimal places as its bounds."""
+    kinds = {case.kind for case in options}
+    return "number" in kinds and not kinds.isdisjoint({"any", "integer", "listed", "union"})
 
 
 @st.composite
@@ -184,6 +190,7 @@ def _unions(draw: st.DrawFn, inner: Cases) -> Case:
     kinds = {case.kind for case in options}
     disjoint = not kinds & {"any", "listed", "union"} and not kinds >= {"integer", "number"}
     assume(disjoint or not any(map(_limits_lengths, options)))
+    assume(not _mixes_numbers(*options))
     keyword = draw(st.sampled_from(["anyOf", "oneOf"])) if disjoint else "anyOf"
     return Case("union", {keyword: [case.schema for case in options]}, st.one_of(*(case.values for case in options)))
 
@@ -192,7 +199,7 @@ def _unions(draw: st.DrawFn, inner: Cases) -> Case:
 def _variants(draw: st.DrawFn, inner: Cases) -> Case:
     """Draw objects that a constant property distinguishes."""
     ones, others = draw(inner), draw(inner)
-    assume(not _limits_lengths(ones) and not _limits_lengths(others))
+    assume(not _limits_lengths(ones) and not _limits_lengths(others) and not _mixes_numbers(ones, others))
     options = [
         {"type": "object", "properties": {"kind": {"const": name}, "v": case.schema}, "required": ["kind", "v"]}
         for name, case in (("p", ones), ("q", others))

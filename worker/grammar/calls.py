@@ -12,7 +12,7 @@ from worker.grammar import tags
 from worker.grammar.custom_input import input_string, input_text
 from worker.grammar.ebnf import LAST_CHARACTER, Rules, character_class, either, literal, repeated, sequence, without
 from worker.grammar.json_text import JsonRules
-from worker.grammar.limits import length_limits_of, with_length_limits
+from worker.grammar.limits import length_limits_of
 from worker.grammar.schema import SchemaCompiler, decoded
 from worker.json_schema.keywords import SchemaError, UnsupportedKeyword
 from worker.json_schema.lengths import LengthLimits
@@ -161,8 +161,6 @@ def arguments(rules: Rules, function: CallableTool) -> str:
             raise SchemaError("", "the parameters are described by an object")
         # Arguments are always an object, even if the schema does not say so.
         schema.setdefault("type", "object")
-        if function.tool.strict:
-            schema = with_length_limits(schema)
         return SchemaCompiler(rules, schema, strict=function.tool.strict).compile()
     except SchemaError as error:
         if isinstance(error, UnsupportedKeyword) and not function.tool.strict:

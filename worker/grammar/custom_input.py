@@ -5,8 +5,9 @@ from shared.protocol.request import CustomInput
 from worker.grammar.ebnf import Rules
 from worker.grammar.json_text import JsonRules
 from worker.grammar.lark import LarkError, lark_expression
-from worker.grammar.patterns import matched_text
+from worker.grammar.patterns import whole_regex_of
 from worker.grammar.regex import PatternError
+from worker.grammar.regex_writer import written
 
 
 def input_string(rules: Rules, custom: CustomInput) -> str:
@@ -22,7 +23,7 @@ def input_text(rules: Rules, custom: CustomInput, *, in_json: bool = False) -> s
     :func:`input_string` does."""
     try:
         if custom.syntax == "regex":
-            return matched_text(custom.definition, in_json=in_json)
+            return written(whole_regex_of(custom.definition), in_json=in_json)
         return lark_expression(rules, custom.definition, in_json=in_json)
     except (PatternError, LarkError) as error:
         raise refuse(ProblemKind.INVALID, f"Invalid '{custom.param}': {error}.", param=custom.param) from error

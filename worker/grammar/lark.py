@@ -11,8 +11,9 @@ import re
 import msgspec
 
 from worker.grammar.ebnf import LAST_CHARACTER, Rules, either, repeated, sequence
-from worker.grammar.patterns import matched_text
+from worker.grammar.patterns import whole_regex_of
 from worker.grammar.regex import PatternError
+from worker.grammar.regex_writer import written
 
 _START = "start"
 _MAX_DEPTH = 40
@@ -308,7 +309,8 @@ class _Reader:
 
     def _matched(self, pattern: str, at: int | None = None, *, ignore_case: bool = False, dot_all: bool = False) -> str:
         try:
-            return matched_text(pattern, in_json=self._in_json, ignore_case=ignore_case, dot_all=dot_all)
+            node = whole_regex_of(pattern, ignore_case=ignore_case, dot_all=dot_all)
+            return written(node, in_json=self._in_json)
         except PatternError as error:
             raise self.failure(str(error), at) from error
 

@@ -6,9 +6,9 @@ from os.path import commonprefix
 import msgspec
 
 from worker.grammar.ebnf import Ranges, Rules, either, literal, repeated, sequence
-from worker.grammar.json_text import COLON, COMMA, JsonRules, enclosed
-from worker.grammar.patterns import string_content
+from worker.grammar.json_text import COLON, COMMA, enclosed
 from worker.grammar.regex import Node, beginning_without
+from worker.grammar.regex_writer import written
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -132,5 +132,4 @@ def name_matching(rules: Rules, pattern: Node, taken: Ranges) -> str | None:
     node = beginning_without(pattern, taken) if taken else pattern
     if node is None:
         return None
-    content = string_content(node, JsonRules.content())
-    return rules.define(sequence([literal('"'), content.text, literal('"')]))
+    return rules.define(sequence([literal('"'), written(node, in_json=True), literal('"')]))

@@ -55,14 +55,20 @@ def multiples(
 ) -> str | None:
     """Return an expression for multiples of ``factor`` between two bounds, or None if there is none.
 
-    ``whole``: integers only. Raises :class:`ValueError` unless these are few, are told by their last digits, or are the
-    decimals of a factor such as 0.01.
+    ``whole``: integers only. Raises :class:`ValueError` unless these are all integers, are few, are told by their last
+    digits, or are the decimals of a factor such as 0.01.
     """
     places = _places(factor)
     if not whole and places and factor.scaleb(places) == 1 and minimum is None and maximum is None:
         return f'"-"? ("0" | [1-9] [0-9]{{0,{DIGITS - 1}}}) ("." [0-9]{{1,{places}}})?'
     numerator = int(factor.scaleb(places))
     step = numerator // math.gcd(numerator, 10**places) if whole or places else numerator
+    low = None if minimum is None else -int((-minimum / step).to_integral_value("ROUND_FLOOR"))
+    high = None if maximum is None else int((maximum / step).to_integral_value("ROUND_FLOOR"))
+    low = low + 1 if low is not None and open_below and low * step == minimum else low
+    high = high - 1 if high is not None and open_above and high * step == maximum else high
+    if step == 1:
+        return integer_range(low, high)
     if minimum is None and maximum is None:
         for digits in range(1, _MAX_LAST_DIGITS + 1):
             if 10**digits % step == 0:
@@ -71,10 +77,6 @@ def multiples(
                 return sequence(
                     ['"-"?', either([*small, sequence([f"[1-9] [0-9]{{0,{DIGITS - digits}}}", either(last)])])]
                 )
-    low = None if minimum is None else -int((-minimum / step).to_integral_value("ROUND_FLOOR"))
-    high = None if maximum is None else int((maximum / step).to_integral_value("ROUND_FLOOR"))
-    low = low + 1 if low is not None and open_below and low * step == minimum else low
-    high = high - 1 if high is not None and open_above and high * step == maximum else high
     if low is None or high is None or high - low >= _MAX_LISTED:
         raise ValueError
     listed = [literal(str(number * step)) for number in range(low, high + 1)]

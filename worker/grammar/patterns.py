@@ -17,11 +17,12 @@ from worker.grammar.regex import (
     Node,
     PatternError,
     Repeat,
+    Sequence,
     joined,
     lengths,
     not_ahead,
 )
-from worker.grammar.regex_writer import Expression, RegexWriter, json_character, max_counted, text_character
+from worker.grammar.regex_writer import written
 
 _MAX_DEPTH = 40
 _DIGITS: Ranges = ((0x30, 0x39),)
@@ -50,46 +51,55 @@ _GROUP = re.compile(r"\((?:\?:|\?P?<[A-Za-z_][A-Za-z0-9_]*>|(?!\?))")
 _HEXADECIMAL = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,6})\}")
 
 
-def string_content(pattern: str | Node, anything: str) -> Expression:
-    """Return the grammar of the contents of strings in which ``pattern`` matches, without the quotation marks.
-
-    ``anything`` is the expression for the text before and after an unanchored match. Raises :class:`PatternError`.
-    """
-    node = regex_of(pattern) if isinstance(pattern, str) else pattern
-    return RegexWriter(json_character, Expression(anything, 0, None)).written(node)
-
-
 def regex_of(pattern: str) -> Node:
     """Return the syntax tree of the texts in which ``pattern`` matches. Raises :class:`PatternError`."""
     return _PatternParser(pattern, ANYTHING).parse()
 
 
-def text_grammar(pattern: str) -> str:
-    """Return the grammar of the texts that ``pattern`` matches as a whole. Raises :class:`PatternError`."""
-    return Rules().text(matched_text(pattern, in_json=False))
+def whole_regex_of(pattern: str, *, ignore_case: bool = False, dot_all: bool = False) -> Node:
+    """Return the syntax tree of the texts that ``pattern`` matches as a whole. Raises :class:`PatternError`.
 
-
-def matched_text(pattern: str, *, in_json: bool, ignore_case: bool = False, dot_all: bool = False) -> str:
-    """Return the expression of the texts that ``pattern`` matches as a whole. Raises :class:`PatternError`.
-
-    ``in_json``: the text is the content of a JSON string. ``ignore_case`` ignores the case of ASCII letters;
-    ``dot_all``: ``.`` also matches line ends.
+    ``ignore_case`` ignores the case of ASCII letters; ``dot_all``: ``.`` also matches line ends.
     """
-    tree = _PatternParser(pattern, NOTHING, ignore_case=ignore_case, dot_all=dot_all).parse()
-    return RegexWriter(json_character if in_json else text_character, Expression('""', 0, 0)).written(tree).text
+    return _PatternParser(pattern, NOTHING, ignore_case=ignore_case, dot_all=dot_all).parse()
 
 
-def without_upper_limit(pattern: str, *, full_match: bool = False) -> tuple[str, int] | None:
-    """Return an equivalent pattern without its upper limit, and the maximum length of a match that replaces the limit.
+def text_grammar(node: Node) -> str:
+    """Return the grammar of the texts that ``node`` matches. Raises :class:`PatternError`."""
+    return Rules().text(written(node, in_json=False))
 
-    There is one for a pattern of a whole text in which a single part has a variable length, ``{minimum,maximum}`` times
-    something of fixed length. None if the pattern is another, or its repetitions are few enough for a grammar. With
-    ``full_match``, the pattern needs no anchors.
+
+_COUNTED = ((16, 128), (128, 8), (LAST_CHARACTER + 1, 4))
+"""Pairs of a class size in characters, and the maximum number of its repetitions that a grammar counts. Each of a large
+class takes 10 ms to compile."""
+
+
+def without_upper_limit(node: Node) -> tuple[Node, int | None]:
+    """Return ``node`` without its upper limit, and the maximum length of a match that replaces the limit.
+
+    There is one if a single part has a variable length, ``{minimum,maximum}`` times something of fixed length. If there
+    is none, or the repetitions are few enough for a grammar, ``node`` itself and None.
     """
-    try:
-        return _PatternParser(pattern, NOTHING).upper_limit(full_match=full_match)
-    except PatternError:
-        return None
+    match node:
+        case Choice((option,)):
+            parts = option.parts if isinstance(option, Sequence) else (option,)
+            match [one for one in parts if len(set(lengths(one))) > 1]:
+                case [Repeat(part, minimum, int(maximum)) as limited] if len(set(lengths(part))) == 1:
+                    size = _largest_class(part)
+                    if maximum > next(count for most, count in _COUNTED if size <= most):
+                        unlimited = Repeat(part, minimum, None)
+                        return joined(unlimited if one is limited else one for one in parts), lengths(option)[1]
+    return node, None
+
+
+def _largest_class(node: Node) -> int:
+    match node:
+        case Characters(sure):
+            return sum(last - first + 1 for first, last in sure)
+        case Repeat(part):
+            return _largest_class(part)
+        case Sequence(parts) | Choice(parts):
+            return max(map(_largest_class, parts), default=1)
 
 
 class _PatternParser:
@@ -109,30 +119,6 @@ class _PatternParser:
         if self._position < len(self._pattern):
             raise PatternError(f"')' at character {self._position} closes no group")
         return Choice(tuple(options))
-
-    def upper_limit(self, *, full_match: bool) -> tuple[str, int] | None:
-        """Implement :func:`without_upper_limit`."""
-        if not self._take("^") and not full_match:
-            return None
-        length = 0
-        found: re.Match[str] | None = None
-        while self._peek() not in ("", "|", ")", "$"):
-            atom = self._atom()
-            braces = _BRACES.match(self._pattern, self._position)
-            shortest, longest = lengths(self._quantified(atom))
-            least, most = lengths(atom)
-            if shortest == longest:
-                length += shortest
-            elif found or not braces or not braces[3] or least != most:
-                return None
-            else:
-                found, maximum = braces, int(braces[3])
-                length += maximum * least
-                if maximum <= max_counted(atom):
-                    return None
-        if found is None or self._pattern[self._position :] not in (("$", "") if full_match else ("$",)):
-            return None
-        return f"{self._pattern[: found.start()]}{{{found[1]},}}{self._pattern[found.end() :]}", length
 
     def _anchored(self) -> Node:
         """Read an alternative, with arbitrary text on each side that is not anchored."""

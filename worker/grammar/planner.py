@@ -19,9 +19,9 @@ from worker.grammar.calls import (
 from worker.grammar.ebnf import readable_grammar
 from worker.grammar.json_text import json_mode_grammar
 from worker.grammar.limits import length_limits_of
-from worker.grammar.patterns import text_grammar, without_upper_limit
+from worker.grammar.patterns import text_grammar, whole_regex_of, without_upper_limit
 from worker.grammar.plan import Plan
-from worker.grammar.regex import PatternError
+from worker.grammar.regex import Node, PatternError
 from worker.grammar.schema import schema_grammar
 from worker.json_schema.keywords import SchemaError
 from worker.json_schema.lengths import LengthLimits
@@ -94,8 +94,8 @@ def plain_plan(request: ChatRequest) -> Plan:
     if request.constraint is None:
         return Plan()
     _check_end(request)
-    length_limits = _content_length_limits(request.constraint, [""], alone=True)
     content = _content(request.constraint, [""], alone=True)
+    length_limits = _content_length_limits(request.constraint, [""], alone=True)
     return _with_constraint(Plan(param=request.constraint.param, length_limits=length_limits), content)
 
 
@@ -139,13 +139,13 @@ def _content_length_limits(constraint: Constraint, begins: Sequence[str], *, alo
     return ()
 
 
-def _regex(pattern: str, begins: Sequence[str], *, alone: bool) -> tuple[str, int | None]:
-    """Return the pattern for the grammar, and the maximum length of the text if the grammar does not enforce it.
+def _regex(pattern: str, begins: Sequence[str], *, alone: bool) -> tuple[Node, int | None]:
+    """Return what the grammar enforces, and the maximum length of the text if the grammar does not.
 
     Text can only be counted from a known place on, and only if no tool call can take its place.
     """
-    limited = without_upper_limit(pattern, full_match=True) if alone and len(begins) == 1 else None
-    return limited or (pattern, None)
+    node = whole_regex_of(pattern)
+    return without_upper_limit(node) if alone and len(begins) == 1 else (node, None)
 
 
 def _content(constraint: Constraint, begins: Sequence[str], *, alone: bool) -> tags.Format:

@@ -15,9 +15,8 @@ import msgspec
 
 from worker.grammar.ebnf import Rules, either, literal, repeated, sequence
 from worker.grammar.json_text import BOOLEAN, COMMA, NULL, JsonRules, enclosed
-from worker.grammar.limits import with_length_limits
 from worker.grammar.members import Member, object_of, subset_of
-from worker.grammar.numbers import integer_range, multiples, number_range
+from worker.grammar.numbers import multiples, number_range
 from worker.grammar.strings import Strings
 from worker.grammar.unlisted import UnlistedMembers
 from worker.json_schema.alternatives import Alternatives
@@ -50,10 +49,7 @@ def schema_grammar(text: str, *, strict: bool = True, lengths: bool = True) -> s
     expensive. With ``strict=False``, keywords that a grammar can't enforce are ignored. Raises :class:`SchemaError`.
     """
     rules = Rules()
-    document = decoded(text)
-    if strict and lengths:
-        document = with_length_limits(document)
-    return rules.text(SchemaCompiler(rules, document, strict=strict, lengths=lengths).compile())
+    return rules.text(SchemaCompiler(rules, decoded(text), strict=strict, lengths=lengths).compile())
 
 
 def decoded(text: str) -> Any:
@@ -98,7 +94,7 @@ class SchemaCompiler:
         while self._waiting:
             reference = self._waiting.popleft()
             self._rule = self._named[reference]
-            target = self._target(reference, "")
+            target = target_of(self._document, reference, "")
             self._rules.fill(self._rule, self._lower(target, reference.removeprefix("#")))
         self._check_left_recursion()
         return root
@@ -312,7 +308,11 @@ class SchemaCompiler:
         factor = schema.get("multipleOf", 1 if whole else None)
         if not self._strict and factor != 1:
             factor = 1 if whole else None
-        if factor is not None and not (whole and factor == 1):
+        if minimum is None and maximum is None and factor == (1 if whole else None):
+            return self._json.integer() if whole else self._json.number()
+        if factor is None:
+            text = number_range(minimum, maximum, open_below=open_below, open_above=open_above)
+        else:
             if isinstance(factor, bool) or not isinstance(factor, int | float) or factor <= 0:
                 raise SchemaError(f"{path}/multipleOf", "expected a number above 0")
             try:
@@ -324,22 +324,12 @@ class SchemaCompiler:
                     f"{path}/multipleOf",
                     "it is supported if it divides 1,000, or if 'minimum' and 'maximum' leave at most 200 values",
                 ) from None
-        elif minimum is None and maximum is None:
-            return self._json.integer() if whole else self._json.number()
-        elif whole:
-            low = None if minimum is None else -int((-minimum).to_integral_value("ROUND_FLOOR"))
-            high = None if maximum is None else int(maximum.to_integral_value("ROUND_FLOOR"))
-            low = low + 1 if low is not None and open_below and low == minimum else low
-            high = high - 1 if high is not None and open_above and high == maximum else high
-            text = integer_range(low, high)
-        else:
-            text = number_range(minimum, maximum, open_below=open_below, open_above=open_above)
         if text is None:
             raise NoValue(path, "no number is in the range")
         return self._rules.define(text)
 
     def _reference(self, reference: Any, path: str) -> str:
-        self._target(reference, path)
+        target_of(self._document, reference, path)  # raises if there is none
         if reference not in self._named:
             self._named[reference] = self._rules.reserve()
             self._waiting.append(reference)
@@ -347,10 +337,6 @@ class SchemaCompiler:
         if not self._nested:
             self._begins_with.setdefault(self._rule, set()).add(name)
         return name
-
-    def _target(self, reference: Any, path: str) -> Any:
-        """Return the target of a reference. Raises :class:`SchemaError` if there is none."""
-        return target_of(self._document, reference, path)
 
     def _check_left_recursion(self) -> None:
         """Raise :class:`SchemaError` if a rule is left-recursive: it reaches itself without consuming a character."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from worker.grammar.ebnf import Rules, literal, sequence, united
 from worker.grammar.json_text import JsonRules
-from worker.grammar.patterns import regex_of, string_content
+from worker.grammar.patterns import regex_of, without_upper_limit
 from worker.grammar.regex import (
     ANYTHING,
     EVERY,
@@ -21,6 +21,7 @@ from worker.grammar.regex import (
     surely_matches,
 )
 from worker.grammar.regex import Choice as AnyOf
+from worker.grammar.regex_writer import written
 from worker.json_schema.keywords import FORMATS, NoValue, SchemaError, UnsupportedKeyword
 from worker.json_schema.merging import Schema
 from worker.json_schema.reading import bounds_of
@@ -62,22 +63,23 @@ class Strings:
             return self._json.string(minimum, None if self._lengths else maximum)
         try:
             node = ANYTHING if expression is None else regex_of(expression)
+            if self._strict and self._lengths:
+                node, _ = without_upper_limit(node)
             if gone := [text for text in gone if possibly_matches(node, text)]:
                 node = self._without_texts(node, gone, minimum if expression is None else 0, path)
-            content = string_content(node, self._json.content())
+            content = written(node, in_json=True)
         except PatternError as error:
             if self._strict:
                 raise UnsupportedKeyword(f"{path}/{keyword}", f"{error}") from error
             return self._json.string(minimum)
-        too_long = (
-            not self._lengths and maximum is not None and (content.max_length is None or content.max_length > maximum)
-        )
-        if self._strict and (content.min_length < minimum or too_long):
+        least, most = lengths(node)
+        too_long = not self._lengths and maximum is not None and (most is None or most > maximum)
+        if self._strict and (least < minimum or too_long):
             name = "maxLength" if too_long else "minLength"
             raise UnsupportedKeyword(
                 f"{path}/{name}", f"not supported together with '{keyword}', unless that implies it"
             )
-        return self._rules.define(sequence([literal('"'), content.text, literal('"')]))
+        return self._rules.define(sequence([literal('"'), content, literal('"')]))
 
     def fits(self, value: str, schema: Schema, path: str) -> bool:
         """Whether a text of ``enum`` surely satisfies the keywords of strings of the flat ``schema``."""

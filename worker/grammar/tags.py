@@ -11,7 +11,7 @@ import msgspec
 
 from worker.grammar.ebnf import either as either_of
 from worker.grammar.ebnf import literal, readable_grammar
-from worker.grammar.patterns import text_grammar
+from worker.grammar.patterns import text_grammar, whole_regex_of
 from worker.grammar.regex import PatternError
 from worker.grammar.schema import MAX_DEPTH, schema_grammar
 from worker.grammar.xgrammar import is_readable, protect_alternatives
@@ -128,7 +128,7 @@ def _is_text(part: Any) -> bool:
 
 def _regex(pattern: str, path: str) -> str:
     try:
-        return text_grammar(pattern)
+        return text_grammar(whole_regex_of(pattern))
     except PatternError as error:
         raise SchemaError(path, str(error)) from error
 

@@ -13,7 +13,7 @@ from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message
 from tests.support.grammar_oracle import Texts, tiny_oracle
 from worker.grammar.ebnf import character_class, literal, readable_grammar, united, without
-from worker.grammar.patterns import text_grammar
+from worker.grammar.patterns import text_grammar, whole_regex_of
 from worker.grammar.planner import make_plan
 from worker.grammar.schema import schema_grammar
 from worker.grammar.xgrammar import chunks, utf8_ranges
@@ -67,7 +67,7 @@ def test_a_range_contains_exactly_its_characters(ends: list[int], others: list[s
     for constraint in (
         Constraint(kind="grammar", value=f"root ::= {character_class(((first, last),))}"),
         Constraint(kind="grammar", value=readable_grammar(f"root ::= [\\U{first:08x}-\\U{last:08x}]")),
-        Constraint(kind="grammar", value=text_grammar(f"[{_in_class(first)}-{_in_class(last)}]")),
+        Constraint(kind="grammar", value=text_grammar(whole_regex_of(f"[{_in_class(first)}-{_in_class(last)}]"))),
     ):
         accepted = [probe for probe in probes if tiny_oracle().accepts(constraint, probe)]
         assert accepted == [probe for probe in probes if first <= ord(probe) <= last]

@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from tests.support.grammar_oracle import Texts, tiny_oracle
-from worker.grammar.limits import with_length_limits
-from worker.grammar.patterns import without_upper_limit
+from worker.grammar.limits import length_limits_of
+from worker.grammar.patterns import regex_of, without_upper_limit
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan
+from worker.grammar.regex_writer import written
 from worker.json_schema.lengths import LengthChecker
 
 LONG = {"type": "string", "pattern": "^[a-z]{1,64}$"}
-OPEN = {"type": "string", "pattern": "^[a-z]{1,}$", "maxLength": 64}
+LIMITED = LONG | {"maxLength": 64}
 
 
 @pytest.mark.parametrize(
@@ -38,36 +39,55 @@ OPEN = {"type": "string", "pattern": "^[a-z]{1,}$", "maxLength": 64}
         ("^[a-z]{1,64}$|^b$", None),
         ("^a?[a-z]{1,64}$", None),
         ("^(a|bc){1,200}$", None),
-        ("^(", None),
     ],
 )
 def test_the_only_variable_part_of_a_pattern_gives_its_limit(pattern: str, expected: tuple[str, int] | None) -> None:
-    assert without_upper_limit(pattern) == expected
+    left, limit = expected or (pattern, None)
+    node, found = without_upper_limit(regex_of(pattern))
+    assert (written(node, in_json=True), found) == (written(regex_of(left), in_json=True), limit)
 
 
-@given(st.data(), st.sampled_from(["^[a-z]{2,12}$", "^a[^b]{0,9}c$", "^(?:[a-z]b){1,9}a$"]))
-def test_a_text_matches_as_before(data: st.DataObject, pattern: str) -> None:
-    found = without_upper_limit(pattern)
-    assert found is not None
-    text = data.draw(st.from_regex(pattern, fullmatch=True) | st.from_regex(found[0], fullmatch=True))
-    assert bool(re.fullmatch(pattern, text)) == (bool(re.fullmatch(found[0], text)) and len(text) <= found[1])
+@given(
+    st.data(),
+    st.sampled_from(
+        [
+            ("^[a-z]{2,12}$", "^[a-z]{2,}$", 12),
+            ("^a[^b]{0,9}c$", "^a[^b]*c$", 11),
+            ("^(?:[a-z]b){1,9}a$", "^(?:[a-z]b)+a$", 19),
+        ]
+    ),
+)
+def test_a_text_matches_as_before(data: st.DataObject, patterns: tuple[str, str, int]) -> None:
+    pattern, left, limit = patterns
+    assert without_upper_limit(regex_of(pattern))[1] == limit
+    text = data.draw(st.from_regex(pattern, fullmatch=True) | st.from_regex(left, fullmatch=True))
+    assert bool(re.fullmatch(pattern, text)) == (bool(re.fullmatch(left, text)) and len(text) <= limit)
 
 
 @pytest.mark.parametrize(
     ("schema", "expected"),
     [
-        (LONG | {"maxLength": 10}, OPEN | {"maxLength": 10}),
-        (LONG | {"maxLength": 100}, OPEN),
-        ({"properties": {"pattern": LONG, "const": LONG}}, {"properties": {"pattern": OPEN, "const": OPEN}}),
-        ({"items": LONG, "$defs": {"a": LONG}}, {"items": OPEN, "$defs": {"a": OPEN}}),
-        ({"anyOf": [LONG, True], "items": [LONG]}, {"anyOf": [OPEN, True], "items": [OPEN]}),
-        ({"additionalProperties": LONG}, {"additionalProperties": OPEN}),
-        ({"enum": [LONG], "default": LONG}, {"enum": [LONG], "default": LONG}),
+        (LONG | {"maxLength": 10}, LONG | {"maxLength": 10}),
+        (LONG | {"maxLength": 100}, LIMITED),
+        ({"properties": {"pattern": LONG, "a": LONG}}, {"properties": {"pattern": LIMITED, "a": LIMITED}}),
+        ({"anyOf": [LONG, True], "$defs": {"a": LONG}}, {"anyOf": [LIMITED, True], "$defs": {"a": LIMITED}}),
+        ({"patternProperties": {"^a": LONG}, "then": LONG}, {"patternProperties": {"^a": LIMITED}, "then": LIMITED}),
         (LONG | {"maxLength": "many"}, LONG | {"maxLength": "many"}),
     ],
 )
-def test_only_schemas_change(schema: Any, expected: Any) -> None:
-    assert with_length_limits(schema) == expected
+def test_limits_of_patterns_are_enforced_as_max_length(schema: Any, expected: Any) -> None:
+    (limits,) = length_limits_of([""], json.dumps(schema))
+    assert json.loads(limits.schema) == expected
+
+
+def test_the_limit_of_a_pattern_holds_wherever_the_grammar_leaves_it_open() -> None:
+    schema = {"type": "object", "patternProperties": {"^x": LONG}}
+    plan = _plan(constraint=Constraint(kind="json_schema", value=json.dumps(schema)))
+    assert plan.constraint is not None
+    text = f'{{"x":"{"a" * 65}"}}'
+    assert text in Texts(plan.constraint.value)
+    assert LengthChecker(plan.length_limits).exceeds(text)
+    assert not LengthChecker(plan.length_limits).exceeds(text.replace("aa", "a", 1))
 
 
 def _plan(**fields: Any) -> Plan:

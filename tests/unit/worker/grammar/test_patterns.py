@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from shared.protocol.request import Constraint
 from tests.support.grammar_oracle import tiny_oracle
 from tests.support.regexes import regexes
-from worker.grammar.patterns import text_grammar
+from worker.grammar.patterns import text_grammar, whole_regex_of
 from worker.grammar.regex import PatternError
 
 _atoms = st.sampled_from(
@@ -20,7 +20,7 @@ _patterns = regexes(_atoms, _quantifiers, max_leaves=6)
 
 
 def accepted(pattern: str, text: str) -> bool:
-    return tiny_oracle().accepts(Constraint(kind="grammar", value=text_grammar(pattern)), text)
+    return tiny_oracle().accepts(Constraint(kind="grammar", value=text_grammar(whole_regex_of(pattern))), text)
 
 
 @given(data=st.data(), pattern=_patterns)
@@ -53,4 +53,4 @@ def test_what_other_dialects_write(pattern: str, text: str) -> None:
 @pytest.mark.parametrize("pattern", ["(?=a)b", "(", "a)", "*", "(?i)a", "\\b", "a^", "$a", "[b-a]", "a{3,1}", "\\p{L}"])
 def test_what_cannot_be_compiled_is_named(pattern: str) -> None:
     with pytest.raises(PatternError):
-        text_grammar(pattern)
+        text_grammar(whole_regex_of(pattern))

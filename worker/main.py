@@ -181,6 +181,7 @@ class _Worker:
             on_refused=outputs.on_refused,
             on_change=self._on_engine_change,
             release_jobs=releaser.release_after_crash,
+            others_loaded=self.prompts.ready,
         )
 
     async def run(self, stopping: asyncio.Event) -> None:

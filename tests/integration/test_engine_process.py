@@ -12,6 +12,7 @@ from shared.runtime.settings import EngineSettings
 from tests.support.engine_outputs import deltas_of, text_of
 from tests.support.engine_reports import ReportingEngine
 from tests.support.eventually import eventually
+from worker.engine.handle import CurrentEngine, EngineSupervisor
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import Output, RawStep, Refused, Sequence, StepOutput, Stepped
 from worker.engine.simulated import encode
@@ -52,6 +53,36 @@ async def test_loading_reports_its_stages_and_then_the_engine_info() -> None:
     assert process.exit_code is None
     await process.stop()
     assert process.exit_code == 0
+
+
+async def test_an_engine_serves_when_what_it_needs_has_loaded_too() -> None:
+    current = CurrentEngine(slots=1)
+    asked, loaded = asyncio.Event(), asyncio.Event()
+
+    async def others_loaded() -> None:
+        asked.set()
+        await loaded.wait()
+
+    async def release_jobs() -> None:
+        pass
+
+    supervisor = EngineSupervisor(
+        options(),
+        current,
+        step_timeout=60.0,
+        on_stepped=lambda report: None,
+        on_refused=lambda report: None,
+        on_change=lambda: None,
+        release_jobs=release_jobs,
+        others_loaded=others_loaded,
+    )
+    running = asyncio.create_task(supervisor.run())
+    await asked.wait()
+    assert current.status == "loading"
+    loaded.set()
+    assert (await current.wait()).info.context_length == 1000
+    await supervisor.stop()
+    await running
 
 
 async def test_outputs_come_in_order_and_the_gauges_come_to_rest(engine: ReportingEngine) -> None:

@@ -180,12 +180,13 @@ class EngineSupervisor:
         on_refused: Callable[[Refused], None],
         on_change: Callable[[], None],
         release_jobs: Callable[[], Awaitable[None]],
+        others_loaded: Callable[[], Awaitable[None]],
     ) -> None:
         """``step_timeout`` is the maximum duration of a step in seconds (see :mod:`worker.engine.watchdog`).
 
         ``on_stepped`` and ``on_refused`` get the reports about sequences. ``on_change`` is called when an engine
         becomes ready, and when it ends. ``release_jobs`` is called after an engine has crashed, to return its jobs to
-        the queue.
+        the queue. ``others_loaded`` waits for what an engine can't serve without.
         """
         self._options = options
         self._current = current
@@ -194,6 +195,7 @@ class EngineSupervisor:
         self._on_refused = on_refused
         self._on_change = on_change
         self._release_jobs = release_jobs
+        self._others_loaded = others_loaded
         self._running: EngineProcess | None = None
         self._closing = False
 
@@ -235,6 +237,7 @@ class EngineSupervisor:
         try:
             await engine.start()
             engine_info = (await engine.loaded()).engine_info
+            await self._others_loaded()
             self._current.set(LoadedEngine(engine, engine_info))
             self._on_change()
             logger.info(

@@ -56,6 +56,8 @@ def test_create_and_stream(client: openai.OpenAI) -> None:
     assert chat.usage is not None
     assert whole.usage is not None
     assert whole.usage.input_tokens == chat.usage.prompt_tokens
+    cut = respond(client, input=FRANCE, instructions="Be brief.", extra_body={"stop": ["Paris"]})
+    assert cut.output_text == whole.output_text.partition("Paris")[0]
 
 
 def test_a_response_shows_the_models_default_sampling(client: openai.OpenAI) -> None:

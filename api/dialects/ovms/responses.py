@@ -10,7 +10,7 @@ import msgspec
 from pydantic import Field
 
 from api.dialects.base.body import decode_object, json_text
-from api.dialects.base.sampling import Beams, EngineSampling, Flag, Stop, StopFlag
+from api.dialects.base.sampling import Beams, EngineSampling, Flag
 from api.dialects.base.validation import invalid
 from api.dialects.openai.extended import check_assistants
 from api.dialects.openai.extensions import with_variables
@@ -31,13 +31,9 @@ class ModelServerResponsesRequest(ResponsesRequest, EngineSampling):
 
     best_of: Beams | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    ignore_eos: Flag | None = None
-    include_stop_str_in_output: StopFlag | None = None
     logprobs: Flag | None = None
     n: Annotated[int, Field(ge=1, le=1)] | None = None
     seed: Seed | None = None
-    skip_special_tokens: Flag | None = None
-    stop: Stop | None = None
     top_p: TopP | None = None
 
 

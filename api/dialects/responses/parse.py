@@ -16,6 +16,7 @@ from api.dialects.base.template import template_variables
 from api.dialects.base.unsupported import check_supported
 from api.dialects.base.validation import unknown_parameter, validate
 from api.dialects.openai.parse import DEFAULTS, tier_of
+from api.dialects.openai.rules import check_logit_bias
 from api.dialects.responses.conversation import Placed, translate_items
 from api.dialects.responses.echoed_fields import echoed_fields
 from api.dialects.responses.items import Item, ItemReference
@@ -162,6 +163,7 @@ def validated(model: type[_Body], value: Mapping[str, Any]) -> ValidatedRequest[
             raise MessagesMissing(refusal.problem, model=value["model"]) from None
         raise
     check_supported(request)
+    check_logit_bias(request.logit_bias)
     if request.background and request.store is False:
         raise refuse(
             ProblemKind.INVALID, "Background responses are stored: 'store' can't be false.", param="background"

@@ -1,7 +1,8 @@
 """Schema of the body of ``POST /v1/responses``.
 
 Source: the types of OpenAI's Python SDK; ``presence_penalty`` and ``frequency_penalty`` are Open Responses',
-``min_p``, ``repetition_penalty``, ``seed`` and ``top_k`` are vLLM's.
+``ignore_eos``, ``include_stop_str_in_output``, ``logit_bias``, ``min_p``, ``repetition_penalty``, ``seed``,
+``skip_special_tokens``, ``stop`` and ``top_k`` are vLLM's.
 """
 
 from typing import Annotated, Any, Literal
@@ -11,11 +12,15 @@ from pydantic import Field
 from api.dialects.base.fields import Identifier, Items, NonEmptyText, Strict, by
 from api.dialects.base.sampling import (
     Count,
+    Flag,
     Into,
+    LogitBias,
     MinP,
     Penalty,
     RepetitionPenalty,
     Seed,
+    Stop,
+    StopFlag,
     Temperature,
     TokenLimit,
     TopK,
@@ -145,7 +150,10 @@ class ResponsesRequest(PromptFields, ProcessingFields):
         Items[dict[str, Any]] | None, Refused("Conversations are not compacted.", neutral=([],))
     ] = None
     frequency_penalty: Penalty | None = None
+    ignore_eos: Flag | None = None
     include: Annotated[Items[Includable], Into("logprobs", lambda include: LOGPROBS in include)] | None = None
+    include_stop_str_in_output: StopFlag | None = None
+    logit_bias: LogitBias | None = None
     max_output_tokens: TokenLimit | None = None
     max_tool_calls: Count | None = None
     metadata: Metadata | None = None
@@ -158,6 +166,8 @@ class ResponsesRequest(PromptFields, ProcessingFields):
     repetition_penalty: RepetitionPenalty | None = None
     safety_identifier: Annotated[str, Field(max_length=128)] | None = None
     seed: Seed | None = None
+    skip_special_tokens: Flag | None = None
+    stop: Stop | None = None
     store: bool | None = None
     stream: bool | None = None
     stream_options: ResponseStreamOptions | None = None

@@ -90,7 +90,7 @@ async def progress(engine: CurrentEngine) -> AsyncIterator[Callable[[Download], 
         while True:
             if begun:
                 done, size = await asyncio.to_thread(lambda: begun[0].done), begun[0].size
-                engine.stage = f"{FINDING_FILES}: {done / 2**30:.2f} of {size / 2**30:.2f} GB downloaded"
+                engine.stage = f"{FINDING_FILES}: {done / 1e9:.2f} of {size / 1e9:.2f} GB downloaded"
             await asyncio.sleep(_PROGRESS)
 
     shown = asyncio.create_task(show(), name="progress of the download")

@@ -16,7 +16,15 @@ from click.core import ParameterSource
 from pydantic import ByteSize, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from shared.runtime.settings import ENV_PREFIX, SECRETS, Settings, UpSettings, file_variable, variable
+from shared.runtime.settings import (
+    ENV_PREFIX,
+    SECRETS,
+    Settings,
+    UpSettings,
+    file_variable,
+    joined_reasons,
+    variable,
+)
 
 S = TypeVar("S", bound=Settings)
 
@@ -140,7 +148,7 @@ def build(kind: type[S], values: dict[str, Any]) -> S:
         context = click.get_current_context(silent=True)
         from_environment = context and context.get_parameter_source(name) is ParameterSource.ENVIRONMENT
         origin = f" (env var: '{variable(name)}')" if from_environment else ""
-        raise click.UsageError(f"Invalid value for '{flag(name)}'{origin}: {_reason(error)}.") from None
+        raise click.UsageError(f"Invalid value for '{flag(name)}'{origin}: {joined_reasons(error.errors())}.") from None
 
 
 class _SecretOption(click.Option):
@@ -182,7 +190,7 @@ class _Setting(click.ParamType[Any]):
         try:
             return adapter.validate_python(value)
         except ValidationError as error:
-            self.fail(f"{value!r}: {_reason(error)}.", param, ctx)
+            self.fail(f"{value!r}: {joined_reasons(error.errors())}.", param, ctx)
 
 
 def _type(field: FieldInfo) -> click.ParamType[Any]:
@@ -201,12 +209,6 @@ def _metavar(field: FieldInfo) -> str | None:
         case (words, number):
             return "|".join([*get_args(words), _METAVARS[FieldInfo.from_annotation(number).annotation]])
     return _METAVARS[field.annotation]
-
-
-def _reason(error: ValidationError) -> str:
-    """Return what is wrong with a value; one that may be a word or a number has a reason for either."""
-    reasons = (str(found["msg"]).removeprefix("Value error, ") for found in error.errors())
-    return " or ".join(reason[0].lower() + reason[1:] for reason in reasons)
 
 
 def _owners(kind: type[Settings]) -> list[type[Settings]]:

@@ -159,9 +159,9 @@ def tables(snapshot: Snapshot, *, now: float) -> list[Table]:
             f"{model.status}: {model.detail}" if model.detail else model.status,
             ", ".join(
                 [
-                    f"{model.memory / 2**30:.1f} of {node.memory / 2**30:.1f} GB",
+                    f"{model.memory / 1e9:.1f} of {node.memory / 1e9:.1f} GB",
                     *(
-                        f"{device} {size / 2**30:.1f} of {node.devices.get(device, 0) / 2**30:.1f} GB"
+                        f"{device} {size / 1e9:.1f} of {node.devices.get(device, 0) / 1e9:.1f} GB"
                         for device, size in model.device_memory.items()
                     ),
                 ]

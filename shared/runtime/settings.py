@@ -6,7 +6,8 @@ the help text, the validation and the row in docs/settings.md.
 
 import re
 import socket
-from typing import Annotated, Literal
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     ByteSize,
@@ -486,6 +487,12 @@ class UpSettings(ApiSettings, NodeSettings):
     drain: NonNegativeFloat = Field(
         5.0, description="Time for running requests to finish after SIGTERM or Ctrl-C, in seconds."
     )
+
+
+def joined_reasons(errors: Iterable[Mapping[str, Any]]) -> str:
+    """Return what is wrong with a value, by the ``errors`` of pydantic: one that may be a word or a number has two."""
+    reasons = (str(error["msg"]).removeprefix("Value error, ") for error in errors)
+    return " or ".join(reason[0].lower() + reason[1:] for reason in reasons)
 
 
 def variable(name: str) -> str:

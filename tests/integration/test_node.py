@@ -146,7 +146,7 @@ def test_a_model_that_is_killed_while_it_loads_is_not_loaded_into_the_same_memor
     assert ask(service, "a")[0] == 503
     status, answer = ask(service, "a")
     assert (status, answer["error"]["code"]) == (503, "no_worker")
-    assert "killed by SIGKILL while it loaded; it needs 0.08 GB" in answer["error"]["message"]
+    assert "killed by SIGKILL while it loaded; it needs 0.09 GB" in answer["error"]["message"]
     assert [model["loads"] for found in nodes(service) for model in found["models"]] == [1]
 
 

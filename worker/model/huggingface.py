@@ -110,7 +110,7 @@ def download(
         if _cached_snapshot(repository, revision) is not None:
             return cached(repository, revision=revision, file=file)
         raise ModelError(
-            f"{label} can't be fetched from the hub, and the cache does not hold it: {error} "
+            f"{label} can't be fetched from the hub, and the cache does not hold it: {error}. "
             "Check the network, HF_ENDPOINT and HF_HUB_OFFLINE."
         ) from error
 

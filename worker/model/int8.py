@@ -21,6 +21,7 @@ import openvino
 from numpy.typing import NDArray
 from openvino import opset13 as opset
 
+from shared.protocol.registry import MAKING_WEIGHTS
 from worker.model.devices import AVX512_BF16
 from worker.model.export import MODEL_FILES, cached_form, export_gguf
 from worker.model.files import Properties, model_bytes, write_properties
@@ -302,7 +303,7 @@ def int8_folder(path: Path, context_length: int, progress: Callable[[str], None]
         if memory is not None:
             _check_room("memory", _MEMORY * size, memory)
         _check_room("disk space", _DISK * size, shutil.disk_usage(scratch).free)
-        progress(f"making int8 weights of {path.name} ({size / 1e6:.0f} MB), once; --weights original does without")
+        progress(f"{MAKING_WEIGHTS} of {path.name} ({size / 1e6:.0f} MB), once; --weights original does without")
         return remake(export_gguf(path, context_length, scratch), scratch)
 
     def wait() -> None:

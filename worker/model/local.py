@@ -29,6 +29,7 @@ __all__ = [
     "LocalModel",
     "ModelError",
     "default_model",
+    "describe",
     "list_models",
     "path",
     "pull",
@@ -85,9 +86,17 @@ def resolve(text: str, *, max_context: int = 0, on_download: Callable[[Download]
     """
     source = parse_source(text)
     location = _fetch(source, download=True, on_download=on_download)
+    return _described(source, location if location.is_dir() else _writable(location), max_context)
+
+
+def describe(text: str, *, max_context: int = 0) -> LocalModel:
+    """Return the model of ``[NAME=]SOURCE`` as it is on this machine. Raises :class:`ModelError`."""
+    source = parse_source(text)
+    return _described(source, _fetch(source, download=False), max_context)
+
+
+def _described(source: Source, location: Path, max_context: int) -> LocalModel:
     kind: ModelKind = "openvino" if location.is_dir() else "gguf"
-    if kind == "gguf":
-        location = _writable(location)
     own = _folder_context(location) if kind == "openvino" else _gguf_context(location)
     if own is None and not max_context:
         raise ModelError(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, field_validator
 
-from shared.runtime.settings import EngineSettings, Settings, WorkerSettings
+from shared.runtime.settings import EngineSettings, Settings, WorkerSettings, joined_reasons
 from worker.engine.backends import BACKENDS
 from worker.model.source import ModelError, check_name, parse_source
 
@@ -98,7 +98,7 @@ def read_catalogue(path: Path, defaults: WorkerSettings) -> tuple[CatalogueEntry
     except (OSError, UnicodeDecodeError) as error:
         raise CatalogueError(f"The catalogue {path} can't be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
-        raise CatalogueError(f"The catalogue {path} is not TOML: {error}") from None
+        raise CatalogueError(f"The catalogue {path} is not TOML: {error}.") from None
     tables = document.pop("models", None)
     if document:
         raise _error(path, text, next(iter(document)), "", "is unknown; a catalogue has only [models.NAME] tables")
@@ -125,17 +125,20 @@ def _entry(path: Path, text: str, name: str, table: object, defaults: WorkerSett
             raise _error(path, text, name, unknown, "is unknown")
         worker = WorkerSettings(**(defaults.model_dump() | settings))
     except ValidationError as error:
-        first = error.errors()[0]
-        field = str(first["loc"][0]) if first["loc"] else ""
-        raise _error(path, text, name, field, first["msg"].removeprefix("Value error, ")) from None
+        first = error.errors()[0]["loc"][:1]
+        reason = joined_reasons(found for found in error.errors() if found["loc"][:1] == first)
+        raise _error(path, text, name, str(*first), reason) from None
+    field = ""
     try:
         check_name(name)
+        field = "aliases"
         for alias in entry.aliases:
             check_name(alias)
+        field = "source"
         if BACKENDS[worker.engine].has_model:
             parse_source(f"{name}={entry.source}")
     except ModelError as error:
-        raise _error(path, text, name, "", str(error)) from None
+        raise _error(path, text, name, field, str(error)) from None
     least, most = entry.replicas or (1 if entry.keep == "always" else 0, 1)
     if most < max(least, 1):
         raise _error(path, text, name, "replicas", "must be [LEAST, MOST] with LEAST at most MOST")

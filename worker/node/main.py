@@ -40,7 +40,10 @@ async def _serve(settings: NodeSettings) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
-    host = int(settings.memory) or int(_SHARE * free_memory())
+    free = free_memory()
+    host = int(settings.memory) or int(_SHARE * free)
+    if host > free:
+        logger.warning("--memory is %.1f GB, but only %.1f GB are free: models may be killed", host / 1e9, free / 1e9)
     capacity = {HOST: host, **gpu_memory(), **settings.device_budgets}
     redis = connect(settings.redis_url)
     name = f"{settings.node}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
@@ -49,7 +52,7 @@ async def _serve(settings: NodeSettings) -> int:
         loop.add_signal_handler(signal.SIGHUP, node.reload)
         await join_fleet(redis, settings.redis_url, lease=settings.lease, stopping=stopping)
         for where, size in capacity.items():
-            logger.info("node %s has %.1f GB for models on %s", name, size / 2**30, where)
+            logger.info("node %s has %.1f GB for models on %s", name, size / 1e9, where)
         running = asyncio.create_task(keep_running("node", node.run), name="node")
         await stopping.wait()
         await cancel_all({running})

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import msgspec
 
+from shared.protocol.registry import IMAGE, TEXT
 from shared.runtime.settings import EngineSettings, Settings
 from worker.model.cache import user_cache, write_whole
 from worker.model.devices import device_kind
-from worker.model.files import model_bytes
-from worker.model.local import path
+from worker.model.files import model_bytes, sees_images
+from worker.model.local import describe, path
 from worker.model.source import ModelError
 from worker.node.catalogue import CatalogueEntry
 from worker.node.devices import HOST, Memory
@@ -36,6 +37,25 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     modalities: tuple[str, ...] = ()
     temperature: float | None = None
     top_p: float | None = None
+
+
+def expected(source: str, *, max_context: int) -> Measurement | None:
+    """Return what the files of a model say of it before its first load; ``None`` if they are not here.
+
+    ``max_context`` is in tokens, as in :func:`~worker.model.local.describe`.
+    """
+    try:
+        model = describe(source, max_context=max_context)
+    except ModelError:
+        return None
+    return Measurement(
+        memory=0,
+        load_seconds=0.0,
+        context_length=model.context_length,
+        modalities=(TEXT, IMAGE) if sees_images(model.path) else (TEXT,),
+        temperature=model.sampling.temperature,
+        top_p=model.sampling.top_p,
+    )
 
 
 class Measurements:

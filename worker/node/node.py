@@ -23,7 +23,7 @@ from shared.runtime.version import VERSION
 from worker.engine.backends import BACKENDS
 from worker.node.catalogue import CatalogueEntry, CatalogueError, read_catalogue
 from worker.node.devices import HOST, Memory, fits, place, remaining
-from worker.node.memory import Measurement, Measurements, needed
+from worker.node.memory import Measurement, Measurements, expected, needed
 from worker.node.placements import Placements
 from worker.node.policy import ModelState, Plan, Rules, plan
 from worker.node.resident import Resident
@@ -302,7 +302,14 @@ class Node:
 
     def _resident(self, entry: CatalogueEntry, before: Resident | None = None) -> Resident:
         measured, wake = self._measurements.get(self._worker_settings(entry, "")), self._changes.set
-        made = Resident(entry, self._needed(entry, measured), measured, capacity=self._capacity, wake=wake)
+        made = Resident(
+            entry,
+            self._needed(entry, measured),
+            measured,
+            expected=None if measured else self._expected(entry),
+            capacity=self._capacity,
+            wake=wake,
+        )
         if before is not None:
             made.succeed(before)
         return made
@@ -318,6 +325,11 @@ class Node:
             has_model=BACKENDS[settings.engine].has_model,
             cache_gb=cache,
         )
+
+    def _expected(self, entry: CatalogueEntry) -> Measurement | None:
+        settings = self._worker_settings(entry, "")
+        has_model = BACKENDS[settings.engine].has_model
+        return expected(entry.source, max_context=settings.max_context) if has_model else None
 
     def _environment(self, entry: CatalogueEntry, worker: str) -> Mapping[str, str]:
         return environment(self._worker_settings(entry, worker), WorkerSettings)

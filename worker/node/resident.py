@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from shared.protocol.model_commands import ModelCommand
-from shared.protocol.registry import FINDING_FILES, DeclaredModel, UnloadCause, WorkerInfo
+from shared.protocol.registry import FINDING_FILES, MAKING_WEIGHTS, DeclaredModel, UnloadCause, WorkerInfo
 from shared.runtime.children import Child
 from shared.runtime.processes import exit_description, module_command
 from shared.runtime.settings import variable
@@ -43,14 +43,16 @@ class Resident:
         memory: Memory,
         measured: Measurement | None,
         *,
+        expected: Measurement | None,
         capacity: Memory,
         wake: Callable[[], None],
     ) -> None:
-        """``memory`` is what it takes, and ``capacity`` what all models of the node may take together.
-        ``measured`` is from its last load. ``wake`` is called when its worker has exited."""
+        """``memory`` is what it takes, and ``capacity`` what all models of the node may take together. ``measured`` is
+        from its last load, ``expected`` from its files. ``wake`` is called when its worker has exited."""
         self.entry = entry
         self.memory = memory
         self.measured = measured
+        self._expected = expected
         self.retired = False
         """Whether the catalogue has it no more."""
         self._capacity = capacity
@@ -109,8 +111,8 @@ class Resident:
         if info is None or self.here in ("absent", "unloading"):
             return None
         self._stage = info.detail if info.status == "loading" else ""
-        if self._stage.startswith(FINDING_FILES):
-            self._since = now  # a download says nothing about the next load
+        if self._stage.startswith((FINDING_FILES, MAKING_WEIGHTS)):
+            self._since = now  # what the first load takes longer says nothing about the next one
         if info.used > 0:
             self._last_used = now
         if info.status == "failing":
@@ -127,7 +129,7 @@ class Resident:
         self.here, self._since, self._last_used, self._failures = "loaded", now, now, 0
         assert self._child is not None
         memory = resident_bytes(self._child.pid or 0) or self.memory[HOST]
-        logger.info("model %s is loaded after %.1f s (%.1f GB)", self.entry.name, seconds, memory / 2**30)
+        logger.info("model %s is loaded after %.1f s (%.1f GB)", self.entry.name, seconds, memory / 1e9)
         return Measurement(
             memory=memory,
             load_seconds=round(seconds, 2),
@@ -208,6 +210,7 @@ class Resident:
         self.requested_since = None
         self.here, self.worker = "absent", ""
         too_large = bool(self._lacking)
+        reason = reason.rstrip(".")
         self.reason = reason if too_large else f"{reason}; it is loaded again in {pause:.0f} s at the earliest"
         logger.warning("model %s failed: %s", self.entry.name, self._too_large() if too_large else self.reason)
 
@@ -233,7 +236,7 @@ class Resident:
     def declared(self) -> DeclaredModel:
         """Return its part of the node's registry record."""
         status = {"absent": "failed" if self.blocked else "unloaded"}.get(self.here, self.here)
-        known = self.measured
+        known = self.measured or self._expected
         return DeclaredModel(
             name=self.entry.name,
             source=self.entry.source,
@@ -272,7 +275,7 @@ class Resident:
 
     def _too_large(self) -> str:
         place = self._lacking
-        needed, capacity = self.memory[place] / 2**30, self._capacity[place] / 2**30
+        needed, capacity = self.memory[place] / 1e9, self._capacity[place] / 1e9
         where, flag = ("this host", "--memory") if place == HOST else (place, "--device-memory")
         reason = f"it needs {needed:.2f} GB, and the models of {where} may take {capacity:.2f} GB together ({flag})"
         return f"{self.reason}; {reason}" if self._failures else reason

@@ -55,8 +55,10 @@ SNAPSHOT = Snapshot(
 
 
 def test_the_memory_of_a_model_is_told_by_device() -> None:
-    model = DeclaredModel(name="a", source="a", digest="d", memory=2**30, device_memory={"GPU.0": 3 * 2**30})
-    node = NodeInfo(id="n", host="h", pid=1, started=1, memory=2**33, devices={"GPU.0": 2**34}, models=(model,))
+    model = DeclaredModel(name="a", source="a", digest="d", memory=10**9, device_memory={"GPU.0": 3 * 10**9})
+    node = NodeInfo(
+        id="n", host="h", pid=1, started=1, memory=8 * 10**9, devices={"GPU.0": 16 * 10**9}, models=(model,)
+    )
     text = as_table(msgspec.structs.replace(SNAPSHOT, nodes=[node]), now=1200.0)
     assert "1.0 of 8.0 GB, GPU.0 3.0 of 16.0 GB" in text
 

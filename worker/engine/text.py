@@ -3,11 +3,13 @@
 import hashlib
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-
-import numpy
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from worker.json_schema.lengths import characters_in, has_comma
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -126,13 +128,17 @@ class Vocabulary:
         return self._fragments.get(token) or self.text(token).encode()
 
     @cached_property
-    def string_lengths(self) -> NDArray[numpy.int32]:
+    def string_lengths(self) -> "NDArray[numpy.int32]":
         """The number of characters that each token adds to a JSON string."""
+        import numpy  # takes half of the start of a process that needs neither of these
+
         return numpy.array([characters_in(self.piece(token)) for token in range(self._size)], numpy.int32)
 
     @cached_property
-    def commas(self) -> tuple[NDArray[numpy.bool_], NDArray[numpy.bool_]]:
+    def commas(self) -> "tuple[NDArray[numpy.bool_], NDArray[numpy.bool_]]":
         """Whether each token has a comma between JSON values, if it begins outside of a string, and inside of one."""
+        import numpy
+
         pieces = [self.piece(token) for token in range(self._size)]
         outside, inside = ([has_comma(piece, in_string=where) for piece in pieces] for where in (False, True))
         return numpy.array(outside), numpy.array(inside)

@@ -3,7 +3,7 @@
 import json
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -55,15 +55,21 @@ def in_background(
     return threads, replies
 
 
-def wait_for_tokens(fleet: Fleet, jobs: int) -> None:
+def journals(fleet: Fleet) -> dict[bytes, int]:
+    """The journals, among them those of jobs that ended in the last minute, and the number of events in each."""
     with fleet.redis() as store:
+        # Lists; strings say how long a journal is needed.
+        return {name: int(store.llen(name)) for name in store.scan_iter("vinoqueue:journal:*", _type="list")}
 
-        def journals() -> list[bytes]:
-            # Lists; strings say how long a journal is needed.
-            return list(store.scan_iter("vinoqueue:journal:*", _type="list"))
 
+def wait_for_tokens(fleet: Fleet, jobs: int, ended: Collection[bytes] = ()) -> None:
+    """Wait until ``jobs`` jobs have tokens. ``ended`` are the journals of earlier ones."""
+
+    def started() -> int:
         # The first event says that the job has started.
-        fleet.until(lambda: sum(store.llen(name) > 2 for name in journals()) == jobs, "all to have tokens")
+        return sum(events > 2 for name, events in journals(fleet).items() if name not in ended)
+
+    fleet.until(lambda: started() == jobs, "all to have tokens")
 
 
 def test_a_stream_is_not_continued_with_another_vocabulary(empty_fleet: Fleet) -> None:
@@ -98,9 +104,10 @@ def test_a_stream_is_continued_by_the_worker_with_its_vocabulary(empty_fleet: Fl
     expected = ask(empty_fleet, "/v1/chat/completions", CHAT)
     assert expected[0] == 200
     undisturbed.stop()
+    ended = journals(empty_fleet)
     first = worker(empty_fleet, 0, step=0.2)  # so slow that the others have started before the ends
     threads, replies = in_background(8 * [lambda: ask(empty_fleet, "/v1/chat/completions", CHAT)])
-    wait_for_tokens(empty_fleet, 8)
+    wait_for_tokens(empty_fleet, 8, ended)
     for vocabulary in (0, 7, 8):
         worker(empty_fleet, vocabulary)
     first.kill()

@@ -7,7 +7,7 @@ from pathlib import Path
 from faults.neighbours import run, summary
 from tests.support.fuzzing import cases
 
-SECONDS = 8
+SECONDS = 3
 SEED = int(os.environ.get("NEIGHBOURS_SEED", "20261124"))
 
 

@@ -16,9 +16,10 @@ from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet, fleet
 from tests.support.fuzzing import cases
 
-CASES = 10
+CASES = 5
 
 DOCUMENT = json.loads(openapi_document())
+SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 ENDLESS = {"/v1/fleet/events"}
 OPERATIONS = [
     (path, method) for path, operations in DOCUMENT["paths"].items() for method in operations if path not in ENDLESS
@@ -34,10 +35,11 @@ REFUSABLE = [
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """A replica with small answers, so that a case takes milliseconds."""
+    """A replica with small answers, so that a case takes milliseconds, which :data:`SCHEMA` describes."""
     with fleet(tmp_path_factory.mktemp("openapi")) as running:
         running.worker("--engine", "simulated", "--model", "sim", "--sim-step", "0.001", "--sim-tokens", "4")
         running.api("--max-choices", "4")
+        SCHEMA.config.update(base_url=f"http://127.0.0.1:{running.port}")
         yield running
 
 
@@ -54,9 +56,7 @@ def test_requests_that_violate_the_schema(target: Fleet, path: str, method: str)
 
 def fuzz(target: Fleet, path: str, method: str, mode: GenerationMode, excluded: list[Any] | None = None) -> None:
     """Send generated requests, and check each answer against the document."""
-    schema = schemathesis.openapi.from_dict(DOCUMENT)
-    schema.config.update(base_url=f"http://127.0.0.1:{target.port}")
-    operation = schema[path][method]
+    operation = SCHEMA[path][method]
 
     @settings(max_examples=cases(CASES), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(operation.as_strategy(mode))

@@ -286,8 +286,8 @@ def remake(original: Path, scratch: Path) -> Path:
     return result
 
 
-_MEMORY, _DISK = 5, 3.5
-"""Most memory, and space on the disk, that a conversion takes, in relation to the size of the file."""
+_MEMORY, _DISK = 5, 4
+"""Most memory that a conversion takes, and space on the disk that it and the first load take, in sizes of the file."""
 
 
 def int8_folder(path: Path, context_length: int, progress: Callable[[str], None], *, memory: int | None = None) -> Path:

@@ -166,7 +166,7 @@ def test_a_conversion_that_does_not_fit_is_not_begun(
     shutil.rmtree(converted)
     usage = shutil.disk_usage(gguf)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=200_000_000))
-    with pytest.raises(ModelError, match=r"0\.3 GB of disk space, and 0\.2 GB are free"):
+    with pytest.raises(ModelError, match=r"0\.4 GB of disk space, and 0\.2 GB are free"):
         serving_path(_options(gguf, weights="int8"), _ignore)
 
 

@@ -11,6 +11,7 @@ from tests.support.engine_driver import Bench
 from tests.support.engine_outputs import text_of, tokens_of
 from worker.engine.logits.operation import LogitsHook
 from worker.engine.protocol import Sequence
+from worker.grammar.json_text import json_mode_grammar
 from worker.grammar.schema import schema_grammar
 from worker.json_schema.lengths import LengthLimits
 
@@ -77,6 +78,17 @@ def test_an_interrupted_answer_goes_on_with_the_same_tokens(bench: Bench, sampli
         assert outputs[-1].reason == "stop"
         if not sampling:
             assert tokens_of(outputs) == tokens[cut:]
+
+
+LETTERS = 'Fill this JSON object: {"letters": ["a", "a", "a", "a", "a", "a", "a", "a", ...]}'
+
+
+def test_json_mode_ends_in_a_loop(bench: Bench) -> None:
+    constraint = Constraint(kind="grammar", value=json_mode_grammar())
+    free, limited = (bench.sequence(LETTERS, constraint=constraint, max_tokens=200) for _ in range(2))
+    going_on, ended = bench.run([free, msgspec.structs.replace(limited, length_limits=(LengthLimits("", "{}"),))])
+    assert (going_on[-1].reason, ended[-1].reason) == ("length", "stop")
+    assert len(set(msgspec.json.decode(text_of(ended))["letters"][:-1])) == 1
 
 
 def test_without_the_hook_the_answer_is_cut() -> None:

@@ -70,11 +70,14 @@ class Generation:
             others = numpy.ones(len(self._vocabulary), numpy.bool_)
             others[self.tokens[-repeated]] = False
             return others
-        if unread is None:
+        reader = limits.reader
+        if unread is None or reader is None:
             return None
-        if limits.room is not None:
-            return self._vocabulary.string_lengths > max(0, limits.room - unread)
-        return self._vocabulary.commas[limits.in_string] if limits.last and not unread else None
+        excluded = self._vocabulary.continuing[reader.in_string] if reader.ends and not unread else None
+        if reader.room is not None:
+            too_long = self._vocabulary.string_lengths > max(0, reader.room - unread)
+            excluded = too_long if excluded is None else excluded | too_long
+        return excluded
 
     @property
     def is_constrained(self) -> bool:

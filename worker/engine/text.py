@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from worker.json_schema.lengths import characters_in, has_comma
+from worker.json_schema.lengths import characters_in, goes_on
 
 if TYPE_CHECKING:
     import numpy
@@ -127,6 +127,10 @@ class Vocabulary:
         """Return the bytes of a token; empty for an unknown id."""
         return self._fragments.get(token) or self.text(token).encode()
 
+    def make_masks(self) -> None:
+        """Make the tables of masks, which takes up to half a second, before the first step that needs them."""
+        _ = self.string_lengths, self.continuing
+
     @cached_property
     def string_lengths(self) -> "NDArray[numpy.int32]":
         """The number of characters that each token adds to a JSON string."""
@@ -135,12 +139,12 @@ class Vocabulary:
         return numpy.array([characters_in(self.piece(token)) for token in range(self._size)], numpy.int32)
 
     @cached_property
-    def commas(self) -> "tuple[NDArray[numpy.bool_], NDArray[numpy.bool_]]":
-        """Whether each token has a comma between JSON values, if it begins outside of a string, and inside of one."""
+    def continuing(self) -> "tuple[NDArray[numpy.bool_], NDArray[numpy.bool_]]":
+        """Whether each token begins a further JSON value, if it begins outside of a string, and inside of one."""
         import numpy
 
         pieces = [self.piece(token) for token in range(self._size)]
-        outside, inside = ([has_comma(piece, in_string=where) for piece in pieces] for where in (False, True))
+        outside, inside = ([goes_on(piece, in_string=where) for piece in pieces] for where in (False, True))
         return numpy.array(outside), numpy.array(inside)
 
     def digest(self, template: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.formats import GUIDED, HARMONY_START, REASONING_FORMATS, TOOL_FORMATS, OutputFormat
 from shared.protocol.request import ChatRequest, Constraint
 from worker.grammar import tags
@@ -21,7 +21,7 @@ from worker.grammar.json_text import json_mode_grammar
 from worker.grammar.limits import length_limits_of
 from worker.grammar.patterns import text_grammar, whole_regex_of, without_upper_limit
 from worker.grammar.plan import Plan
-from worker.grammar.regex import Node, PatternError
+from worker.grammar.regex import PatternError
 from worker.grammar.schema import schema_grammar
 from worker.json_schema.keywords import SchemaError
 from worker.json_schema.lengths import LengthLimits
@@ -69,11 +69,8 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Pl
             message = f"This model's tool calls can't be combined with '{param}'. Leave one of them out."
             raise refuse(ProblemKind.INVALID, message, param=param)
         begins = _content_begins(output, prompt_end)
-        content = _content(request.constraint, begins, alone=not tools)
-        plan = msgspec.structs.replace(
-            plan,
-            length_limits=(*plan.length_limits, *_content_length_limits(request.constraint, begins, alone=not tools)),
-        )
+        content, limits = _content(request.constraint, begins, alone=not tools)
+        plan = msgspec.structs.replace(plan, length_limits=(*plan.length_limits, *limits))
         part = _after_reasoning(content, output, prompt_end, final=True)
         if form and shape:
             # XGrammar can't combine an unbounded sequence of calls with bounded content, so only one call is allowed.
@@ -94,9 +91,8 @@ def plain_plan(request: ChatRequest) -> Plan:
     if request.constraint is None:
         return Plan()
     _check_end(request)
-    content = _content(request.constraint, [""], alone=True)
-    length_limits = _content_length_limits(request.constraint, [""], alone=True)
-    return _with_constraint(Plan(param=request.constraint.param, length_limits=length_limits), content)
+    content, limits = _content(request.constraint, [""], alone=True)
+    return _with_constraint(Plan(param=request.constraint.param, length_limits=limits), content)
 
 
 def _check_inputs(tools: Sequence[CallableTool]) -> None:
@@ -127,49 +123,35 @@ def _with_constraint(plan: Plan, part: tags.Format) -> Plan:
     return msgspec.structs.replace(plan, constraint=constraint)
 
 
-def _content_length_limits(constraint: Constraint, begins: Sequence[str], *, alone: bool) -> tuple[LengthLimits, ...]:
-    match constraint.kind:
-        case "json_object":
-            return tuple(LengthLimits(begin, "{}") for begin in begins)
-        case "json_schema":
-            return length_limits_of(begins, constraint.value)
-        case "regex":
-            _, maximum = _regex(constraint.value, begins, alone=alone)
-            return () if maximum is None else (LengthLimits(begins[0], max_length=maximum),)
-    return ()
+def _content(
+    constraint: Constraint, begins: Sequence[str], *, alone: bool
+) -> tuple[tags.Format, tuple[LengthLimits, ...]]:
+    """Return the format of the content, which follows one of ``begins``, and what it does not limit.
 
-
-def _regex(pattern: str, begins: Sequence[str], *, alone: bool) -> tuple[Node, int | None]:
-    """Return what the grammar enforces, and the maximum length of the text if the grammar does not.
-
-    Text can only be counted from a known place on, and only if no tool call can take its place.
+    ``alone``: it is the only form of output.
     """
-    node = whole_regex_of(pattern)
-    return without_upper_limit(node) if alone and len(begins) == 1 else (node, None)
-
-
-def _content(constraint: Constraint, begins: Sequence[str], *, alone: bool) -> tags.Format:
-    """Return the format of the content, which follows one of ``begins``. ``alone``: it is the only form of output."""
     try:
         match constraint.kind:
             case "json_object":
-                return tags.grammar(json_mode_grammar())
+                return tags.grammar(json_mode_grammar()), tuple(LengthLimits(begin, "{}") for begin in begins)
             case "json_schema":
-                return tags.grammar(schema_grammar(constraint.value))
+                return tags.grammar(schema_grammar(constraint.value)), length_limits_of(begins, constraint.value)
             case "regex":
-                return tags.grammar(text_grammar(_regex(constraint.value, begins, alone=alone)[0]))
+                node, maximum = whole_regex_of(constraint.value), None
+                # Text can only be counted from a known place on, and only if no tool call can take its place.
+                if alone and len(begins) == 1:
+                    node, maximum = without_upper_limit(node)
+                limits = () if maximum is None else (LengthLimits(begins[0], max_length=maximum),)
+                return tags.grammar(text_grammar(node)), limits
             case "grammar":
-                return tags.grammar(readable_grammar(constraint.value))
+                return tags.grammar(readable_grammar(constraint.value)), ()
             case "structural_tag":
-                return tags.client_format(constraint.value)
+                return tags.client_format(constraint.value), ()
     except SchemaError as error:
-        raise _refused(error, constraint.param) from error
+        message = f"Invalid schema for {constraint.param}: {error}."
+        raise refuse(ProblemKind.INVALID, message, param=constraint.param) from error
     except PatternError as error:
         raise refuse(ProblemKind.INVALID, f"Invalid {constraint.param}: {error}.", param=constraint.param) from error
-
-
-def _refused(error: SchemaError, param: str) -> RequestRefused:
-    return refuse(ProblemKind.INVALID, f"Invalid schema for {param}: {error}.", param=param)
 
 
 def _after_reasoning(part: tags.Format, output: OutputFormat, prompt_end: str, *, final: bool) -> tags.Format:

@@ -8,6 +8,7 @@ it had reached its token limit.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -16,13 +17,16 @@ from worker.json_schema.reading import items_of, target_of
 
 _SPECIAL = re.compile(r'["\\]')
 _VALUE_STARTS = frozenset('{["-0123456789tfn')
+_LOOP = 128
+"""Characters that are repeated in a loop. A list of labels may have the same one several times."""
+_PROBE = 32
 
 
 class LengthLimits(msgspec.Struct, frozen=True, array_like=True):
     """Length limits of a JSON value (``maxLength`` in its ``schema``), or of the text until the end (``max_length``).
 
     ``begin`` is the text directly before the value; if empty, the output starts with it. ``schema`` is JSON text. With
-    ``{}``, that of JSON mode, objects end after a name that has occurred before.
+    ``{}``, that of JSON mode, objects end after a name that has occurred before, and everything ends in a loop.
     """
 
     begin: str
@@ -30,20 +34,20 @@ class LengthLimits(msgspec.Struct, frozen=True, array_like=True):
     max_length: int | None = None
 
 
+@dataclass
 class _Frame:
-    """An open object or array and the schemas that apply to it."""
+    """An open object or array and the schemas that apply to it. ``index`` is that of the current item, ``start`` the
+    index of its text."""
 
-    def __init__(self, schemas: Sequence[Any], *, is_object: bool) -> None:
-        self.schemas = schemas
-        self.is_object = is_object
-        self.names: set[str] = set()
-        self.last = False
-        """Whether the name of the current member has occurred before."""
-        self.index = 0
-        self.items: set[Any] | None = None
-        """The items so far, if no two may be equal."""
-        self.start = 0
-        """Index of the current item in the text."""
+    schemas: Sequence[Any]
+    is_object: bool
+    names: set[str] = field(default_factory=set)
+    repeats: bool = False
+    """Whether a name has occurred again."""
+    index: int = 0
+    items: set[Any] | None = None
+    """The items so far, if no two may be equal."""
+    start: int = 0
 
 
 class _JsonReader:
@@ -63,6 +67,9 @@ class _JsonReader:
         self._text = "" if '"uniqueItems"' in schema else None
         """The text so far, if items are compared."""
         self._repeats = False
+        self._tail: str | None = "" if self._document == {} else None
+        """The end of the text, in JSON mode."""
+        self._loops = False
         self.ended = False
 
     @property
@@ -72,8 +79,10 @@ class _JsonReader:
 
     @property
     def room(self) -> int | None:
-        """Number of characters that the current string may still have; None outside strings with a limit."""
-        return None if self._limit is None or self._count is None else max(0, self._limit - self._count)
+        """Number of characters that the current string may still have; None without a limit."""
+        if self._count is None or (self._limit is None and not self._loops):
+            return None
+        return max(0, (self._limit or 0) - self._count)
 
     @property
     def in_string(self) -> bool:
@@ -81,15 +90,18 @@ class _JsonReader:
         return self._count is not None
 
     @property
-    def last(self) -> bool:
-        """Whether the current object may have no further member. A model that repeats a name goes on repeating it."""
-        return self._document == {} and bool(self._frames) and self._frames[-1].last
+    def ends(self) -> bool:
+        """Whether no further value may begin here: a model that repeats itself goes on repeating."""
+        return self._loops or (self._tail is not None and bool(self._frames) and self._frames[-1].repeats)
 
     def read(self, text: str, at: int) -> int:
         """Read ``text`` from ``at`` to the end of the value or of the allowed string; return that index.
 
         Text that turns out not to be JSON also ends the value: the model may quote a marker in its reasoning.
         """
+        if self._tail is not None:
+            self._tail = (self._tail + text[at:])[-4 * _LOOP :]
+            self._loops = self._loops or _is_loop(self._tail)
         try:
             return self._read(text, at)
         except (ValueError, msgspec.MsgspecError):
@@ -153,7 +165,7 @@ class _JsonReader:
             case ":" if self._frames:
                 key = msgspec.json.decode("".join(self._key or ['""']), type=str)
                 frame = self._frames[-1]
-                frame.last = frame.last or key in frame.names
+                frame.repeats = frame.repeats or key in frame.names
                 frame.names.add(key)
                 self._schemas = _members(self._expanded(frame.schemas), key)
             case "," if self._frames:
@@ -166,7 +178,7 @@ class _JsonReader:
         return 1
 
     def _open(self, *, is_object: bool) -> None:
-        frame = _Frame(self._schemas, is_object=is_object)
+        frame = _Frame(self._schemas, is_object)
         self._frames.append(frame)
         self._expects_key = is_object
         if not is_object:
@@ -214,12 +226,19 @@ class _JsonReader:
         return found
 
 
+def _is_loop(text: str) -> bool:
+    """Return whether ``text`` ends in at least three repetitions, and at least ``_LOOP`` repeated characters."""
+    period = len(text) - _PROBE - text.rfind(text[-_PROBE:], 0, -1)
+    repeated = max(_LOOP, 2 * period)
+    return len(text) >= repeated + period and text[-repeated:] == text[-repeated - period : -period]
+
+
 class _TextReader:
     """Counter of the characters of plain text."""
 
     ended = False
     room = None
-    in_string = last = False
+    in_string = ends = False
 
     def __init__(self, max_length: int) -> None:
         self._remaining = max_length
@@ -249,35 +268,21 @@ class LengthChecker:
         self._values = [value for value in values if value.begin]
         self._longest = max((len(value.begin) for value in self._values), default=0)
         self._tail = ""
-        self._reader = next((_reader(value) for value in values if not value.begin), None)
-
-    @property
-    def room(self) -> int | None:
-        """Number of characters that the current JSON string may still have; None outside strings with a limit."""
-        return None if self._reader is None else self._reader.room
-
-    @property
-    def last(self) -> bool:
-        """Whether the current JSON object may have no further member: a name in it has occurred again."""
-        return self._reader is not None and self._reader.last
-
-    @property
-    def in_string(self) -> bool:
-        """Whether the text so far ends in a JSON string of a value that is read."""
-        return self._reader is not None and self._reader.in_string
+        self.reader = next((_reader(value) for value in values if not value.begin), None)
+        """The reader of the current value, if there is one."""
 
     def exceeds(self, text: str) -> bool:
         """Read the next chunk; return whether a string exceeds its limit."""
         at = 0
         while at < len(text):
-            if self._reader is None:
+            if self.reader is None:
                 at = self._seek(text, at)
                 continue
-            at = self._reader.read(text, at)
-            if self._reader.too_long:
+            at = self.reader.read(text, at)
+            if self.reader.too_long:
                 return True
-            if self._reader.ended:
-                self._reader = None
+            if self.reader.ended:
+                self.reader = None
         return False
 
     def _seek(self, text: str, at: int) -> int:
@@ -289,7 +294,7 @@ class LengthChecker:
             value = next((value for value in self._values if self._tail.endswith(value.begin)), None)
             if value is not None:
                 self._tail = ""
-                self._reader = _reader(value)
+                self.reader = _reader(value)
                 return index + 1
         return len(text)
 
@@ -303,18 +308,23 @@ def characters_in(piece: bytes) -> int:
 
     Never too low: an escape is one character, even if it is incomplete or the second half of a surrogate pair.
     """
+    if piece.isascii() and b'"' not in piece and b"\\" not in piece:
+        return len(piece)
     found = _IN_STRING.match(piece)
     return len(_CHARACTER.findall(found[0])) if found else 0
 
 
-_BETWEEN = rb'(?:[^",]|"(?:[^"\\]|\\.)*")*,'
-_COMMA = re.compile(_BETWEEN, re.DOTALL)
-_COMMA_AFTER_STRING = re.compile(rb'(?:[^"\\]|\\.)*"' + _BETWEEN, re.DOTALL)
+_NEXT = rb'(?:[^",{\[]|"(?:[^"\\]|\\.)*")*[,{\[]'
+_OUTSIDE = re.compile(_NEXT, re.DOTALL)
+_INSIDE = re.compile(rb'(?:[^"\\]|\\.)*"' + _NEXT, re.DOTALL)
 
 
-def has_comma(piece: bytes, *, in_string: bool) -> bool:
-    """Return whether a token has a comma between JSON values. ``in_string``: it begins inside of a string."""
-    return b"," in piece and bool((_COMMA_AFTER_STRING if in_string else _COMMA).match(piece))
+def goes_on(piece: bytes, *, in_string: bool) -> bool:
+    """Return whether a token begins a further JSON value. ``in_string``: it begins inside of a string."""
+    return not _SIGNS.isdisjoint(piece) and bool((_INSIDE if in_string else _OUTSIDE).match(piece))
+
+
+_SIGNS = frozenset(b",{[")
 
 
 def _code_unit(escape: str) -> int:

@@ -72,12 +72,24 @@ def test_after_a_name_that_occurs_again_the_object_gets_no_further_member() -> N
     assert excluded(()) is excluded(one) is excluded((*one, 3)) is excluded((*one, 6, 1, 6)) is None
     again = (*one, 3, 4, 6, 1, 2)
     assert excluded(again[:-1]) is None
-    assert excluded(again) == excluded((*again, 3)) == [4, 10, 12]
+    further = [0, 4, 10, 11, 12]
+    assert excluded(again) == excluded((*again, 3)) == further
     assert excluded((*again, 6, 1)) == [5]
-    assert excluded((*again, 6, 1, 6)) == [4, 10, 12]
-    assert excluded((*again, 11)) is None
-    assert excluded((*again, 0, 1, 2, 3)) is None
-    assert excluded((*again, 0, 1, 2, 3, 8)) == [4, 10, 12]
+    assert excluded((*again, 6, 1, 6)) == further
+    nested = (0, 1, 2, 0, 1, 2, 3, 4, 6, 1, 2, 3)
+    assert excluded(nested) == further
+    assert excluded((*nested, 8)) is None
+
+
+def test_a_text_that_is_in_a_loop_ends() -> None:
+    loop = (0, 1, 2, 11, *(6, 1, 6, 4) * 30)
+    before = next(end for end in range(len(loop)) if excluded(loop[:end]))
+    assert len("".join(PARTS[token].decode() for token in loop[4:before])) == 128 + len('"a", ')
+    assert excluded(loop[:before]) == [0, 4, 10, 11, 12]
+    # A string that has begun is closed.
+    assert excluded((*loop[:before], 6)) == [token for token in range(len(PARTS)) if token not in (2, 6, 7)]
+    different = (0, 1, 2, 11, *(6, 1, 3, 6, 4, 6, 1, 6, 4, 6, 3, 6, 4, 6, 3, 3, 6, 4, 3, 4) * 2)
+    assert excluded(different) is None
 
 
 def test_tokens_with_more_characters_than_a_string_has_room_for_are_excluded() -> None:

@@ -188,5 +188,6 @@ def test_the_room_of_the_current_string() -> None:
     rooms = []
     for text in ('{"a":', '"', "x", "\\ud83d", "\\ude00", "\\n", '"', ',"b":"', "xxxx"):
         assert not checker.exceeds(text)
-        rooms.append(checker.room)
+        assert checker.reader is not None
+        rooms.append(checker.reader.room)
     assert rooms == [None, 3, 2, 1, 1, 0, None, None, None]

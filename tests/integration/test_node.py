@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -269,6 +270,19 @@ def test_a_new_source_is_loaded_beside_the_old_one_whose_streams_end_there(servi
         status, answer = stream.result()
     assert (status, answer["choices"][0]["message"]["content"]) == (200, said)
     service.until(lambda: [one["id"] for one in service.workers()] == [new["id"]], "the old worker to end")
+
+
+def test_a_new_entry_is_loaded_by_demand_while_the_last_streams_of_the_old_one_run(service: Fleet) -> None:
+    file = catalogue(service, entry("a", "[[vocabulary 1]]"))
+    node(service, file, "--sim-step", "0.1", memory="200MB")
+    messages: list[Any] = [{"role": "user", "content": "[[tokens 5000]]"}]
+    with service.client().chat.completions.create(model="a", messages=messages, stream=True) as stream:
+        next(iter(stream))
+        file.write_text(entry("a", "[[vocabulary 2]]", keep="0.5s"))
+        service.until(lambda: [one["status"] for one in service.workers()] == ["draining"], "the idle new one to end")
+        time.sleep(1)  # in which it would be loaded again
+        assert [model["loads"] for found in nodes(service) for model in found["models"]] == [2]
+        assert ask(service, "a")[0] == 200
 
 
 def test_the_old_source_stays_in_service_if_the_new_one_cannot_be_loaded(service: Fleet) -> None:

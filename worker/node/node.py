@@ -187,7 +187,7 @@ class Node:
         waited = time.monotonic() - resident.waiting_since if resident.waiting_since else 0.0
         resident.waited = 0.0 if served else waited
         alone = sum(worker.model == entry.name and "/" not in worker.id for worker in workers)
-        replaces = entry.name in self._retiring
+        replaces = entry.name in self._retiring and not resident.has_served
         own = resident.here != "absent" and not resident.has_lease
         return ModelState(
             name=entry.name,
@@ -238,7 +238,7 @@ class Node:
             successor = self._residents.get(name)
             if old.here == "absent":
                 del self._retiring[name]
-            elif successor is None or successor.here == "loaded":
+            elif successor is None or successor.has_served:
                 await self._retire(old, workers)
             elif successor.here == "absent" and not successor.blocked and fits(successor.memory, self._free()):
                 await self._start(successor, "its entry has changed")

@@ -68,6 +68,8 @@ class Resident:
         self.requested_since: float | None = None
         """When an operator commanded to load it; ``None`` when a worker serves it, or it has failed."""
         self.has_lease = False
+        self.has_served = False
+        """Whether a worker has had it loaded with this entry."""
         self._command = ""
         self._failures = 0
         """Failures in a row."""
@@ -127,6 +129,7 @@ class Resident:
             return None
         seconds = now - self._since
         self.here, self._since, self._last_used, self._failures = "loaded", now, now, 0
+        self.has_served = True
         assert self._child is not None
         memory = resident_bytes(self._child.pid or 0) or self.memory[HOST]
         logger.info("model %s is loaded after %.1f s (%.1f GB)", self.entry.name, seconds, memory / 1e9)

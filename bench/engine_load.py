@@ -3,7 +3,7 @@
 import itertools
 import time
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from msgspec.structs import replace
 
@@ -55,14 +55,14 @@ class EngineLoad:
         """End the process."""
         await self._engine.stop()
 
-    async def run(self, batch: int, tokens: int, sampling: Sampling = _GREEDY) -> Taken:
-        """Generate ``tokens`` tokens for each of ``batch`` prompts at once."""
+    async def run(self, batch: int, tokens: int, sampling: Sampling = _GREEDY, **fields: Any) -> Taken:
+        """Generate ``tokens`` tokens for each of ``batch`` prompts at once; ``fields`` are those of sequences."""
         began = time.monotonic()
         for _ in range(batch):
             number = next(self._numbers)
             prompt = tuple(300 + (number * 7919 + at * 104_729) % 40_000 for at in range(PROMPT_TOKENS))
             sampled = replace(sampling, max_tokens=tokens)
-            self._engine.add(Sequence(number=number, prompt=prompt, sampling=sampled))
+            self._engine.add(Sequence(number=number, prompt=prompt, sampling=sampled, **fields))
         left = batch
         async for report in self._reports:
             if isinstance(report, Refused):

@@ -15,7 +15,7 @@ PARTS = {
     "telemetry": "tracing and JSON logs compared with neither",
     "scale": "throughput relative to linear scaling as simulated workers are added",
     "capacity": "store cost of each operation, and the store load of large fleets",
-    "step": "per-step host overhead of the engine process",
+    "step": "per-step host overhead of the engine process, and what the logits hook costs",
     "prefill": "stalls of running streams while a long prompt is prefilled",
     "prefix": "gain from prefix routing for prompts with a shared prefix",
     "batch": "throughput of a batch, and time to first token of other requests while it runs",

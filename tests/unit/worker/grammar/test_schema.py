@@ -110,6 +110,7 @@ OPTIONAL = {"properties": {"a": {"const": 1}, "b": {"const": 2}, "c": {"const": 
         ({"type": "integer", "multipleOf": 25}, ["0", "-25", "175"], ["5", "26", "12"]),
         ({"type": "integer", "multipleOf": 7, "minimum": 8, "maximum": 30}, ["14", "28"], ["7", "15", "35"]),
         ({"type": "number", "multipleOf": 0.01}, ["1.25", "-3"], ["1.255"]),
+        ({"type": "number", "multipleOf": 1, "minimum": 0.5, "maximum": 1000}, ["1", "1000"], ["0", "2.5"]),
         ({"items": {"enum": [1, 2, 3]}, "uniqueItems": True, "minItems": 1}, ["[1,3]"], ["[]", "[1,1]", "[3,1]"]),
         ({**OPTIONAL, "dependentRequired": {"a": ["c"]}}, ['{"b":2}', '{"a":1,"c":3}'], ['{"a":1}', '{"a":1,"b":2}']),
         ({**OPTIONAL, "not": {"required": ["a", "b"]}}, ['{"a":1}', '{"b":2,"c":3}'], ['{"a":1,"b":2}']),

@@ -166,7 +166,7 @@ def remove(repository: str, *, revision: str | None, file: str | None) -> Path:
     from huggingface_hub import scan_cache_dir
 
     location = cached(repository, revision=revision, file=file)
-    folder = location if file is None and location.is_dir() else _cached_snapshot(repository, revision)
+    folder = _cached_snapshot(repository, revision)
     assert folder is not None
     names = _relative_files(folder)
     if file is None or (_gguf_files(names) == [file] and not _IR_MODELS.intersection(names)):

@@ -177,15 +177,15 @@ class Node:
         occupancy, leases = await asyncio.gather(self._occupancies.read(entry.name), self._placements.count(entry.name))
         waiting, batch = _waiting(occupancy)
         tokens, batch_tokens = await waiting_tokens(self._redis, entry.name, occupancy)
-        served = any(worker.model == entry.name and worker.status == "serving" for worker in workers)
-        if served:
+        serving = sum(worker.model == entry.name and worker.status == "serving" for worker in workers)
+        if serving:
             resident.requested_since = None
         requested = resident.requested_since is not None
         waiting += requested
         tokens += requested * UNBOUNDED_RESPONSE
         resident.waiting_since = (resident.waiting_since or time.monotonic()) if waiting + batch else None
         waited = time.monotonic() - resident.waiting_since if resident.waiting_since else 0.0
-        resident.waited = 0.0 if served else waited
+        resident.waited = 0.0 if serving else waited
         alone = sum(worker.model == entry.name and "/" not in worker.id for worker in workers)
         replaces = entry.name in self._retiring and not resident.has_served
         own = resident.here != "absent" and not resident.has_lease
@@ -203,6 +203,7 @@ class Node:
             requested=requested,
             waited=waited,
             workers=leases + alone + own - (resident.has_lease and resident.here == "absent" and not replaces),
+            serving=serving,
             here=resident.here,
             resident=resident.residence,
             idle=resident.idle if not occupancy.held_by(resident.worker) else 0.0,

@@ -54,7 +54,9 @@ class ModelState:
     requested: bool = False
     """Whether an operator has commanded to load it."""
     workers: int = 0
-    """Workers in the whole fleet that serve or load it."""
+    """Workers in the whole fleet that serve it, load it or leave."""
+    serving: int = 0
+    """Workers in the whole fleet that serve it."""
     here: Residence = "absent"
     resident: float = 0.0
     """Time since it is loaded."""
@@ -64,6 +66,11 @@ class ModelState:
     """Whether it may not be loaded, because it has failed or is too large."""
     unwanted: bool = False
     """Whether its entry has changed."""
+
+    @property
+    def spare(self) -> bool:
+        """Whether the fleet can do without its worker on this node."""
+        return not self.least or self.serving > self.least
 
     @property
     def busy(self) -> bool:
@@ -105,7 +112,7 @@ def plan(models: Sequence[ModelState], capacity: Memory, rules: Rules) -> Plan:
     for model in models:
         if model.here == "loaded" and model.unwanted:
             result.unload[model.name] = Unload("changed", "its entry has changed")
-        elif model.here == "loaded" and not model.busy and model.idle > model.keep and model.workers > model.least:
+        elif model.here == "loaded" and not model.busy and model.idle > model.keep and model.spare:
             result.unload[model.name] = Unload("idle", "no request for a while")
     free = remaining(capacity, (model.memory for model in models if model.here != "absent"))
     leaving: Counter[str] = Counter()
@@ -170,7 +177,7 @@ def _victims(
 
 
 def _gives_way(other: ModelState, model: ModelState, rules: Rules) -> bool:
-    if other.least >= other.workers:
+    if not other.spare:
         return False
     if not other.busy:
         return model.waiting > 0 or other.idle > rules.batch_idle

@@ -24,6 +24,7 @@ def model(name: str, **fields: Any) -> ModelState:
         values |= {"workers": 1, "resident": 60.0}
     values["tokens"] = 256 * (fields.get("waiting") or fields.get("waiting_batch", 0))
     values |= fields
+    values.setdefault("serving", values.get("workers", 0))
     if isinstance(values["memory"], int):
         values["memory"] = {HOST: values["memory"]}
     return ModelState(name=name, **values)
@@ -50,6 +51,9 @@ def decide(*models: ModelState, capacity: int = 8, gpu: int = 0) -> tuple[list[s
         pytest.param([model("a", here="loaded", idle=901)], [], ["a"], id="idle models are unloaded"),
         pytest.param([model("a", here="loaded", idle=901, least=1)], [], [], id="not those that the fleet must have"),
         pytest.param([model("a", here="loaded", idle=901, least=1, workers=2)], [], ["a"], id="but further workers"),
+        pytest.param(
+            [model("a", here="loaded", idle=901, least=1, workers=2, serving=1)], [], [], id="not while those leave"
+        ),
         pytest.param([model("a", here="loaded", idle=901, waiting=1)], [], [], id="not while requests wait"),
         pytest.param([model("a", here="loaded", idle=0, keep=0)], [], [], id="nor while they run"),
         pytest.param([model("a", here="loaded", idle=1e9, keep=float("inf"))], [], [], id="nor those always there"),

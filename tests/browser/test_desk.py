@@ -211,6 +211,10 @@ def test_a_model_of_a_catalogue_is_loaded_and_unloaded(browser: Browser, closed:
         row.get_by_role("button", name="Load").click()
         expect(row.get_by_text("loaded", exact=True)).to_be_visible()
         check_sight(page.tab)
+        page.open("live")
+        expect(page.tab.get_by_role("meter", name="Memory of models")).to_be_visible()
+        check_sight(page.tab)
+        page.open("desk")
         row.get_by_role("button", name="Unload").click()
         expect(row.get_by_text("unloaded", exact=True)).to_be_visible()
 

@@ -46,7 +46,7 @@ export function FleetView({ opener }) {
   const { state, error, document } = useObservable(fleet);
   return html`<main class="view">
     <div class="bar">${opener}<h1>Fleet</h1></div>
-    <div class="fleet">
+    <div class="fleet" role="region" aria-label="The fleet now" tabindex="0">
       <div class="width">
         ${document === null ? html`<${Unseen} state=${state} error=${error} />` : html`<${Seen} document=${document} connected=${state === "open"} />`}
       </div>

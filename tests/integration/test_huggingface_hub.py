@@ -159,7 +159,7 @@ def test_a_file_that_arrives_damaged_is_removed_and_downloaded_again(machine: Ma
 def test_a_model_larger_than_the_disk_is_not_downloaded(machine: Machine) -> None:
     machine.server.sizes["tiny-Q8_0.gguf"] = 2**60
     error = machine.call("pull", "org/single")["error"]
-    assert "org/single needs 1073741824.0 GB more" in error
+    assert "org/single needs 1152921504.6 GB more" in error
     assert machine.server.downloads == {}
 
 

@@ -127,7 +127,7 @@ def _check_room(label: str, folder: Path, size: int) -> None:
     free = shutil.disk_usage(next(parent for parent in folder.parents if parent.exists())).free
     if size > free:
         raise ModelError(
-            f"{label} needs {size / 2**30:.1f} GB more in {folder.parent}, where {free / 2**30:.1f} GB are free. Free "
+            f"{label} needs {size / 1e9:.1f} GB more in {folder.parent}, where {free / 1e9:.1f} GB are free. Free "
             "some, or set HF_HOME to a folder on another disk."
         )
 

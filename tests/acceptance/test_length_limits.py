@@ -12,6 +12,7 @@ from worker.engine.logits.operation import LogitsHook
 from worker.engine.protocol import Sequence
 from worker.grammar.json_text import json_mode_grammar
 from worker.grammar.schema import schema_grammar
+from worker.json_schema import lengths
 from worker.json_schema.lengths import LengthLimits
 
 LIMITS = {"short": 7, "tags": 3, "long": 40}
@@ -79,7 +80,8 @@ def test_an_interrupted_answer_goes_on_with_the_same_tokens(bench: Bench, sampli
 LETTERS = 'Fill this JSON object: {"letters": ["a", "a", "a", "a", "a", "a", "a", "a", ...]}'
 
 
-def test_json_mode_ends_in_a_loop(bench: Bench) -> None:
+def test_json_mode_ends_in_a_loop(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lengths, "_LOOP", 128)  # the loop would take a while to get to 1,024 characters
     constraint = Constraint(kind="grammar", value=json_mode_grammar())
     free, limited = (bench.sequence(LETTERS, constraint=constraint, max_tokens=200) for _ in range(2))
     going_on, ended = bench.run([free, msgspec.structs.replace(limited, length_limits=(LengthLimits("", "{}"),))])

@@ -172,9 +172,9 @@ def test_a_worker_with_one_slot_serves_several_choices_and_says_why_it_has_one(t
             logprobs=True,
             extra_body={"ignore_eos": True},
         )
+        running.until(lambda: "0/1" in running.command("status")[1], "the slot to be free")
         _, status = running.command("status")
     assert [choice.index for choice in completion.choices] == [0, 1]
     assert all(choice.logprobs and len(choice.logprobs.content or ()) == 5 for choice in completion.choices)
     assert "stateful: the batched engine can't load the model: No ScaledDotProductAttention" in status
     assert "stateful (the batched engine can't load the model: No ScaledDotProductAttention" in worker.log.read_text()
-    assert "0/1" in status

@@ -17,8 +17,8 @@ from worker.json_schema.reading import items_of, target_of
 
 _SPECIAL = re.compile(r'["\\]')
 _VALUE_STARTS = frozenset('{["-0123456789tfn')
-_LOOP = 128
-"""Characters that are repeated in a loop. A list of labels may have the same one several times."""
+_LOOP = 1024
+"""Characters that are repeated in a loop. A row of 300 zeros, or of 50 equal labels in objects, is none."""
 _PROBE = 32
 
 

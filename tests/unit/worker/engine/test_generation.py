@@ -82,9 +82,10 @@ def test_after_a_name_that_occurs_again_the_object_gets_no_further_member() -> N
 
 
 def test_a_text_that_is_in_a_loop_ends() -> None:
-    loop = (0, 1, 2, 11, *(6, 1, 6, 4) * 30)
-    before = next(end for end in range(len(loop)) if excluded(loop[:end]))
-    assert len("".join(PARTS[token].decode() for token in loop[4:before])) == 128 + len('"a", ')
+    loop = (0, 1, 2, 11, *(6, 1, 6, 4) * 210)
+    before = next(end for end in range(780, len(loop)) if excluded(loop[:end]))
+    repeated = len("".join(PARTS[token].decode() for token in loop[4:before])) - len('"a", ')
+    assert 1024 <= repeated < 1024 + len('"a", ')
     assert excluded(loop[:before]) == [0, 4, 10, 11, 12]
     # A string that has begun is closed.
     assert excluded((*loop[:before], 6)) == [token for token in range(len(PARTS)) if token not in (2, 6, 7)]

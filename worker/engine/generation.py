@@ -133,7 +133,7 @@ class Generation:
     def _push(self, tokens: Iterable[int]) -> str:
         text = ""
         for token in tokens:
-            if self.stop_reason is not None:
+            if self.stop_reason is not None or len(self.tokens) >= self._limit:
                 break
             self.tokens.append(token)
             if token in self._stop_tokens and len(self.tokens) > self._min_tokens:

@@ -44,6 +44,13 @@ def test_shown_tokens_stay_in_the_text_and_other_special_ones_do_not() -> None:
     assert output.delta == Delta(0, (5, 0, 6), "<|x|>Hello ")
 
 
+def test_tokens_after_the_limit_are_ignored() -> None:
+    """The stateful engine computes on while nobody reads."""
+    sequence = Sequence(number=1, prompt=(1,), sampling=Sampling(), generated=(0,))
+    output = Generation(sequence, VOCABULARY, end_tokens=(), limit=3).append((1, 2, 0, 4), ())
+    assert (output.delta, output.reason) == (Delta(1, (1, 2), "<tool>"), "length")
+
+
 @pytest.mark.parametrize("generated", [(), (1,), (1, 0)])
 def test_a_string_that_is_too_long_ends_the_sequence_like_the_limit_of_tokens(generated: tuple[int, ...]) -> None:
     length_limits = (LengthLimits("", '{"type":"string","maxLength":5}'),)
@@ -63,7 +70,7 @@ LIMITS = [(LengthLimits("", "{}"),), (LengthLimits("", '{"properties":{"a":{"max
 def excluded(tokens: tuple[int, ...], limits: tuple[LengthLimits, ...] = LIMITS[0], again: int = 0) -> list[int] | None:
     """The tokens that must not come after ``tokens``."""
     sequence = Sequence(number=1, prompt=(1,), sampling=Sampling(), generated=tokens, length_limits=limits)
-    mask = Generation(sequence, Vocabulary(PARTS), end_tokens=(), limit=100).excluded(again)
+    mask = Generation(sequence, Vocabulary(PARTS), end_tokens=(), limit=1000).excluded(again)
     return None if mask is None else [token for token, gone in enumerate(mask) if gone]
 
 

@@ -20,6 +20,7 @@ _VALUE_STARTS = frozenset('{["-0123456789tfn')
 _LOOP = 1024
 """Characters that are repeated in a loop. A row of 300 zeros, or of 50 equal labels in objects, is none."""
 _PROBE = 32
+"""Characters at the end of a text. Their distance from where they occurred before is the length of a repetition."""
 
 
 class LengthLimits(msgspec.Struct, frozen=True, array_like=True):

@@ -21,6 +21,7 @@ from api.limits import Counts, Limiter, LimitName, Refusal, Reservation
 from api.models.directory import Directory
 from shared.protocol.cost import LARGEST, prompt_cost, response_cost
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+from shared.protocol.queue import EQUAL, Weights
 from shared.protocol.request import ChatRequest, Tier, fill_in
 from shared.protocol.usage import account_of
 from shared.runtime.settings import ApiSettings
@@ -41,14 +42,14 @@ _LIMIT_WORDS = {"requests": "requests per minute", "tokens": "tokens per minute"
 class AdmittedRequest:
     """An admitted request.
 
-    ``tenant`` is the id of the API key, or empty without one, ``team`` that of its team. ``weight`` is the one in fair
+    ``tenant`` is the id of the API key, or empty without one, ``team`` that of its team. ``weights`` are those in fair
     queueing. ``counts`` is the state of the rate limits.
     """
 
     request: ChatRequest
     tenant: str = ""
     team: str = ""
-    weight: int = 1
+    weights: Weights = EQUAL
     queue_timeout: float | None = None
     counts: Mapping[LimitName, Counts] = field(default_factory=dict)
     reservation: Reservation | None = None
@@ -96,7 +97,7 @@ class Admission:
             _limited(_with_tier(request, key), maximum),
             key.id,
             "" if team is None else team.id,
-            owners[-1].weight or 1,
+            Weights(key.weight or 1, team.weight or 1 if team is not None else 1),
             wait,
         )
         rate_limited = any(owner.rate_limited for owner in owners)

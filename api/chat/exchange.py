@@ -211,7 +211,7 @@ class ChatExchange:
         services, tenant, wait = self.services, self._admitted.tenant, self._admitted.queue_timeout
         if self.request.background and wait is None:
             wait = services.request_timeout  # Nobody waits for the start of the response.
-        team, weight = self._admitted.team, self._admitted.weight
+        team, weights = self._admitted.team, self._admitted.weights
         jobs = services.submission.split(self.request, tenant=tenant, team=team, trace=self.span.context)
         if self.request.store:
             await self._create_record(tuple(job.id for job in jobs))
@@ -224,7 +224,7 @@ class ChatExchange:
             stored=self._record is not None,
             tenant=tenant,
         )
-        await services.submission.enqueue(self.request, jobs, self._stream, images, weight=weight)
+        await services.submission.enqueue(self.request, jobs, self._stream, images, weights=weights)
         self.accepted = time.time() if self._record is None else self._record.created
 
     async def _create_record(self, jobs: tuple[str, ...]) -> None:
@@ -283,5 +283,5 @@ class ChatExchange:
             self.recorder,
             self._stream,
             self._cancellation,
-            weight=admitted.weight,
+            weights=admitted.weights,
         )

@@ -14,7 +14,7 @@ from api.chat.stream import ResponseStream
 from api.chat.streams import OpenStreams
 from api.models.directory import Directory
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
-from shared.protocol.queue import JobsTooLarge, QueueFull
+from shared.protocol.queue import EQUAL, JobsTooLarge, QueueFull, Weights
 from shared.protocol.request import ChatRequest, Job, TraceContext
 from shared.runtime.settings import ApiSettings
 
@@ -56,10 +56,10 @@ class Submission:
         stream: ResponseStream,
         images: Mapping[str, bytes] | None = None,
         *,
-        weight: int = 1,
+        weights: Weights = EQUAL,
     ) -> None:
         """Queue the ``jobs`` of ``request``, and the files of its ``images`` by digest. Their events arrive in
-        ``stream``, which is open. ``weight`` is that of their tenant.
+        ``stream``, which is open. ``weights`` are those of their tenant.
 
         Raises :class:`RequestRefused` when the queue is full or unavailable.
         """
@@ -68,7 +68,7 @@ class Submission:
             await self.queues.of(request.model).enqueue(
                 jobs,
                 limit=limit,
-                weight=weight,
+                weights=weights,
                 max_bytes=self.settings.max_choice_bytes,
                 limit_bytes=self.settings.max_queue_bytes,
                 images=images,

@@ -6,9 +6,10 @@ replies. All times are the store's own.
 
 from shared.protocol.queue.emitter import Emitter, Lease, StaleClaims
 from shared.protocol.queue.packing import JOB_FUNCTION, JobsTooLarge
-from shared.protocol.queue.protocol import RESERVED_MS, Claim, FullBy, JobQueue, QueueFull, Route
+from shared.protocol.queue.protocol import EQUAL, RESERVED_MS, Claim, FullBy, JobQueue, QueueFull, Route, Weights
 
 __all__ = [
+    "EQUAL",
     "JOB_FUNCTION",
     "RESERVED_MS",
     "Claim",
@@ -20,4 +21,5 @@ __all__ = [
     "QueueFull",
     "Route",
     "StaleClaims",
+    "Weights",
 ]

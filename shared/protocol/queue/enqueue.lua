@@ -2,7 +2,8 @@
 -- Enqueues all jobs or none, and wakes workers for them.
 -- Order is start-time fair queueing within a priority class. A job's start tag is its tenant's previous tag plus the cost of the
 -- previous job, but at least the virtual time, which is the tag of the newest claimed job. Tenants with a backlog get
--- numbers of tokens in proportion to their weights, by which costs are divided; a tenant with little demand is served at once, and idle tenants accumulate no credit.
+-- numbers of tokens in proportion to their weights, by which costs are divided (see weight_of() in the prelude); a tenant
+-- with little demand is served at once, and idle tenants accumulate no credit. A tenant is a key.
 -- Prefix routing: a job with a long prompt goes to a worker that has its prefix cached, if that worker's load allows.
 -- Otherwise it goes to the least loaded worker, which has the prefix from then on if it has a prefix cache. The job is
 -- reserved for the chosen worker for a short time (see claim.lua).
@@ -12,8 +13,8 @@
 -- KEYS: see the prelude, fair_queue, prefixes, reserved
 -- ARGV: maximum of jobs ahead plus new jobs, maximum of bytes, priority class, account ('' without a key),
 --       duration (ms) of a reservation, maximum of bytes of images, number of shared requests, number
---       of images, (id, encoded request)... of the shared requests, (digest, file)... of the images, which belong to
---       the only shared request, then (id, payload, cost in tokens, digests of the prompt's prefixes, longest first,
+--       of images, weight of the key, weight of its team, (id, encoded request)... of the shared requests, (digest,
+--       file)... of the images, which belong to the only shared request, then (id, payload, cost in tokens, digests of the prompt's prefixes, longest first,
 --       or '')...
 -- A shared request is the request of all jobs with ids "REQUEST:NUMBER", whose payloads omit it. It is stored once, in
 -- a hash with a field per job and per image, and deleted with the last job (see drop() in the prelude).
@@ -152,7 +153,7 @@ local function jobs_over(unit, size, limit)
 end
 
 local base = tonumber(CLASS) * CLASS_WIDTH
-local images = 9 + 2 * tonumber(ARGV[7])
+local images = 11 + 2 * tonumber(ARGV[7])
 local first = images + 2 * tonumber(ARGV[8])
 local new, bytes = {}, 0 -- where the new jobs are in ARGV, and their size
 local repeated = {0, 0, 0, 0, 0}
@@ -175,13 +176,13 @@ if #new == 0 then
   return repeated
 end
 local shared = {}
-for at = 9, images - 1, 2 do
+for at = 11, images - 1, 2 do
   shared[ARGV[at]] = ARGV[at + 1]
   bytes = bytes + #ARGV[at + 1]
 end
 
-local finish_field = 'finish:' .. CLASS .. ':' .. tenant_of(ACCOUNT)
-local past = redis.call('HMGET', FAIR_QUEUE, 'time:' .. CLASS, finish_field)
+local finish = finish_field(CLASS, ACCOUNT)
+local past = redis.call('HMGET', FAIR_QUEUE, 'time:' .. CLASS, finish)
 local tag = math.max(tag_of(past[1]), tag_of(past[2]))
 local ahead = redis.call('ZCOUNT', QUEUE, '-inf', string.format('(%.0f', base + tag))
 if ahead + #new > MAX_JOBS then
@@ -222,12 +223,13 @@ local function share(job)
 end
 
 local reply = {ahead, 0, 0, 0, 0}
+local weight = weight_of(FAIR_QUEUE, CLASS, ACCOUNT, tonumber(ARGV[9]), tonumber(ARGV[10]))
 for _, at in ipairs(new) do
   local job, payload, digests = ARGV[at], ARGV[at + 1], ARGV[at + 3]
   redis.call('SET', PAYLOAD .. job, payload, 'PX', JOB_TTL)
   share(job)
   redis.call('ZADD', QUEUE, string.format('%.0f', base + tag), job)
-  tag = tag + tonumber(ARGV[at + 2])
+  tag = tag + math.max(1, ARGV[at + 2] / weight)
   local outcome = 0
   if digests == '' then
     wake()
@@ -238,6 +240,6 @@ for _, at in ipairs(new) do
   count('job:' .. job, 'text', KIND, #payload, outcome, ACCOUNT)
 end
 redis.call('PEXPIRE', SIZES, JOB_TTL)
-redis.call('HSET', FAIR_QUEUE, finish_field, string.format('%.0f', tag))
+redis.call('HSET', FAIR_QUEUE, finish, string.format('%.0f', tag))
 redis.call('PEXPIRE', FAIR_QUEUE, JOB_TTL)
 return reply

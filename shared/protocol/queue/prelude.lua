@@ -146,10 +146,40 @@ local function parse_account(account)
   return string.match(account, '^([^@]*)@?(.*)$')
 end
 
--- Returns the tenant of an account in fair queueing: its team, or without one its key.
-local function tenant_of(account)
+-- Maximum number of keys among which a team's tokens are divided; more get a larger share together.
+local MOST_MEMBERS = 100
+
+local function finish_field(class, account)
+  local key = parse_account(account)
+  return 'finish:' .. class .. ':' .. key
+end
+
+-- Returns the weight of an account in fair queueing: that of its key, own. The keys of a team that are active divide
+-- the team's weight, of_team, in proportion to their own. A key is active from here on until the virtual time reaches
+-- its finish tag.
+local function weight_of(fair_queue, class, account, own, of_team)
   local key, team = parse_account(account)
-  return team ~= '' and 'team:' .. team or key
+  if team == '' then
+    return own
+  end
+  local field = 'members:' .. class .. ':' .. team
+  local past = redis.call('HMGET', fair_queue, field, 'time:' .. class)
+  local names, weights, finishes = {}, {}, {}
+  for name, weight in string.gmatch(past[1] or '', '(%S+) (%d+)') do
+    if name ~= key then
+      names[#names + 1], weights[#weights + 1] = name, weight
+      finishes[#finishes + 1] = finish_field(class, name)
+    end
+  end
+  local active, sum = {key .. ' ' .. own}, own
+  for at, finish in ipairs(#names > 0 and redis.call('HMGET', fair_queue, unpack(finishes)) or {}) do
+    if #active < MOST_MEMBERS and tag_of(finish) > tag_of(past[2]) then
+      active[#active + 1] = names[at] .. ' ' .. weights[at]
+      sum = sum + weights[at]
+    end
+  end
+  redis.call('HSET', fair_queue, field, table.concat(active, ' '))
+  return own * of_team / sum
 end
 
 -- Adds the tokens that a key or a team used today to those of its budgets.

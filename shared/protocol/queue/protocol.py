@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from arq.connections import ArqRedis
 
@@ -53,6 +53,16 @@ _SCRIPTS = ("enqueue", "charge", "claim", "cancel", "renew", "release", "reap", 
 
 _FULL: dict[int, FullBy] = {1: "jobs", 2: "bytes", 3: "tenant_bytes", 4: "images"}
 """The reasons in *enqueue*'s reply."""
+
+
+class Weights(NamedTuple):
+    """Shares in fair queueing: of a key, among the keys of its team if it has one, and of that team."""
+
+    key: int = 1
+    team: int = 1
+
+
+EQUAL = Weights()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +141,7 @@ class JobQueue:
         jobs: Sequence[Job],
         *,
         limit: int,
-        weight: int = 1,
+        weights: Weights = EQUAL,
         max_bytes: int = MAX_BYTES,
         limit_bytes: int = 2**53,
         images: Mapping[str, bytes] | None = None,
@@ -141,7 +151,7 @@ class JobQueue:
 
         ``images`` are the files of its images by digest, which are stored until the last job has ended. Priority
         classes are served strictly in order; within one, tenants share the workers by tokens, in proportion to their
-        ``weight``.
+        ``weights``.
 
         Raises without enqueueing any job: :class:`QueueFull` when the jobs ahead and the new ones exceed ``limit``, or
         all queued and claimed jobs ``limit_bytes``, or their images ``max_media_bytes``, or those of the tenant its
@@ -156,7 +166,6 @@ class JobQueue:
         for job, payload in zip(jobs, packed.payloads, strict=True):
             if job.request is not request:
                 request, cost = job.request, prompt_cost(job.request) + response_cost(job.request)
-                cost = max(1, round(cost / weight))
                 digests = prefix_digests(job.request) if self._prefix_routing else ""
             quadruples += (job.id, payload, cost, digests)
         priority_class, account = _class_of(jobs[0].request.tier), account_of(jobs[0].tenant, jobs[0].team)
@@ -172,6 +181,7 @@ class JobQueue:
                 max_media_bytes,
                 len(packed.shared),
                 len(images),
+                *weights,
                 *stored,
                 *quadruples,
             ],
@@ -183,7 +193,14 @@ class JobQueue:
         return int(ahead)
 
     async def charge(
-        self, account: str, tier: Tier | None, tokens: int, *, job: str, weight: int = 1, reasoning: int = 0
+        self,
+        account: str,
+        tier: Tier | None,
+        tokens: int,
+        *,
+        job: str,
+        weights: Weights = EQUAL,
+        reasoning: int = 0,
     ) -> None:
         """Correct the charge of ``account`` (:func:`~shared.protocol.usage.account_of`) at enqueue by ``tokens``,
         negative if the estimate was too high; count ``reasoning`` tokens.
@@ -191,7 +208,7 @@ class JobQueue:
         ``job`` is the request's first job. A request is corrected once.
         """
         used = UsageCounts(reasoning_tokens=reasoning).encode()
-        arguments: list[str | int] = [_class_of(tier), account, round(tokens / weight), _REPEAT_TTL_MS, used]
+        arguments: list[str | int] = [_class_of(tier), account, tokens, _REPEAT_TTL_MS, used, *weights]
         await self._run("charge", [self._fair_queue, keys.charged(job)], arguments)
 
     async def any_claimed(self, jobs: Iterable[str]) -> bool:

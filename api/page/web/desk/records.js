@@ -15,7 +15,7 @@ const LIMITS = [
   { name: "concurrency", label: "Requests at once", short: (value) => `${value} at once` },
   { name: "queue_timeout", label: "Longest wait in the queue (s)", short: (value) => `${value} s in the queue`, step: "any" },
   { name: "default_max_tokens", label: "Default length of answers (tokens)", short: (value) => `${value} tokens by default` },
-  { name: "weight", label: "Weight", short: (value) => `weight ${value}`, max: 100, none: "1", hint: "Share in fair queueing. The keys of a team share that of the team." },
+  { name: "weight", label: "Weight", short: (value) => `weight ${value}`, max: 100, none: "1", hint: "Share in fair queueing. The keys of a team divide the share of the team in proportion to theirs." },
 ];
 
 // Keys and teams by their id, as this page has read them last.

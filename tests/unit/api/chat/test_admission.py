@@ -208,17 +208,19 @@ async def test_settling_frees_the_place_and_returns_what_was_not_used(
     assert again.counts["tokens"].remaining == pytest.approx(800, abs=20)
 
 
-async def test_a_team_has_limits_and_a_weight_for_its_keys(parts: Parts, redis: FakeAsyncRedis) -> None:
+async def test_a_key_of_a_team_has_its_limits_and_its_own_weight_in_the_teams(
+    parts: Parts, redis: FakeAsyncRedis
+) -> None:
     limits = {"tokens_per_minute": 50, "queue_timeout": 5.0, "default_max_tokens": 7, "weight": 3}
     made = await create_team(redis, Team(id="-", name="physics", **limits), by="test")  # type: ignore[arg-type]
     await parts.keyring.refresh()
-    member, request = key(team=made.id), chat(max_tokens=1)
+    member, request = key(team=made.id, weight=2), chat(max_tokens=1)
     refusal = await refused(parts.chat.admission, member, request)
     assert "team 'physics' of this API key is limited to 50 tokens per minute" in refusal.problem.message
     await change(redis, Team, made.id, {"tokens_per_minute": 5000}, by="test")
     await parts.keyring.refresh()
     admitted = await parts.chat.admission.admit(member, chat(max_tokens=None), {})
-    assert (admitted.account, admitted.weight, admitted.queue_timeout) == (f"key-1@{made.id}", 3, 5)
+    assert (admitted.account, admitted.weights, admitted.queue_timeout) == (f"key-1@{made.id}", (2, 3), 5)
     assert admitted.request.sampling.max_tokens == 7
     assert admitted.reservation is not None
 

@@ -95,21 +95,3 @@ async def test_usage_of_a_key_counts_for_its_team_at_the_time(redis: ArqRedis) -
     (spent,) = await awaitable(redis.hvals(keys.spent("key-1")))
     (spent_by_team,) = await awaitable(redis.hvals(keys.spent("team:physics")))
     assert (spent, spent_by_team) == (b"26", b"13")
-
-
-async def test_the_keys_of_a_team_are_one_tenant_with_its_weight(redis: ArqRedis) -> None:
-    request = ChatRequest(model="tiny", messages=(Message(role="user", content="x" * 4000),))
-    queue = JobQueue(redis, "tiny")
-
-    async def enqueue(name: str, tenant: str, team: str, weight: int) -> None:
-        job = Job(id=name, reply_to=REPLICA, request=request, tenant=tenant, team=team)
-        await queue.enqueue([job], limit=99, weight=weight)
-
-    for number in range(4):
-        await enqueue(f"a{number}", "anna", "", 1)
-    for number in range(4):
-        await enqueue(f"p{number}", f"member-{number}", "physics", 2)
-    waiting = [job.decode() for job in await redis.zrange(keys.queue("tiny"), 0, -1)]
-    assert [job[0] for job in waiting[:6]] in (["a", "p", "p", "a", "p", "p"], ["a", "p", "p", "p", "a", "p"])
-    await queue.charge("member-0@physics", None, -10_000, job="p0", weight=2)
-    assert await awaitable(redis.hget(keys.fair_queue("tiny"), "finish:-2:team:physics")) == b"1"

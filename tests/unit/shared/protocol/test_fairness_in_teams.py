@@ -1,0 +1,62 @@
+"""Fair queueing between keys, between the keys of a team, and between teams."""
+
+from arq.connections import ArqRedis
+
+from shared.protocol.queue import EQUAL, JobQueue, Weights
+from shared.protocol.request import ChatRequest, Job, Message
+from shared.redis import keys
+from tests.support.jobs import REPLICA
+from tests.support.redis_types import awaitable
+
+REQUEST = ChatRequest(model="tiny", messages=(Message(role="user", content="x" * 4000),))
+
+
+async def enqueue(redis: ArqRedis, name: str, key: str, team: str = "", weights: Weights = EQUAL) -> None:
+    job = Job(id=name, reply_to=REPLICA, request=REQUEST, tenant=key, team=team)
+    await JobQueue(redis, "tiny").enqueue([job], limit=999, weights=weights)
+
+
+async def order(redis: ArqRedis) -> str:
+    """The first letters of the waiting jobs' ids, in the order in which workers claim them."""
+    return "".join(job.decode()[0] for job in await redis.zrange(keys.queue("tiny"), 0, -1))
+
+
+async def test_a_key_does_not_wait_for_the_flood_of_another_key_of_its_team(redis: ArqRedis) -> None:
+    for number in range(20):
+        await enqueue(redis, f"a{number:02}", "anna", "physics")
+    for number in range(2):
+        await enqueue(redis, f"b{number}", "ben", "physics")
+    assert (await order(redis)).startswith("abaab"), "ben's second request waits for two of anna's"
+
+
+async def test_the_keys_of_a_team_share_in_proportion_to_their_weights(redis: ArqRedis) -> None:
+    for number in range(20):
+        await enqueue(redis, f"a{number:02}", "anna", "physics", Weights(key=3))
+        await enqueue(redis, f"b{number:02}", "ben", "physics")
+    assert (await order(redis))[2:18].count("a") == 12
+
+
+async def test_a_team_gets_the_share_of_its_weight_however_many_keys_it_has(redis: ArqRedis) -> None:
+    for number in range(20):
+        await enqueue(redis, f"c{number:02}", "carl")
+        for member in range(4):
+            await enqueue(redis, f"p{number:02}-{member}", f"member-{member}", "physics", Weights(team=2))
+    first, later = (await order(redis))[:5], (await order(redis))[5:35]
+    assert first.count("p") == 4, "no key waits for its first request"
+    assert later.count("p") in (19, 20, 21)
+
+
+async def test_a_key_that_is_served_leaves_its_share_to_the_others(redis: ArqRedis) -> None:
+    await enqueue(redis, "b", "ben", "physics")
+    await enqueue(redis, "a0", "anna", "physics")
+    queue = JobQueue(redis, "tiny")
+    for number in range(1, 5):
+        await enqueue(redis, f"a{number}", "anna", "physics")
+        await queue.claim("w1", used=0, slots=8)
+    assert await awaitable(redis.hget(keys.fair_queue("tiny"), "members:-2:physics")) == b"anna 1"
+
+
+async def test_what_a_request_did_not_use_is_returned_to_its_key(redis: ArqRedis) -> None:
+    await enqueue(redis, "a", "anna", "physics", Weights(team=2))
+    await JobQueue(redis, "tiny").charge("anna@physics", None, -10_000, job="a", weights=Weights(team=2))
+    assert await awaitable(redis.hget(keys.fair_queue("tiny"), "finish:-2:anna")) == b"1"

@@ -307,7 +307,7 @@ def int8_folder(path: Path, context_length: int, progress: Callable[[str], None]
         return remake(export_gguf(path, context_length, scratch), scratch)
 
     def wait() -> None:
-        progress(f"waiting for another worker, which makes int8 weights of {path.name}")
+        progress(f"{MAKING_WEIGHTS} of {path.name} in another worker")
 
     return cached_form("int8", path, (str(context_length), _VERSION), make, wait)
 

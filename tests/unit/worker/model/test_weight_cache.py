@@ -71,7 +71,7 @@ def test_a_worker_that_waits_for_another_says_so(gguf: Path, made: list[Path]) -
     with FileLock(first.with_name(f"{first.name}.lock")):
         waiting = threading.Thread(target=serving_path, args=(_options(gguf), stages.put))
         waiting.start()
-        assert stages.get(timeout=60) == "waiting for another worker, which makes int8 weights of small.gguf"
+        assert stages.get(timeout=60) == "making int8 weights of small.gguf in another worker"
     waiting.join()
     assert len(made) == 2
 

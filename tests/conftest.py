@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from shared.runtime.placement import own_cpus
+from tests.support.fleet import Fleet, fleet
 from tests.support.fuzzing import FACTOR, cases
 
 if TYPE_CHECKING:
@@ -30,6 +31,13 @@ settings.register_profile(
     derandomize=FACTOR not in os.environ,
 )
 settings.load_profile("any-machine")
+
+
+@pytest.fixture
+def empty_fleet(tmp_path: Path) -> Iterator[Fleet]:
+    """A store and nothing else."""
+    with fleet(tmp_path) as running:
+        yield running
 
 
 @pytest.hookimpl(wrapper=True)

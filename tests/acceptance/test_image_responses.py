@@ -4,7 +4,6 @@ with texts."""
 import base64
 import io
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +13,8 @@ from PIL import Image
 
 from tests.support.batches import chat_line, ended, results, submit
 from tests.support.eventually import PATIENCE
-from tests.support.fleet import Fleet, fleet
+from tests.support.fleet import Fleet
+from tests.support.fleet_fixture import fleet_fixture
 from tests.support.pictures import HELD_OUT, SHAPES_MODEL, data_url, png, question
 from tests.support.tutorials import Block, blocks, run
 
@@ -24,12 +24,7 @@ PICTURE, ASKED = question(HELD_OUT + 18)
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 
 
-@pytest.fixture(scope="module")
-def shapes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with fleet(tmp_path_factory.mktemp("shapes")) as running:
-        running.add_workers(1, "--model", f"shapes={SHAPES_MODEL}", "--precision", "exact", "--cache-size", "1")
-        running.api()
-        yield running
+shapes = fleet_fixture("--model", f"shapes={SHAPES_MODEL}", "--precision", "exact", "--cache-size", "1")
 
 
 def body_of(content: object) -> dict[str, object]:

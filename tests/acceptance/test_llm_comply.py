@@ -3,14 +3,14 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.acceptance.conftest import MODEL
-from tests.support.fleet import SEEING, Fleet, fleet
+from tests.support.fleet import SEEING, Fleet
+from tests.support.fleet_fixture import fleet_fixture
 
 TOOLS = {"anthropic": "anth-tool-calling", "openai-chat": "chat-tool-calling", "open-responses": "tool-calling"}
 """The test of each format that needs a model that follows grammars."""
@@ -18,13 +18,8 @@ NOT_SERVED = {"compact-response", "compact-missing-model"}
 """Tests of what is not served, and not of how that is refused."""
 
 
-@pytest.fixture(scope="module")
-def seeing_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """A simulated model that reads images, and ends its texts."""
-    with fleet(tmp_path_factory.mktemp("seeing")) as running:
-        running.worker(*SEEING)
-        running.api()
-        yield running
+seeing_fleet = fleet_fixture(*SEEING)
+"""A simulated model that reads images, and ends its texts."""
 
 
 def run(served: Fleet, model: str, form: str, *options: str) -> dict[str, dict[str, Any]]:

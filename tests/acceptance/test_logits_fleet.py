@@ -2,13 +2,12 @@
 
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.fleet import Fleet, Process, fleet
+from tests.support.fleet import Fleet, Process
 from tests.support.logits_reference import Reference
 
 TINY = Path(__file__).parents[1] / "models" / "qwen2-byte-level-bpe"
@@ -16,10 +15,9 @@ TOKENS = 1500
 
 
 @pytest.fixture
-def running(tmp_path: Path) -> Iterator[Fleet]:
-    with fleet(tmp_path) as empty:
-        empty.api()
-        yield empty
+def running(empty_fleet: Fleet) -> Fleet:
+    empty_fleet.api()
+    return empty_fleet
 
 
 WORKER = ("--model", str(TINY), "--served-model-name", "tiny", "--precision", "exact", "--cache-size", "1")

@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +9,17 @@ import numpy
 import openvino_genai
 import pytest
 
-from tests.support.fleet import Fleet, fleet
+from tests.support.fleet import Fleet
+from tests.support.fleet_fixture import fleet_fixture
 from tests.support.logits_reference import Reference
 
 TINY = Path(__file__).parents[1] / "models" / "qwen2-byte-level-bpe"
 WORDS = 423
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with fleet(tmp_path_factory.mktemp("scoring")) as fleet_of_one:
-        name = ("--model", str(TINY), "--served-model-name", "tiny")
-        fleet_of_one.worker(*name, "--precision", "exact", "--cache-size", "1")
-        fleet_of_one.api()
-        yield fleet_of_one
+running = fleet_fixture(
+    "--model", str(TINY), "--served-model-name", "tiny", "--precision", "exact", "--cache-size", "1"
+)
 
 
 @pytest.fixture(scope="module")

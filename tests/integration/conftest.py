@@ -1,38 +1,20 @@
 """Fleets and stores of real processes."""
 
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 from arq.connections import ArqRedis
 
 from shared.redis.client import connect
-from tests.support.fleet import Fleet, fleet, free_port
+from tests.support.fleet import free_port
+from tests.support.fleet_fixture import fleet_fixture
 from tests.support.store import Store
 
+small_fleet = fleet_fixture(scope="function")
+"""One API replica and one simulated worker."""
 
-@pytest.fixture
-def empty_fleet(tmp_path: Path) -> Iterator[Fleet]:
-    """A store and nothing else."""
-    with fleet(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-def small_fleet(empty_fleet: Fleet) -> Fleet:
-    """One API replica and one simulated worker."""
-    empty_fleet.worker()
-    empty_fleet.api()
-    return empty_fleet
-
-
-@pytest.fixture(scope="session")
-def session_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """One API replica and one simulated worker, shared by the tests that leave them as they were."""
-    with fleet(tmp_path_factory.mktemp("fleet")) as running:
-        running.worker()
-        running.api()
-        yield running
+session_fleet = fleet_fixture(scope="session")
+"""One API replica and one simulated worker, shared by the tests that leave them as they were."""
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """Batches through the official SDK, from their creation to their result files."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +11,8 @@ from click.testing import CliRunner, Result
 from cli.batch import batch as batch_command
 from cli.monitor.status import read_snapshot
 from tests.support.batches import chat_line, ended, results, submit
-from tests.support.fleet import Fleet, fleet
+from tests.support.fleet import Fleet
+from tests.support.fleet_fixture import fleet_fixture
 
 CHAT: Final = "/v1/chat/completions"
 PROMPTS: Final[dict[str, dict[str, Any]]] = {
@@ -23,13 +23,8 @@ PROMPTS: Final[dict[str, dict[str, Any]]] = {
 """The endpoints that are served, with what a request needs besides its model."""
 
 
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """One replica with keys, and a worker."""
-    with fleet(tmp_path_factory.mktemp("batches")) as running:
-        running.worker()
-        running.api("--api-keys", "none,other", "--max-batches", "2")
-        yield running
+target = fleet_fixture(api=("--api-keys", "none,other", "--max-batches", "2"))
+"""One replica with keys, and a worker."""
 
 
 @pytest.fixture
@@ -318,16 +313,16 @@ def test_the_command_line(target: Fleet, tmp_path: Path) -> None:
     assert "line 2: The 'custom_id' '1' is used by an earlier line." in failed.stderr
 
 
-def test_a_batch_request_leaves_a_workers_only_slot_to_a_chat_and_keeps_its_tokens(tmp_path: Path) -> None:
-    with fleet(tmp_path) as running:
-        running.worker("--engine", "simulated", "--model", "sim", "--max-batch", "1", "--sim-step", "0.005")
-        running.api()
-        client = running.client()
-        batch = submit(client, [chat_line("long", "[[tokens 1500]]", max_tokens=1500)])
-        running.until(lambda: read_snapshot(running.url).queues[0].in_flight == 1, "the batch request to run")
-        client.chat.completions.create(model="sim", messages=[{"role": "user", "content": "hello"}])
-        assert client.batches.retrieve(batch.id).status == "in_progress"
-        (line,) = results(client, ended(client, batch).output_file_id)
-        page = running.request("GET", "/metrics")[2].decode()
+def test_a_batch_request_leaves_a_workers_only_slot_to_a_chat_and_keeps_its_tokens(empty_fleet: Fleet) -> None:
+    running = empty_fleet
+    running.worker("--engine", "simulated", "--model", "sim", "--max-batch", "1", "--sim-step", "0.005")
+    running.api()
+    client = running.client()
+    batch = submit(client, [chat_line("long", "[[tokens 1500]]", max_tokens=1500)])
+    running.until(lambda: read_snapshot(running.url).queues[0].in_flight == 1, "the batch request to run")
+    client.chat.completions.create(model="sim", messages=[{"role": "user", "content": "hello"}])
+    assert client.batches.retrieve(batch.id).status == "in_progress"
+    (line,) = results(client, ended(client, batch).output_file_id)
+    page = running.request("GET", "/metrics")[2].decode()
     assert line["response"]["body"]["usage"]["completion_tokens"] == 1500
     assert 'vinoqueue_migrations_total{model="sim",reason="preempted"} 1.0' in page

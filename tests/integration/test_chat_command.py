@@ -1,24 +1,16 @@
 """``vinoqueue chat`` in a real terminal, with the simulated engine."""
 
 import subprocess
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import pytest
-
 from shared.runtime.processes import module_command
-from tests.support.fleet import SEEING, Fleet, fleet
+from tests.support.fleet import SEEING, Fleet
+from tests.support.fleet_fixture import fleet_fixture
 from tests.support.pictures import SIDE, picture, png
 from tests.support.terminal import Terminal
 
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with fleet(tmp_path_factory.mktemp("chat")) as fleet_of_one:
-        fleet_of_one.worker(*SEEING)
-        fleet_of_one.api()
-        yield fleet_of_one
+running = fleet_fixture(*SEEING)
 
 
 def command(running: Fleet, *arguments: str) -> list[str]:

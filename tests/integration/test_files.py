@@ -131,17 +131,17 @@ def test_pages_of_other_sites_cannot_upload(client: openai.OpenAI, target: Fleet
     assert (headers["x-content-type-options"], headers["content-disposition"]) == ("nosniff", "attachment")
 
 
-def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
-    with fleet(tmp_path) as running:
-        api = running.api("--api-keys", "none")
-        status = Path(f"/proc/{api.popen.pid}/status")
+def test_memory_does_not_grow_with_the_file(empty_fleet: Fleet) -> None:
+    running = empty_fleet
+    api = running.api("--api-keys", "none")
+    status = Path(f"/proc/{api.popen.pid}/status")
 
-        def peak() -> int:
-            return int(status.read_text().partition("VmHWM:")[2].split()[0])
+    def peak() -> int:
+        return int(status.read_text().partition("VmHWM:")[2].split()[0])
 
-        client = running.client()
-        client.files.create(file=("small", bytes(1_000_000)), purpose="batch")
-        before = peak()
-        made = client.files.create(file=("large", bytes(150_000_000)), purpose="batch")
-        assert client.files.content(made.id).read() == bytes(150_000_000)
-        assert peak() - before < 50_000  # kB
+    client = running.client()
+    client.files.create(file=("small", bytes(1_000_000)), purpose="batch")
+    before = peak()
+    made = client.files.create(file=("large", bytes(150_000_000)), purpose="batch")
+    assert client.files.content(made.id).read() == bytes(150_000_000)
+    assert peak() - before < 50_000  # kB

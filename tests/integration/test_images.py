@@ -4,23 +4,19 @@ import io
 import json
 import struct
 import zlib
-from collections.abc import Iterator
 from typing import Any
 
 import openai
 import pytest
 from PIL import Image
 
-from tests.support.fleet import SEEING, Fleet, fleet
+from tests.support.fleet import SEEING, Fleet
+from tests.support.fleet_fixture import fleet_fixture
 from tests.support.pictures import data_url
 
-
-@pytest.fixture(scope="module")
-def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with fleet(tmp_path_factory.mktemp("seeing")) as running:
-        running.worker(*SEEING, "--max-image-pixels", "10000")
-        running.api("--media-domains", "localhost", "--max-images", "16")
-        yield running
+seeing = fleet_fixture(
+    *SEEING, "--max-image-pixels", "10000", api=("--media-domains", "localhost", "--max-images", "16")
+)
 
 
 def file(form: str = "PNG", size: tuple[int, int] = (8, 8)) -> bytes:

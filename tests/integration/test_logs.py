@@ -3,13 +3,11 @@
 import json
 import re
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.support.fleet import SIMULATED, Fleet, fleet
+from tests.support.fleet import SIMULATED, Fleet
+from tests.support.fleet_fixture import fleet_fixture
 
 BODY = {"model": "sim", "messages": [{"role": "user", "content": "a secret prompt"}], "max_tokens": 5}
 
@@ -17,13 +15,8 @@ BODY = {"model": "sim", "messages": [{"role": "user", "content": "a secret promp
 KEY = {"authorization": "Bearer a-long-secret-of-the-environment"}
 
 
-@pytest.fixture(scope="module")
-def logged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """A slow worker, and a replica that asks for a key."""
-    with fleet(tmp_path_factory.mktemp("logged")) as running:
-        running.worker(*SIMULATED[:-1], "0.02")
-        running.api("--api-keys", "a-long-secret-of-the-environment")
-        yield running
+logged = fleet_fixture(*SIMULATED[:-1], "0.02", api=("--api-keys", "a-long-secret-of-the-environment"))
+"""A slow worker, and a replica that asks for a key."""
 
 
 def lines_of(fleet: Fleet, *ids: str) -> list[dict[str, str]]:

@@ -2,27 +2,19 @@
 
 import json
 import socket
-from collections.abc import Iterator
 from typing import Any
 
 import openai
 import pytest
 
-from tests.support.fleet import Fleet, Process, fleet
+from tests.support.fleet import SIMULATED, Fleet, Process
+from tests.support.fleet_fixture import fleet_fixture
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 JSON = {"content-type": "application/json"}
 
 
-@pytest.fixture(scope="module")
-def aliased(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with fleet(tmp_path_factory.mktemp("aliased")) as running:
-        running.worker(
-            "--engine", "simulated", "--model", "sim", "--sim-step", "0.005",
-            "--served-model-name", "first", "org/second",
-        )  # fmt: skip
-        running.api()
-        yield running
+aliased = fleet_fixture(*SIMULATED, "--served-model-name", "first", "org/second")
 
 
 def test_a_model_answers_to_each_of_its_names_and_gives_the_first(aliased: Fleet) -> None:

@@ -4,7 +4,6 @@ import json
 import re
 import signal
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.batches import chat_line, ended, submit
-from tests.support.fleet import Fleet, Process, fleet
+from tests.support.fleet import Fleet, Process
 from tests.support.processes import family
 
 ONE = """
@@ -29,10 +28,9 @@ def entry(name: str, source: str = "[[tokens 4]]", keep: str = "1h") -> str:
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Fleet]:
-    with fleet(tmp_path) as running:
-        running.api("--queue-timeout", "60", "--worker-grace", "1")
-        yield running
+def service(empty_fleet: Fleet) -> Fleet:
+    empty_fleet.api("--queue-timeout", "60", "--worker-grace", "1")
+    return empty_fleet
 
 
 def catalogue(service: Fleet, *entries: str) -> Path:

@@ -10,7 +10,8 @@ from openai.resources.chat import Completions
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.completion import Completion
 
-from tests.support.fleet import Fleet, fleet
+from tests.support.fleet import Fleet
+from tests.support.fleet_fixture import fleet_fixture
 from tests.support.sdk_types import CompletionChunk, checked, rechecked
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
@@ -217,13 +218,8 @@ def test_log_probabilities_of_a_completion(session_fleet: Fleet) -> None:
     ] == logprobs.tokens
 
 
-@pytest.fixture(scope="module")
-def store_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """A fleet whose stored completions are this module's alone."""
-    with fleet(tmp_path_factory.mktemp("stored")) as running:
-        running.worker()
-        running.api("--store-limit", "3")
-        yield running
+store_fleet = fleet_fixture(api=("--store-limit", "3"))
+"""A fleet whose stored completions are this module's alone."""
 
 
 @pytest.fixture

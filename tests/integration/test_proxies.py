@@ -1,6 +1,5 @@
 """Replicas behind a real proxy, restarted one after the other under load: no request fails."""
 
-import http.client
 import json
 import shutil
 import signal
@@ -14,11 +13,10 @@ from pathlib import Path
 
 import openai
 import pytest
-from openai.types.chat import ChatCompletionChunk
 
 from shared.runtime.processes import die_with_parent
 from tests.support.eventually import PATIENCE
-from tests.support.fleet import Fleet, Process, free_port
+from tests.support.fleet import Fleet, Process, free_port, text_of
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "proxy"
 PROXIES = {
@@ -63,18 +61,7 @@ class Proxied:
     def start(self, port: int) -> Process:
         """Start the replica on ``port``, and wait until it is ready."""
         process = self.fleet.start("api", "--port", str(port), "--drain", str(PATIENCE), "--drain-delay", "4")
-
-        def ready() -> bool:
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-            try:
-                connection.request("GET", "/ready")
-                return connection.getresponse().status == 200
-            except OSError:
-                return False
-            finally:
-                connection.close()
-
-        self.fleet.until(ready, "the replica to be ready")
+        self.fleet.until(lambda: self.fleet.status("/ready", port) == 200, "the replica to be ready")
         return process
 
     def restart(self, number: int) -> None:
@@ -108,10 +95,6 @@ def proxied(request: pytest.FixtureRequest, empty_fleet: Fleet, tmp_path: Path) 
     finally:
         proxy.terminate()
         proxy.wait(PATIENCE)
-
-
-def text_of(chunks: Iterator[ChatCompletionChunk]) -> str:
-    return "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
 
 
 def test_no_request_fails_when_replicas_restart(proxied: Proxied) -> None:

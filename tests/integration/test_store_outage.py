@@ -10,7 +10,8 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam
 
-from tests.support.fleet import SIMULATED, Fleet, fleet
+from tests.support.fleet import SIMULATED, Fleet, fleet, text_of
+from tests.support.fleet_fixture import fleet_fixture
 from tests.support.redis_types import at_once
 
 MEGABYTE = 2**20
@@ -26,13 +27,8 @@ def durable_fleet(tmp_path: Path) -> Iterator[Fleet]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def forgetful_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """A fleet whose store starts empty; tests leave it running."""
-    with fleet(tmp_path_factory.mktemp("forgetful")) as running:
-        running.worker()
-        running.api()
-        yield running
+forgetful_fleet = fleet_fixture()
+"""A fleet whose store starts empty; tests leave it running."""
 
 
 def stream(fleet: Fleet, tokens: int) -> Iterator[ChatCompletionChunk]:
@@ -44,10 +40,6 @@ def stream(fleet: Fleet, tokens: int) -> Iterator[ChatCompletionChunk]:
             stream=True,
         )
     )
-
-
-def text_of(chunks: Iterator[ChatCompletionChunk]) -> str:
-    return "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
 
 
 def test_a_stream_goes_on_when_the_store_comes_back(durable_fleet: Fleet) -> None:

@@ -1,12 +1,8 @@
 """The access rules of docs/security.md: the service runs by them, a restart loses nothing, and no role can do more than
 it needs."""
 
-import http.client
 import json
-import os
 import re
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,10 +10,11 @@ from pathlib import Path
 
 import pytest
 import redis
+from click.testing import CliRunner, Result
 from openai.types.chat import ChatCompletionMessageParam
 
+from cli.main import main
 from tests.support.batches import chat_line, ended, results, submit
-from tests.support.eventually import PATIENCE
 from tests.support.fleet import SEEING, SIMULATED, Fleet, Process, fleet, free_port
 from tests.support.paths import ROOT
 from tests.support.pictures import data_url, picture, png
@@ -63,20 +60,13 @@ def rules(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_the_service_runs_by_the_rules(ruled_fleet: Fleet) -> None:
     fleet = ruled_fleet
     options = ["--scope", "admin", "--requests-per-minute", "100", "--concurrency", "9", "--tokens-per-day", "9999"]
-    made = subprocess.run(
-        [sys.executable, "-m", "cli.main", "key", "create", *options],
-        env={**os.environ, "VINOQUEUE_REDIS_URL": url(fleet.store, "admin")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    made = run(fleet.store, "admin", "key", "create", *options)
     headers = {"content-type": "application/json", "authorization": f"Bearer {made.stdout.strip()}"}
     worker = url(fleet.store, "worker")
     fleet.worker(*SEEING, "--redis-url", worker)
     fleet.api("--redis-url", url(fleet.store, "api"))
     fleet.until(lambda: fleet.status("/ready") == 200, "readiness")
-    check = [sys.executable, "-m", "cli.main", "health", "worker", "--serving", "--redis-url", worker]
-    assert subprocess.run(check, capture_output=True, check=False).returncode == 0
+    assert run(fleet.store, "worker", "health", "worker", "--serving").exit_code == 0
     status, _, answer = fleet.request("POST", "/v1/chat/completions", ASK, headers)
     assert status == 200, answer
     view = json.loads(fleet.request("GET", "/v1/fleet", None, headers)[2])
@@ -157,17 +147,6 @@ def test_a_restart_loses_nothing(ruled_fleet: Fleet) -> None:
     assert (batch.status, len(results(client, batch.output_file_id))) == ("completed", 40)
 
 
-def is_ready(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-    try:
-        connection.request("GET", "/ready")
-        return connection.getresponse().status == 200
-    except OSError:
-        return False
-    finally:
-        connection.close()
-
-
 def test_passwords_are_changed_without_losing_a_request(ruled_fleet: Fleet) -> None:
     fleet = ruled_fleet
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -182,7 +161,7 @@ def test_passwords_are_changed_without_losing_a_request(ruled_fleet: Fleet) -> N
     def replica(prefix: str) -> Process:
         port = free_port()
         started = start("api", prefix, "api", "--port", str(port))
-        fleet.until(lambda: is_ready(port), "the replica to serve")
+        fleet.until(lambda: fleet.status("/ready", port) == 200, "the replica to serve")
         fleet.port = port
         return started
 
@@ -240,16 +219,15 @@ def test_rules_that_lose_data_are_reported(tmp_path: Path, default: str, role_ru
         assert warning in run(running.store, "admin", "status").stderr
 
 
-def run(store: Store, role: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(store: Store, role: str, *arguments: str) -> Result:
     """Run a command of ``vinoqueue`` as a user of the store."""
-    parts = [sys.executable, "-m", "cli.main", *arguments, "--redis-url", url(store, role)]
-    return subprocess.run(parts, capture_output=True, text=True, check=False)
+    return CliRunner().invoke(main, [*arguments, "--redis-url", url(store, role)])
 
 
 @pytest.mark.parametrize(("role", "command"), [("worker", ("status",)), ("api", ("key", "create"))])
 def test_a_command_without_the_right_says_so(rules: Store, role: str, command: tuple[str, ...]) -> None:
     done = run(rules, role, *command)
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert done.stderr.startswith("Error: Redis refuses this: "), done.stderr
     assert "the user in --redis-url" in done.stderr
 

@@ -4,36 +4,27 @@ import http.client
 import json
 import signal
 import threading
-from collections.abc import Iterator
 
 import openai
 import pytest
 from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam
 
 from tests.support.eventually import PATIENCE
-from tests.support.fleet import SIMULATED, Fleet, fleet
+from tests.support.fleet import SIMULATED, Fleet, text_of
+from tests.support.fleet_fixture import fleet_fixture
 
 BODY = json.dumps({"model": "sim", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 3})
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello"}]
 
 
-@pytest.fixture(scope="module")
-def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """One worker and one API replica: tests kill its engine and leave its streams, and no process ends."""
-    with fleet(tmp_path_factory.mktemp("lasting")) as running:
-        running.worker()
-        running.api()
-        yield running
+lasting = fleet_fixture()
+"""Tests kill its engine and leave its streams, and no process ends."""
 
 
 def stream(fleet: Fleet, content: str = "hello", tokens: int = 40) -> openai.Stream[ChatCompletionChunk]:
     return fleet.client().chat.completions.create(
         model="sim", messages=[{"role": "user", "content": content}], max_tokens=tokens, stream=True
     )
-
-
-def text_of(chunks: Iterator[ChatCompletionChunk]) -> str:
-    return "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
 
 
 def slots_used(fleet: Fleet) -> int:

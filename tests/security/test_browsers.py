@@ -1,24 +1,19 @@
 """Web pages that reach for an API on the visitor's own machine, and requests that servers read differently."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
 from tests.security.raw import CHAT, HELLO, exchange, head, post
-from tests.support.fleet import SIMULATED, Fleet, fleet
+from tests.support.fleet import Fleet
+from tests.support.fleet_fixture import fleet_fixture
 
 FORM_TYPES = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=a"]
 """What a page can send to another site without its consent."""
 
 
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """A replica on a loopback address."""
-    with fleet(tmp_path_factory.mktemp("browsers")) as running:
-        running.worker(*SIMULATED)
-        running.api()
-        yield running
+target = fleet_fixture()
+"""A replica on a loopback address."""
 
 
 def status(answer: bytes) -> int:

@@ -27,6 +27,7 @@ from tests.security.raw import (
     read_to_end,
 )
 from tests.support.fleet import Fleet, fleet, free_port
+from tests.support.fleet_fixture import fleet_fixture
 from tests.support.redis_types import at_once
 
 MEGABYTE = 2**20
@@ -38,13 +39,8 @@ MODELS = head("GET", "/v1/models")
 LONG = {"model": "sim", "messages": [{"role": "user", "content": "[[tokens 4000]]"}], "max_tokens": 4000}
 
 
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """An open replica with the usual bounds on sizes, and short times."""
-    with fleet(tmp_path_factory.mktemp("connections")) as running:
-        running.worker(*SLOW)
-        running.api("--header-timeout", "1", "--body-timeout", "5")
-        yield running
+target = fleet_fixture(*SLOW, api=("--header-timeout", "1", "--body-timeout", "5"))
+"""An open replica with the usual bounds on sizes, and short times."""
 
 
 @pytest.fixture(scope="module")

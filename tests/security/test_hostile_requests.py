@@ -12,17 +12,13 @@ import pytest
 from shared.redis import keys
 from tests.security.raw import CHAT, HELLO, chunked, connect, exchange, head
 from tests.support.fleet import Fleet, fleet
+from tests.support.fleet_fixture import fleet_fixture
 from tests.support.redis_types import at_once
 
 JSON = {"content-type": "application/json"}
 
 
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with fleet(tmp_path_factory.mktemp("hostile")) as running:
-        running.worker()
-        running.api()
-        yield running
+target = fleet_fixture()
 
 
 @pytest.fixture(autouse=True)

@@ -6,13 +6,12 @@ import os
 import random
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 
-import pytest
-
 from tests.security.raw import CHAT, HELLO, connect, memory
-from tests.support.fleet import Fleet, fleet
+from tests.support.fleet import SIMULATED, Fleet
+from tests.support.fleet_fixture import fleet_fixture
 from tests.support.fuzzing import cases
 from tests.support.redis_types import at_once
 
@@ -183,13 +182,10 @@ def take(connection: socket.socket, action: str, data: bytes) -> None:
             connection.close()
 
 
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """A replica with short times."""
-    with fleet(tmp_path_factory.mktemp("http")) as running:
-        running.worker("--engine", "simulated", "--model", "sim", "--sim-step", "0.05")
-        running.api("--header-timeout", "1", "--body-timeout", "1", "--max-body", "1048576")
-        yield running
+target = fleet_fixture(
+    *SIMULATED[:-1], "0.05", api=("--header-timeout", "1", "--body-timeout", "1", "--max-body", "1048576")
+)
+"""A replica with short times."""
 
 
 def test_almost_http(target: Fleet) -> None:

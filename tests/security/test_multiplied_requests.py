@@ -1,12 +1,12 @@
 """Attacks that multiply one request: many choices of a large prompt must cost memory for one copy of it."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.fleet import Fleet, fleet
+from tests.support.fleet import Fleet
+from tests.support.fleet_fixture import fleet_fixture
 from tests.support.redis_types import at_once
 
 CONTENT = 3_900_000
@@ -14,13 +14,8 @@ STORE_SPARE, API_SPARE = 40 * 2**20, 80 * 2**20
 """Bytes that store and API may grow by: parsing and sending one copy takes several times its size."""
 
 
-@pytest.fixture
-def target(tmp_path: Path) -> Iterator[Fleet]:
-    """One API replica and one simulated worker, which nobody else has used."""
-    with fleet(tmp_path) as running:
-        running.worker()
-        running.api()
-        yield running
+target = fleet_fixture(scope="function")
+"""One API replica and one simulated worker, which nobody else has used."""
 
 
 def peak_memory(pid: int) -> int:

@@ -7,7 +7,6 @@ import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -19,7 +18,7 @@ from api.keys import ApiKey
 from api.keys.store import new_key
 from shared.protocol.events import encode_frame
 from shared.redis import keys
-from tests.support.fleet import Fleet, fleet
+from tests.support.fleet import Fleet
 from tests.support.fuzzing import cases
 from tests.support.redis_types import at_once
 
@@ -206,11 +205,10 @@ class Attack:
 
 
 @pytest.fixture
-def attack(tmp_path: Path) -> Iterator[Attack]:
-    with fleet(tmp_path) as running:
-        begun = Attack(running)
-        yield begun
-        begun.store.close()
+def attack(empty_fleet: Fleet) -> Iterator[Attack]:
+    begun = Attack(empty_fleet)
+    yield begun
+    begun.store.close()
 
 
 def check_end(answer: tuple[int, bytes], *, streamed: bool) -> None:

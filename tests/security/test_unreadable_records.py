@@ -2,12 +2,10 @@
 
 import json
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.support.fleet import Fleet, fleet
+from tests.support.fleet import Fleet
 
 ASK = json.dumps({"model": "sim", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 3})
 
@@ -32,13 +30,12 @@ def leave_records(fleet: Fleet) -> None:
 
 
 @pytest.fixture
-def attacked_fleet(tmp_path: Path) -> Iterator[Fleet]:
+def attacked_fleet(empty_fleet: Fleet) -> Fleet:
     """A simulated worker, and an API replica that started on a store in which others have left records."""
-    with fleet(tmp_path) as running:
-        running.worker()
-        leave_records(running)
-        running.api()
-        yield running
+    empty_fleet.worker()
+    leave_records(empty_fleet)
+    empty_fleet.api()
+    return empty_fleet
 
 
 def test_replicas_start_and_serve_despite_unreadable_records(attacked_fleet: Fleet) -> None:

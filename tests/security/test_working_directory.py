@@ -9,7 +9,7 @@ import pytest
 
 from shared.runtime.processes import module_command
 from tests.support.eventually import PATIENCE, wait_until
-from tests.support.fleet import SIMULATED, fleet, free_port
+from tests.support.fleet import SIMULATED, execute, fleet, free_port
 
 ROOT = Path(__file__).parents[2]
 FOREIGN = ("api", "worker", "shared", "cli", "bench", "msgspec", "redis")
@@ -35,7 +35,7 @@ def traces(folder: Path) -> list[Path]:
 
 
 def test_worker_and_api_start_in_a_directory_with_foreign_packages(foreign: Path, tmp_path: Path) -> None:
-    with fleet(tmp_path) as running:
+    with fleet(tmp_path, launch=execute) as running:
         running.worker()
         running.api()
         body = '{"model": "sim", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}'

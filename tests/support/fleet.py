@@ -7,7 +7,7 @@ import signal
 import socket
 import ssl
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -24,6 +24,7 @@ from tests.support.store import Store
 
 if TYPE_CHECKING:
     import openai
+    from openai.types.chat import ChatCompletionChunk
 
 SIMULATED = ("--engine", "simulated", "--model", "sim", "--max-batch", "16", "--sim-step", "0.005")
 """Options of a simulated worker. The value of ``--sim-step`` stays the last, so that tests can replace it."""
@@ -189,18 +190,24 @@ class Fleet:
         infos = [json.loads(info) for info in found if isinstance(info, bytes)]
         return [info for info in infos if status is None or info["status"] == status]
 
-    def status(self, path: str) -> int:
-        """The status of a GET; 0 when nothing answers."""
+    def status(self, path: str, port: int = 0) -> int:
+        """The status of a GET; 0 when nothing answers. ``port`` is that of another replica."""
         try:
-            return self.request("GET", path)[0]
+            return self.request("GET", path, port=port)[0]
         except OSError:
             return 0
 
     def request(
-        self, method: str, path: str, body: bytes | str | None = None, headers: dict[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | str | None = None,
+        headers: dict[str, str] | None = None,
+        *,
+        port: int = 0,
     ) -> tuple[int, dict[str, str], bytes]:
-        """Send one HTTP request; return status, headers (lower case) and body."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        """Send one HTTP request; return status, headers (lower case) and body. ``port`` is that of another replica."""
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=PATIENCE)
         try:
             if headers is None:
                 headers = {"content-type": "application/json"} if body is not None else {}
@@ -233,6 +240,11 @@ class Fleet:
                 process.stopped()
         finally:
             self.store.kill()
+
+
+def text_of(chunks: "Iterable[ChatCompletionChunk]") -> str:
+    """The text of a streamed chat."""
+    return "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
 
 
 @cache

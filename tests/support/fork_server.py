@@ -18,7 +18,6 @@ from functools import cache
 from importlib import import_module
 from typing import IO
 
-from cli.main import main
 from shared.runtime.processes import die_with_parent, module_command
 
 _MESSAGE = 1 << 17
@@ -138,6 +137,8 @@ def _become(output: int, environment: dict[str, str], folder: str) -> None:
 
 
 if __name__ == "__main__":
+    from cli.main import main
+
     for module in ("api.main", "cli.serve.commands", "worker.main", "worker.node.main"):
         import_module(module)
     gc.freeze()

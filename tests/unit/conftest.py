@@ -41,9 +41,15 @@ def wall_clock(monkeypatch: pytest.MonkeyPatch) -> WallClock:
 
 
 @pytest.fixture
-async def redis() -> AsyncIterator[ArqRedis]:
-    """A client of an empty simulated store."""
-    fake = FakeAsyncRedis()
+def server() -> FakeServer:
+    """An empty simulated store."""
+    return FakeServer()
+
+
+@pytest.fixture
+async def redis(server: FakeServer) -> AsyncIterator[ArqRedis]:
+    """A client of it."""
+    fake = FakeAsyncRedis(server=server)
     yield ArqRedis(pool_or_conn=fake.connection_pool, job_deserializer=msgspec.msgpack.decode)
     await fake.aclose()
 

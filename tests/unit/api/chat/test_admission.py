@@ -1,11 +1,10 @@
 """Admission without HTTP: what a key allows, and what a request is taken for."""
 
-from collections.abc import AsyncIterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from arq.connections import ArqRedis
-from fakeredis import FakeAsyncRedis, FakeServer
+from fakeredis import FakeServer
 
 from api.build import Parts, build
 from api.chat.admission import Admission, AdmittedRequest, LimitReached
@@ -25,27 +24,15 @@ from tests.support.jobs import WORKER
 from tests.support.redis_types import awaitable
 
 
-@pytest.fixture
-def server() -> FakeServer:
-    return FakeServer()
-
-
-@pytest.fixture
-async def redis(server: FakeServer) -> AsyncIterator[FakeAsyncRedis]:
-    fake = FakeAsyncRedis(server=server)
-    yield fake
-    await fake.aclose()
-
-
-async def parts_of(redis: FakeAsyncRedis, settings: ApiSettings) -> Parts:
+async def parts_of(redis: ArqRedis, settings: ApiSettings) -> Parts:
     await announce(redis, WORKER, lease=60)
-    parts = build(cast(ArqRedis, redis), settings, "api-1")
+    parts = build(redis, settings, "api-1")
     await parts.directory.refresh()
     return parts
 
 
 @pytest.fixture
-async def parts(redis: FakeAsyncRedis) -> Parts:
+async def parts(redis: ArqRedis) -> Parts:
     return await parts_of(redis, ApiSettings(queue_timeout=60))
 
 
@@ -74,7 +61,7 @@ async def refused(admission: Admission, of: ApiKey | None, request: ChatRequest,
     return refusal.value
 
 
-async def test_an_open_service_counts_nothing(admission: Admission, redis: FakeAsyncRedis) -> None:
+async def test_an_open_service_counts_nothing(admission: Admission, redis: ArqRedis) -> None:
     before = await redis.keys("*")
     assert await admission.admit(None, chat(), {}) == AdmittedRequest(chat())
     assert await redis.keys("*") == before
@@ -89,7 +76,7 @@ async def test_a_key_without_limits_costs_no_call(admission: Admission, server: 
 @pytest.mark.parametrize(
     ("of", "expected"), [(None, 50), (key(), 50), (key(default_max_tokens=7), 7), (key(default_max_tokens=900), 900)]
 )
-async def test_outputs_have_a_default_maximum(redis: FakeAsyncRedis, of: ApiKey | None, expected: int) -> None:
+async def test_outputs_have_a_default_maximum(redis: ArqRedis, of: ApiKey | None, expected: int) -> None:
     limiting = (await parts_of(redis, ApiSettings(default_max_tokens=50))).chat.admission
     limited = (await limiting.admit(of, chat(max_tokens=None), {})).request
     assert (limited.sampling.max_tokens, limited.cut_at_context) == (expected, True)
@@ -161,7 +148,7 @@ async def test_each_choice_is_counted_and_the_prompt_once(admission: Admission) 
     assert ticket.reservation.tokens == pytest.approx(100 + 4 * 50, abs=10)
 
 
-async def test_what_can_never_fit_gets_no_retry_time(admission: Admission, redis: FakeAsyncRedis) -> None:
+async def test_what_can_never_fit_gets_no_retry_time(admission: Admission, redis: ArqRedis) -> None:
     refusal = await refused(admission, key(tokens_per_minute=200), chat(max_tokens=2**31 - 1, n=128))
     assert isinstance(refusal, LimitReached)
     assert (refusal.problem.kind, refusal.problem.retry_after) == (ProblemKind.TOKENS_LIMITED, None)
@@ -193,7 +180,7 @@ async def test_no_retry_time_is_given_when_none_is_known(admission: Admission) -
 
 
 async def test_settling_frees_the_place_and_returns_what_was_not_used(
-    admission: Admission, parts: Parts, redis: FakeAsyncRedis
+    admission: Admission, parts: Parts, redis: ArqRedis
 ) -> None:
     of = key(tokens_per_minute=1000, concurrency=1)
     ticket = await admission.admit(of, chat(max_tokens=800), {})
@@ -208,9 +195,7 @@ async def test_settling_frees_the_place_and_returns_what_was_not_used(
     assert again.counts["tokens"].remaining == pytest.approx(800, abs=20)
 
 
-async def test_a_key_of_a_team_has_its_limits_and_its_own_weight_in_the_teams(
-    parts: Parts, redis: FakeAsyncRedis
-) -> None:
+async def test_a_key_of_a_team_has_its_limits_and_its_own_weight_in_the_teams(parts: Parts, redis: ArqRedis) -> None:
     limits = {"tokens_per_minute": 50, "queue_timeout": 5.0, "default_max_tokens": 7, "weight": 3}
     made = await create_team(redis, Team(id="-", name="physics", **limits), by="test")  # type: ignore[arg-type]
     await parts.keyring.refresh()
@@ -225,7 +210,7 @@ async def test_a_key_of_a_team_has_its_limits_and_its_own_weight_in_the_teams(
     assert admitted.reservation is not None
 
 
-async def test_batch_requests_count_only_for_the_budgets_of_a_team(parts: Parts, redis: FakeAsyncRedis) -> None:
+async def test_batch_requests_count_only_for_the_budgets_of_a_team(parts: Parts, redis: ArqRedis) -> None:
     made = await create_team(redis, Team(id="-", requests_per_minute=1, tokens_per_day=10), by="test")
     await parts.keyring.refresh()
     for _ in range(2):

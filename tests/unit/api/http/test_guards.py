@@ -1,9 +1,8 @@
 """Guards: whose request it is."""
 
-from collections.abc import AsyncIterator
-
 import pytest
-from fakeredis import FakeAsyncRedis, FakeServer
+from arq.connections import ArqRedis
+from fakeredis import FakeServer
 
 from api.http.guards import identify, is_loopback
 from api.keys import ApiKey, Keyring
@@ -12,19 +11,7 @@ from shared.protocol.errors import ProblemKind, RequestRefused
 
 
 @pytest.fixture
-def server() -> FakeServer:
-    return FakeServer()
-
-
-@pytest.fixture
-async def redis(server: FakeServer) -> AsyncIterator[FakeAsyncRedis]:
-    fake = FakeAsyncRedis(server=server)
-    yield fake
-    await fake.aclose()
-
-
-@pytest.fixture
-def keyring(redis: FakeAsyncRedis) -> Keyring:
+def keyring(redis: ArqRedis) -> Keyring:
     return Keyring(redis, plain="", file="", required=False)
 
 
@@ -47,7 +34,7 @@ async def test_a_service_without_keys_takes_any(keyring: Keyring) -> None:
     assert await identify(keyring, {"authorization": "Bearer anything"}) is None
 
 
-async def test_an_unknown_key_is_shown_masked_only(keyring: Keyring, redis: FakeAsyncRedis) -> None:
+async def test_an_unknown_key_is_shown_masked_only(keyring: Keyring, redis: ArqRedis) -> None:
     made, secret = new_key(ApiKey(id="key-1", digest="0" * 64))
     await put_record(redis, made, by="test")
     for header in ("api-key", "x-api-key"):

@@ -3,12 +3,12 @@
 import json
 import logging
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import pytest
+from arq.connections import ArqRedis
 from click.testing import CliRunner
-from fakeredis import FakeAsyncRedis
 
 from api.keys import ApiKey, KeyFileError, Keyring, Team, store
 from api.keys.secret import digest, masked, new_secret
@@ -30,14 +30,7 @@ from shared.redis import keys
 from tests.support.redis_types import awaitable
 
 
-@pytest.fixture
-async def redis() -> AsyncIterator[FakeAsyncRedis]:
-    fake = FakeAsyncRedis()
-    yield fake
-    await fake.aclose()
-
-
-def keyring(redis: FakeAsyncRedis, *, plain: str = "", file: str = "", required: bool = False) -> Keyring:
+def keyring(redis: ArqRedis, *, plain: str = "", file: str = "", required: bool = False) -> Keyring:
     return Keyring(redis, plain=plain, file=file, required=required)
 
 
@@ -45,14 +38,14 @@ def template(**fields: object) -> ApiKey:
     return ApiKey(id="-", digest="0" * 64, **fields)  # type: ignore[arg-type]
 
 
-async def test_without_keys_the_service_is_open(redis: FakeAsyncRedis) -> None:
+async def test_without_keys_the_service_is_open(redis: ArqRedis) -> None:
     ring = keyring(redis)
     await ring.refresh()
     assert ring.open
     assert not keyring(redis, required=True).open
 
 
-async def test_a_key_in_redis_closes_the_service_for_good(redis: FakeAsyncRedis) -> None:
+async def test_a_key_in_redis_closes_the_service_for_good(redis: ArqRedis) -> None:
     ring = keyring(redis)
     made, secret = new_key(template(name="team"))
     await put_record(redis, made, by="test")
@@ -67,7 +60,7 @@ async def test_a_key_in_redis_closes_the_service_for_good(redis: FakeAsyncRedis)
     assert ring.find([secret]) is None
 
 
-async def test_only_a_hash_of_the_secret_is_kept(redis: FakeAsyncRedis) -> None:
+async def test_only_a_hash_of_the_secret_is_kept(redis: ArqRedis) -> None:
     made, secret = new_key(template())
     await put_record(redis, made, by="test")
     kept = (await awaitable(redis.hgetall(keys.API_KEYS)))[made.id.encode()].decode()
@@ -76,7 +69,7 @@ async def test_only_a_hash_of_the_secret_is_kept(redis: FakeAsyncRedis) -> None:
     assert digest(secret) in kept
 
 
-async def test_a_revoked_key_ends_and_does_not_open_the_service(redis: FakeAsyncRedis) -> None:
+async def test_a_revoked_key_ends_and_does_not_open_the_service(redis: ArqRedis) -> None:
     made, secret = new_key(template())
     await put_record(redis, made, by="test")
     await revoke(redis, made.id, by="test")
@@ -86,7 +79,7 @@ async def test_a_revoked_key_ends_and_does_not_open_the_service(redis: FakeAsync
     assert ring.find([secret]) is None
 
 
-async def test_an_expired_key_ends(redis: FakeAsyncRedis) -> None:
+async def test_an_expired_key_ends(redis: ArqRedis) -> None:
     made, secret = new_key(template(expires=time.time() - 1))
     await put_record(redis, made, by="test")
     ring = keyring(redis)
@@ -95,7 +88,7 @@ async def test_an_expired_key_ends(redis: FakeAsyncRedis) -> None:
 
 
 @pytest.mark.parametrize(("grace", "old_is_valid"), [(0.0, False), (60.0, True)])
-async def test_a_rotated_key_has_a_new_secret(redis: FakeAsyncRedis, grace: float, old_is_valid: bool) -> None:
+async def test_a_rotated_key_has_a_new_secret(redis: ArqRedis, grace: float, old_is_valid: bool) -> None:
     made, old = new_key(template(requests_per_minute=5))
     await put_record(redis, made, by="test")
     rotated, new = await rotate(redis, made.id, grace=grace, by="test")
@@ -106,14 +99,14 @@ async def test_a_rotated_key_has_a_new_secret(redis: FakeAsyncRedis, grace: floa
     assert (ring.find([old]) == rotated) is old_is_valid
 
 
-async def test_a_key_that_is_not_there_can_not_be_changed(redis: FakeAsyncRedis) -> None:
+async def test_a_key_that_is_not_there_can_not_be_changed(redis: ArqRedis) -> None:
     with pytest.raises(UnknownRecord, match="'key-none'"):
         await revoke(redis, "key-none", by="test")
     with pytest.raises(UnknownRecord):
         await rotate(redis, "key-none", grace=0, by="test")
 
 
-async def test_plain_keys_of_the_environment(redis: FakeAsyncRedis) -> None:
+async def test_plain_keys_of_the_environment(redis: ArqRedis) -> None:
     ring = keyring(redis, plain="first-secret, second-secret")
     assert not ring.open
     first, second = ring.find(["first-secret"]), ring.find(["second-secret"])
@@ -124,7 +117,7 @@ async def test_plain_keys_of_the_environment(redis: FakeAsyncRedis) -> None:
     assert ring.find(["first-secret, second-secret"]) is None
 
 
-async def test_a_key_file_is_read_again_when_it_changes(redis: FakeAsyncRedis, tmp_path: Path) -> None:
+async def test_a_key_file_is_read_again_when_it_changes(redis: ArqRedis, tmp_path: Path) -> None:
     path = tmp_path / "keys.toml"
     first, second = new_secret(), new_secret()
     path.write_text(f'[[key]]\nid = "one"\ndigest = "{digest(first)}"\nmodels = ["tiny"]\n')
@@ -139,7 +132,7 @@ async def test_a_key_file_is_read_again_when_it_changes(redis: FakeAsyncRedis, t
 
 
 async def test_a_file_that_breaks_leaves_the_keys_as_they_were(
-    redis: FakeAsyncRedis, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    redis: ArqRedis, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "keys.toml"
     secret = new_secret()
@@ -159,7 +152,7 @@ async def test_a_file_that_breaks_leaves_the_keys_as_they_were(
 @pytest.mark.parametrize(
     "text", ["[[key", '[[key]]\nid = "one"\n', '[[key]]\nid = "x"\ndigest = "y"\nmodel = 1\n', None]
 )
-async def test_a_bad_file_at_the_start_is_an_error(redis: FakeAsyncRedis, tmp_path: Path, text: str | None) -> None:
+async def test_a_bad_file_at_the_start_is_an_error(redis: ArqRedis, tmp_path: Path, text: str | None) -> None:
     path = tmp_path / "keys.toml"
     if text is not None:
         path.write_text(text)
@@ -167,9 +160,7 @@ async def test_a_bad_file_at_the_start_is_an_error(redis: FakeAsyncRedis, tmp_pa
         keyring(redis, file=str(path))
 
 
-async def test_an_unreadable_record_keeps_the_service_closed(
-    redis: FakeAsyncRedis, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_unreadable_record_keeps_the_service_closed(redis: ArqRedis, caplog: pytest.LogCaptureFixture) -> None:
     await awaitable(redis.hset(keys.API_KEYS, "key-1", "no json"))
     ring = keyring(redis)
     await ring.refresh()
@@ -178,7 +169,7 @@ async def test_an_unreadable_record_keeps_the_service_closed(
 
 
 @pytest.mark.parametrize("record", [b"{", b"\xff", b'{"id":"evil"}', b'{"id":"other","digest":"' + b"0" * 64 + b'"}'])
-async def test_an_unreadable_record_costs_no_other_key_anything(redis: FakeAsyncRedis, record: bytes) -> None:
+async def test_an_unreadable_record_costs_no_other_key_anything(redis: ArqRedis, record: bytes) -> None:
     ring = keyring(redis)
     made, secret = new_key(ApiKey(id="-", digest="0" * 64))
     await put_record(redis, made, by="test")
@@ -194,7 +185,7 @@ async def test_an_unreadable_record_costs_no_other_key_anything(redis: FakeAsync
 
 @pytest.mark.parametrize(("address", "warned"), [("0.0.0.0", True), ("", False)])
 async def test_an_open_service_on_a_public_address_is_warned_about(
-    redis: FakeAsyncRedis, caplog: pytest.LogCaptureFixture, address: str, warned: bool
+    redis: ArqRedis, caplog: pytest.LogCaptureFixture, address: str, warned: bool
 ) -> None:
     ring = Keyring(redis, plain="", file="", required=False, public_address=address)
     await ring.refresh()
@@ -233,7 +224,7 @@ def test_a_file_entry_printed_by_the_command_line_opens_the_service(
     path.write_text(outcome.stdout)
     secret = outcome.stderr.split()[-1]
     assert secret not in outcome.stdout
-    found = keyring(FakeAsyncRedis(), file=str(path)).find([secret])
+    found = keyring(cast(ArqRedis, None), file=str(path)).find([secret])
     assert found is not None
     assert (found.name, found.models, found.priority) == ('a "quoted" team', ("a", "b"), "flex")
     assert (found.queue_timeout, found.concurrency, found.default_max_tokens) == (90.0, 3, 50)
@@ -241,7 +232,7 @@ def test_a_file_entry_printed_by_the_command_line_opens_the_service(
     assert found.expires > time.time() + 29 * 86400
 
 
-async def test_records_survive_their_own_encoding(redis: FakeAsyncRedis) -> None:
+async def test_records_survive_their_own_encoding(redis: ArqRedis) -> None:
     made, _ = new_key(template(models=("a",), tokens_per_minute=10, priority="priority"))
     await put_record(redis, made, by="test")
     (record,) = (await stored_records(redis, ApiKey)).values()
@@ -250,7 +241,7 @@ async def test_records_survive_their_own_encoding(redis: FakeAsyncRedis) -> None
 
 
 async def test_the_number_of_keys_is_bounded_and_revoked_ones_make_room(
-    redis: FakeAsyncRedis, monkeypatch: pytest.MonkeyPatch
+    redis: ArqRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kinds = {of: kind._replace(most=3) for of, kind in store.KINDS.items()}
     monkeypatch.setattr(store, "KINDS", kinds)
@@ -263,11 +254,11 @@ async def test_the_number_of_keys_is_bounded_and_revoked_ones_make_room(
     assert {key.id for key in decoded(await stored_records(redis, ApiKey), ApiKey)} == {made[0], made[2], last.id}
 
 
-async def test_a_change_that_comes_between_is_not_lost(redis: FakeAsyncRedis, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_that_comes_between_is_not_lost(redis: ArqRedis, monkeypatch: pytest.MonkeyPatch) -> None:
     made, _ = await create(redis, template(), by="test")
     read, revoked = store.stored_record, False
 
-    async def read_before_a_revocation(at: FakeAsyncRedis, of: type[ApiKey], key_id: str) -> ApiKey:
+    async def read_before_a_revocation(at: ArqRedis, of: type[ApiKey], key_id: str) -> ApiKey:
         nonlocal revoked
         found = await read(at, of, key_id)
         if not revoked:
@@ -281,7 +272,7 @@ async def test_a_change_that_comes_between_is_not_lost(redis: FakeAsyncRedis, mo
     assert changed.revoked is not None
 
 
-async def test_a_key_needs_its_team_which_may_be_in_a_file(redis: FakeAsyncRedis, tmp_path: Path) -> None:
+async def test_a_key_needs_its_team_which_may_be_in_a_file(redis: ArqRedis, tmp_path: Path) -> None:
     made, secret = new_key(template(team="physics"))
     file = tmp_path / "keys.toml"
     file.write_text(as_toml(made))

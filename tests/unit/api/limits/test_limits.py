@@ -1,11 +1,10 @@
 """Limits of keys, counted in a simulated Redis, and their response headers."""
 
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from fakeredis import FakeAsyncRedis
+from arq.connections import ArqRedis
 
 from api.keys import ApiKey, Team
 from api.limits import Counts, Limiter, LimitName, Refusal, Reservation
@@ -18,18 +17,11 @@ pytestmark = pytest.mark.usefixtures("wall_clock")
 
 
 @pytest.fixture
-async def redis() -> AsyncIterator[FakeAsyncRedis]:
-    fake = FakeAsyncRedis()
-    yield fake
-    await fake.aclose()
-
-
-@pytest.fixture
-def limiter(redis: FakeAsyncRedis) -> Limiter:
+def limiter(redis: ArqRedis) -> Limiter:
     return limiter_of(redis)
 
 
-def limiter_of(redis: FakeAsyncRedis, replica: str = "api-1", *, lease: float = 60, longest: float = 600) -> Limiter:
+def limiter_of(redis: ArqRedis, replica: str = "api-1", *, lease: float = 60, longest: float = 600) -> Limiter:
     return Limiter(redis, replica=replica, lease=lease, longest=longest)
 
 
@@ -95,9 +87,7 @@ async def test_the_guess_of_tokens_is_put_right_at_the_end(limiter: Limiter) -> 
     assert counts["tokens"].remaining == 0
 
 
-async def test_places_are_freed_at_the_end_and_when_a_replica_died(
-    redis: FakeAsyncRedis, wall_clock: WallClock
-) -> None:
+async def test_places_are_freed_at_the_end_and_when_a_replica_died(redis: ArqRedis, wall_clock: WallClock) -> None:
     limiter = limiter_of(redis, longest=600)
     two = key(concurrency=2)
     first, refusal, _ = await reserve(limiter, two)
@@ -113,7 +103,7 @@ async def test_places_are_freed_at_the_end_and_when_a_replica_died(
     assert (await reserve(limiter, two))[1] is None
 
 
-async def test_replicas_share_the_counts_and_keys_do_not(redis: FakeAsyncRedis, limiter: Limiter) -> None:
+async def test_replicas_share_the_counts_and_keys_do_not(redis: ArqRedis, limiter: Limiter) -> None:
     one = key(requests_per_minute=1)
     assert (await reserve(limiter, one))[1] is None
     assert (await reserve(limiter_of(redis, "api-2"), one))[1] is not None
@@ -121,15 +111,13 @@ async def test_replicas_share_the_counts_and_keys_do_not(redis: FakeAsyncRedis, 
     assert (await reserve(limiter, other))[1] is None
 
 
-async def test_counts_expire(redis: FakeAsyncRedis, limiter: Limiter) -> None:
+async def test_counts_expire(redis: ArqRedis, limiter: Limiter) -> None:
     await reserve(limiter, key(requests_per_minute=1, concurrency=1))
     assert 0 < await redis.ttl(keys.buckets("key-1")) <= 130
     assert 0 < await redis.ttl(keys.admitted("key-1")) <= 600
 
 
-async def test_places_of_a_replica_that_is_gone_are_freed_after_a_lease(
-    redis: FakeAsyncRedis, wall_clock: WallClock
-) -> None:
+async def test_places_of_a_replica_that_is_gone_are_freed_after_a_lease(redis: ArqRedis, wall_clock: WallClock) -> None:
     two = key(concurrency=2)
     gone, here = limiter_of(redis, "gone"), limiter_of(redis, "here", lease=60)
     await reserve(gone, two)
@@ -148,7 +136,7 @@ async def test_places_of_a_replica_that_is_gone_are_freed_after_a_lease(
 
 
 async def test_a_replica_that_is_missed_only_for_a_moment_keeps_its_places(
-    redis: FakeAsyncRedis, wall_clock: WallClock
+    redis: ArqRedis, wall_clock: WallClock
 ) -> None:
     one = key(concurrency=1)
     other, here = limiter_of(redis, "other"), limiter_of(redis, "here", lease=60)
@@ -165,7 +153,7 @@ async def test_a_replica_that_is_missed_only_for_a_moment_keeps_its_places(
     assert (await reserve(here, one))[1] is None
 
 
-async def test_what_is_noted_of_absent_replicas_expires(redis: FakeAsyncRedis) -> None:
+async def test_what_is_noted_of_absent_replicas_expires(redis: ArqRedis) -> None:
     one = key(concurrency=1)
     await reserve(limiter_of(redis, "gone"), one)
     assert (await reserve(limiter_of(redis, "here"), one))[1] is not None
@@ -211,7 +199,7 @@ async def test_limits_hold_as_before_after_the_stores_clock_was_set_back(
 
 
 @pytest.mark.parametrize("garbage", ["x", "", "nan", "inf", "-1", "1e300"])
-async def test_garbage_among_the_counts_refuses_nobody(redis: FakeAsyncRedis, garbage: str) -> None:
+async def test_garbage_among_the_counts_refuses_nobody(redis: ArqRedis, garbage: str) -> None:
     key = ApiKey(id="k", digest="0" * 64, requests_per_minute=10, tokens_per_minute=100, concurrency=2)
     await awaitable(redis.hset(keys.buckets("k"), mapping={"requests": garbage, "tokens": garbage, "at": garbage}))
     limiter = Limiter(redis, replica="api-1", lease=2, longest=600)
@@ -232,7 +220,7 @@ LEAP_DAY = 19_782 * DAY
     ids=["the last day of a month", "at noon", "the first day of a month", "the first of February"],
 )
 async def test_budgets_are_renewed_with_the_day_and_the_month(
-    limiter: Limiter, redis: FakeAsyncRedis, wall_clock: WallClock, after: float, of_day: float, of_month: float
+    limiter: Limiter, redis: ArqRedis, wall_clock: WallClock, after: float, of_day: float, of_month: float
 ) -> None:
     wall_clock.advance(LEAP_DAY + after - time.time())
     today = int(time.time()) // DAY
@@ -244,7 +232,7 @@ async def test_budgets_are_renewed_with_the_day_and_the_month(
         assert refusal is None
 
 
-async def test_a_month_is_the_sum_of_its_days(limiter: Limiter, redis: FakeAsyncRedis, wall_clock: WallClock) -> None:
+async def test_a_month_is_the_sum_of_its_days(limiter: Limiter, redis: ArqRedis, wall_clock: WallClock) -> None:
     wall_clock.advance(LEAP_DAY - time.time())
     days = {str(19_782 - day): 1 for day in range(31)}
     await awaitable(redis.hset(keys.spent("key-1"), mapping=days))
@@ -252,13 +240,13 @@ async def test_a_month_is_the_sum_of_its_days(limiter: Limiter, redis: FakeAsync
     assert (await reserve(limiter, key(tokens_per_month=29)))[1] is not None
 
 
-async def test_budgets_alone_hold_no_place(limiter: Limiter, redis: FakeAsyncRedis) -> None:
+async def test_budgets_alone_hold_no_place(limiter: Limiter, redis: ArqRedis) -> None:
     await reserve(limiter, key(tokens_per_day=9))
     assert await redis.zcard(keys.admitted("key-1")) == 0
 
 
 async def test_most_of_a_budget_is_logged_once(
-    limiter: Limiter, redis: FakeAsyncRedis, caplog: pytest.LogCaptureFixture
+    limiter: Limiter, redis: ArqRedis, caplog: pytest.LogCaptureFixture
 ) -> None:
     today = int(time.time()) // DAY
     for spent in (79, 80, 81):
@@ -298,7 +286,7 @@ async def test_a_settled_request_frees_the_places_of_the_key_and_of_its_team(lim
 
 
 async def test_a_teams_budget_counts_what_its_keys_have_used(
-    limiter: Limiter, redis: FakeAsyncRedis, caplog: pytest.LogCaptureFixture
+    limiter: Limiter, redis: ArqRedis, caplog: pytest.LogCaptureFixture
 ) -> None:
     today = int(time.time()) // 86400
     await awaitable(redis.hset(keys.spent("team:physics"), str(today), "100"))

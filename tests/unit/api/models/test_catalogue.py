@@ -1,13 +1,10 @@
 """What replicas make of the models that nodes declare."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
 import pytest
 from arq.connections import ArqRedis
-from fakeredis import FakeAsyncRedis
 
 from api.chat.queue_events import QueueEvents
 from api.chat.queues import JobQueues
@@ -18,13 +15,6 @@ from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import DeclaredModel, NodeInfo, announce
 from tests.support.jobs import WORKER, enqueue
-
-
-@pytest.fixture
-async def redis() -> AsyncIterator[ArqRedis]:
-    fake = FakeAsyncRedis()
-    yield ArqRedis(pool_or_conn=fake.connection_pool, job_deserializer=msgspec.msgpack.decode)
-    await fake.aclose()
 
 
 def node(name: str, started: float = 1.0, **fields: Any) -> NodeInfo:

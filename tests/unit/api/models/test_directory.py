@@ -1,31 +1,18 @@
 """What a replica believes about the fleet, in an outage of the store too."""
 
 import time
-from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 from arq.connections import ArqRedis
-from fakeredis import FakeAsyncRedis, FakeServer
+from fakeredis import FakeServer
 from redis.exceptions import ConnectionError
 
 from api.models.directory import Directory, Fleet
 from shared.protocol.registry import WorkerInfo, announce, withdraw
 from tests.support.jobs import WORKER
-
-
-@pytest.fixture
-def server() -> FakeServer:
-    return FakeServer()
-
-
-@pytest.fixture
-async def redis(server: FakeServer) -> AsyncIterator[ArqRedis]:
-    fake = FakeAsyncRedis(server=server)
-    yield ArqRedis(pool_or_conn=fake.connection_pool, job_deserializer=msgspec.msgpack.decode)
-    await fake.aclose()
 
 
 async def test_a_model_is_without_worker_from_when_its_last_one_was_seen(redis: ArqRedis) -> None:

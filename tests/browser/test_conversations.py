@@ -10,15 +10,10 @@ from playwright.sync_api import Browser, FilePayload, expect
 
 from tests.browser.conftest import simulated
 from tests.browser.page import WebPage, chat_page
-from tests.support.fleet import Fleet, fleet
+from tests.support.fleet import Fleet
+from tests.support.fleet_fixture import fleet_fixture
 
-
-@pytest.fixture(scope="module")
-def one_worker(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with fleet(tmp_path_factory.mktemp("one_worker")) as running:
-        running.worker(*simulated("sim", 4))
-        running.api()
-        yield running
+one_worker = fleet_fixture(*simulated("sim", 4), "--sim-tokens", "1000")  # long enough to be stopped
 
 
 @pytest.fixture

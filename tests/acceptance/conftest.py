@@ -2,12 +2,15 @@
 
 import json
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.engine_driver import ONE_THREAD, Bench
 from tests.support.fleet import Fleet, fleet
+from tests.support.paths import MODELS
 from worker.engine.logits.operation import LogitsHook
 
 MODEL = "SmolLM2-135M-Instruct"
@@ -26,19 +29,29 @@ def real_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         yield running
 
 
-@pytest.fixture(scope="session")
-def loaded_engine() -> tuple[Bench, Any]:
-    """An engine with the default model, and what listens to its logits."""
-    bench = Bench()
-    return bench, LogitsHook.listener
+@cache
+def loaded(*models: Path) -> tuple[Bench, Any]:
+    """An engine with a model, the default one if omitted, and what listens to its logits."""
+    return Bench(*models, logits="on"), LogitsHook.listener
 
 
-@pytest.fixture
-def real_engine(loaded_engine: tuple[Bench, Any]) -> Iterator[Bench]:
-    """An engine with the default model. A process has one listener, which is that of the engine loaded last."""
-    bench, LogitsHook.listener = loaded_engine
+def checked(engine: tuple[Bench, Any]) -> Iterator[Bench]:
+    """Lend an engine. A process has one listener, which is that of the engine loaded last."""
+    bench, LogitsHook.listener = engine
     failures = LogitsHook.failures
     yield bench
     assert not bench.engine.busy()
     assert bench.engine.gauges().lost_rows == 0
     assert LogitsHook.failures == failures
+
+
+@pytest.fixture
+def real_engine() -> Iterator[Bench]:
+    """An engine with the default model."""
+    yield from checked(loaded())
+
+
+@pytest.fixture
+def tiny_engine() -> Iterator[Bench]:
+    """An engine with a tiny model, whose tokens take a sixtieth of the time."""
+    yield from checked(loaded(MODELS / "qwen2-byte-level-bpe"))

@@ -18,6 +18,7 @@ from shared.protocol.request import Constraint
 from tests.support.engine_driver import TOPICS, Bench
 from tests.support.engine_outputs import deltas_of, text_of, tokens_of
 from tests.support.eventually import PATIENCE
+from tests.support.paths import MODELS
 from worker.engine.protocol import Refused, StepOutput
 from worker.grammar.schema import schema_grammar
 
@@ -79,7 +80,7 @@ CASES: dict[str, Callable[[Bench], None]] = {
 def run(cases: Sequence[str]) -> None:
     """Run ``cases`` on one engine, and print the name of each that has passed."""
     with patch("worker.engine.load.GrammarCompiler", return_value=None):
-        bench = Bench()
+        bench = Bench(MODELS / "qwen2-byte-level-bpe")
     for case in cases:
         CASES[case](bench)
         print(case, flush=True)

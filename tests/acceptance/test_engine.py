@@ -21,10 +21,9 @@ def bench(real_engine: Bench) -> Bench:
     return real_engine
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Bench:
-    """An engine with a tiny model."""
-    return Bench(TINY)
+@pytest.fixture
+def tiny(tiny_engine: Bench) -> Bench:
+    return tiny_engine
 
 
 def test_the_vocabulary_decodes_as_the_tokenizer_does(bench: Bench) -> None:
@@ -35,20 +34,20 @@ def test_the_vocabulary_decodes_as_the_tokenizer_does(bench: Bench) -> None:
     assert {"<|im_end|>", "<|im_start|>", "<|endoftext|>"} <= {vocabulary.text(token) for token in vocabulary.special}
 
 
-def test_eight_at_once_equal_one_at_a_time(bench: Bench) -> None:
+def test_eight_at_once_equal_one_at_a_time(tiny: Bench) -> None:
     prompts = [f"Tell me about {topic}." for topic in TOPICS[:8]]
-    alone = [tokens_of(bench.one(prompt, max_tokens=8)) for prompt in prompts]
-    together = bench.run(bench.sequence(prompt, max_tokens=8) for prompt in prompts)
+    alone = [tokens_of(tiny.one(prompt, max_tokens=8)) for prompt in prompts]
+    together = tiny.run(tiny.sequence(prompt, max_tokens=8) for prompt in prompts)
     assert [tokens_of(outputs) for outputs in together] == alone
-    assert len(set(alone)) == len(prompts)
+    assert len(set(alone)) > 4, "the prompts make no difference"
     for outputs in together:
         assert [delta.position for delta in deltas_of(outputs)] == list(range(len(outputs)))
 
 
-def test_seeds_repeat_their_texts_in_the_same_batch(bench: Bench) -> None:
+def test_seeds_repeat_their_texts_in_the_same_batch(tiny: Bench) -> None:
     def drawn(*seeds: int) -> list[tuple[int, ...]]:
-        sequences = [bench.sequence("Tell me a story.", temperature=1.2, seed=seed, max_tokens=12) for seed in seeds]
-        return [tokens_of(outputs) for outputs in bench.run(sequences)]
+        sequences = [tiny.sequence("Tell me a story.", temperature=1.2, seed=seed, max_tokens=12) for seed in seeds]
+        return [tokens_of(outputs) for outputs in tiny.run(sequences)]
 
     drawn(1, 2, 3)  # from here on the prompt is cached
     three, one = drawn(11, 12, 13), drawn(11)
@@ -57,10 +56,10 @@ def test_seeds_repeat_their_texts_in_the_same_batch(bench: Bench) -> None:
     assert drawn(12) != one
 
 
-def test_a_resumed_sequence_makes_the_identical_rest(bench: Bench) -> None:
-    whole = bench.one("Tell me a story about a lighthouse.")
+def test_a_resumed_sequence_makes_the_identical_rest(tiny: Bench) -> None:
+    whole = tiny.one("Tell me a story about a lighthouse.")
     for cut in (1, 7, 20, 39):
-        rest = bench.one("Tell me a story about a lighthouse.", generated=tokens_of(whole)[:cut])
+        rest = tiny.one("Tell me a story about a lighthouse.", generated=tokens_of(whole)[:cut])
         assert tokens_of(rest) == tokens_of(whole)[cut:]
         assert text_of(rest) == text_of(whole[cut:])
         assert deltas_of(rest)[0].position == cut
@@ -68,29 +67,29 @@ def test_a_resumed_sequence_makes_the_identical_rest(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 24])
-def test_preempted_sequences_make_the_same_texts(bench: Bench, steps: int) -> None:
+def test_preempted_sequences_make_the_same_texts(tiny: Bench, steps: int) -> None:
     """Also when they are preempted again before their first new token, and with an arrival in between."""
 
     def sequences() -> list[Sequence]:
         fields: list[dict[str, object]] = [{}, {"stop": (" light",)}, {"logprobs": True}, {"repetition_penalty": 1.2}]
-        return [bench.sequence(f"Tell me about {topic}.", max_tokens=32, **more)  # type: ignore[arg-type]
+        return [tiny.sequence(f"Tell me about {topic}.", max_tokens=32, **more)  # type: ignore[arg-type]
                 for topic, more in zip(TOPICS, fields, strict=False)]  # fmt: skip
 
-    whole = bench.run(sequences())
+    whole = tiny.run(sequences())
     own = sequences()
     numbers = tuple(sequence.number for sequence in own)
-    arrival, kept = bench.sequence("Hello."), bench.sequence("Name three colours.", presence_penalty=1.0)
+    arrival, kept = tiny.sequence("Hello."), tiny.sequence("Name three colours.", presence_penalty=1.0)
     for sequence in (*own, kept):
-        bench.engine.add(sequence)
-    outputs = [output for _ in range(steps) for output in bench.engine.step()]
+        tiny.engine.add(sequence)
+    outputs = [output for _ in range(steps) for output in tiny.engine.step()]
     for new in ((arrival,), (), ()):
-        bench.engine.preempt((*numbers, kept.number))
+        tiny.engine.preempt((*numbers, kept.number))
         for sequence in new:
-            bench.engine.add(sequence)
-        outputs += (between := [*bench.engine.step(), *bench.engine.step()])
+            tiny.engine.add(sequence)
+        outputs += (between := [*tiny.engine.step(), *tiny.engine.step()])
         assert not {output.number for output in between}.intersection(numbers)
-        bench.engine.preempt(())
-    outputs += bench.finish()
+        tiny.engine.preempt(())
+    outputs += tiny.finish()
     again = [[output for output in outputs if output.number == number] for number in numbers]
     assert list(map(text_of, again)) == list(map(text_of, whole))
     assert list(map(tokens_of, again)) == list(map(tokens_of, whole))
@@ -100,23 +99,23 @@ def test_preempted_sequences_make_the_same_texts(bench: Bench, steps: int) -> No
         assert logprobs == pytest.approx(
             [logprob for delta in deltas_of(other) for logprob in delta.logprobs], abs=1e-3
         )
-    assert not bench.engine.busy()
+    assert not tiny.engine.busy()
 
 
-def test_preempted_sequences_can_be_cancelled(bench: Bench) -> None:
-    sequence = bench.sequence("Tell me about the sea.")
-    bench.engine.add(sequence)
-    bench.engine.step()
-    bench.engine.preempt((sequence.number,))
-    bench.finish()
-    assert not bench.engine.busy()
-    bench.engine.cancel(sequence.number)
-    bench.engine.preempt(())
-    assert not bench.engine.busy()
+def test_preempted_sequences_can_be_cancelled(tiny: Bench) -> None:
+    sequence = tiny.sequence("Tell me about the sea.")
+    tiny.engine.add(sequence)
+    tiny.engine.step()
+    tiny.engine.preempt((sequence.number,))
+    tiny.finish()
+    assert not tiny.engine.busy()
+    tiny.engine.cancel(sequence.number)
+    tiny.engine.preempt(())
+    assert not tiny.engine.busy()
 
 
-def test_a_beam_search_brings_its_best_texts_in_order(bench: Bench) -> None:
-    (output,) = bench.one("Name three colours.", beams=4, max_tokens=16, logprobs=True, alternatives=3)
+def test_a_beam_search_brings_its_best_texts_in_order(tiny: Bench) -> None:
+    (output,) = tiny.one("Name three colours.", beams=4, max_tokens=16, logprobs=True, alternatives=3)
     assert output.ending is not None
     found = output.ending.alternatives
     assert len(found) == 3
@@ -125,10 +124,10 @@ def test_a_beam_search_brings_its_best_texts_in_order(bench: Bench) -> None:
     assert len({one.text for one in found}) == 3
     assert all(len(one.tokens) == len(one.logprobs) == len(one.pieces) for one in found)
     greedy = sum(
-        sum(delta.logprobs) for delta in deltas_of(bench.one("Name three colours.", max_tokens=16, logprobs=True))
+        sum(delta.logprobs) for delta in deltas_of(tiny.one("Name three colours.", max_tokens=16, logprobs=True))
     )
     assert sum(found[0].logprobs) >= greedy
-    assert bench.engine.gauges().requests == 0
+    assert tiny.engine.gauges().requests == 0
 
 
 def test_speculation_is_refused_where_there_is_none(bench: Bench) -> None:
@@ -163,17 +162,17 @@ def test_what_beam_search_would_ignore_is_refused(bench: Bench) -> None:
     assert refusal.value.problem.param == "presence_penalty"
 
 
-def test_penalties_count_what_was_generated_before_the_interruption(bench: Bench) -> None:
+def test_penalties_count_what_was_generated_before_the_interruption(tiny: Bench) -> None:
     penalties = {"presence_penalty": 1.5, "frequency_penalty": 1.5}
-    whole = bench.one("Tell me a story about a lighthouse.", **penalties)
-    rest = bench.one("Tell me a story about a lighthouse.", generated=tokens_of(whole)[:12], **penalties)
+    whole = tiny.one("Tell me a story about a lighthouse.", **penalties)
+    rest = tiny.one("Tell me a story about a lighthouse.", generated=tokens_of(whole)[:12], **penalties)
     assert tokens_of(rest) == tokens_of(whole)[12:]
     assert deltas_of(rest)[0].position == 12
 
 
-def test_a_beginning_that_can_not_be_made_again_is_gone_on_from(bench: Bench) -> None:
-    other = tokens_of(bench.one("Name three colours."))[:12]
-    rest = bench.one("Tell me a story about a lighthouse.", generated=other, presence_penalty=1.5)
+def test_a_beginning_that_can_not_be_made_again_is_gone_on_from(tiny: Bench) -> None:
+    other = tokens_of(tiny.one("Name three colours."))[:12]
+    rest = tiny.one("Tell me a story about a lighthouse.", generated=other, presence_penalty=1.5)
     assert deltas_of(rest)[0].position == 12
     assert rest[-1].reason in ("stop", "length")
 
@@ -215,25 +214,25 @@ def test_ignore_eos_goes_on_but_heeds_other_stop_tokens(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 5])
-def test_a_cancelled_sequence_frees_its_slot_and_its_cache(bench: Bench, steps: int) -> None:
-    sequence = bench.sequence("Count. " * 400, max_tokens=500)
-    bench.engine.add(sequence)
+def test_a_cancelled_sequence_frees_its_slot_and_its_cache(tiny: Bench, steps: int) -> None:
+    sequence = tiny.sequence("Count. " * 400, max_tokens=500)
+    tiny.engine.add(sequence)
     for _ in range(steps):
-        bench.engine.step()
-    bench.engine.cancel(sequence.number)
-    assert bench.finish() == []
-    gauges = bench.engine.gauges()
+        tiny.engine.step()
+    tiny.engine.cancel(sequence.number)
+    assert tiny.finish() == []
+    gauges = tiny.engine.gauges()
     assert (gauges.requests, gauges.cache_usage) == (0, 0.0)
 
 
-def test_a_cancelled_neighbour_changes_nothing(bench: Bench) -> None:
-    alone = tokens_of(bench.one("Tell me about tea.", max_tokens=16))
-    stays, goes = bench.sequence("Tell me about tea.", max_tokens=16), bench.sequence("Tell me about maps.")
-    bench.engine.add(goes)
-    bench.engine.add(stays)
-    outputs = [output for _ in range(6) for output in bench.engine.step()]
-    bench.engine.cancel(goes.number)
-    after = bench.finish()
+def test_a_cancelled_neighbour_changes_nothing(tiny: Bench) -> None:
+    alone = tokens_of(tiny.one("Tell me about tea.", max_tokens=16))
+    stays, goes = tiny.sequence("Tell me about tea.", max_tokens=16), tiny.sequence("Tell me about maps.")
+    tiny.engine.add(goes)
+    tiny.engine.add(stays)
+    outputs = [output for _ in range(6) for output in tiny.engine.step()]
+    tiny.engine.cancel(goes.number)
+    after = tiny.finish()
     assert {output.number for output in after} == {stays.number}
     assert tokens_of([output for output in outputs + after if output.number == stays.number]) == alone
 
@@ -254,15 +253,15 @@ def test_what_the_engine_cannot_do_is_refused_by_name(bench: Bench) -> None:
     assert not bench.engine.busy()
 
 
-def test_the_time_between_steps_is_counted_apart_from_the_models(bench: Bench) -> None:
-    before = bench.engine.gauges()
+def test_the_time_between_steps_is_counted_apart_from_the_models(tiny: Bench) -> None:
+    before = tiny.engine.gauges()
     began = time.perf_counter()
     for number in range(2):
         if number:
             time.sleep(0.3)  # at rest, which is no time between steps
-        bench.one("Tell me about tea.", max_tokens=8)
+        tiny.one("Tell me about tea.", max_tokens=8)
     elapsed = time.perf_counter() - began - 0.3
-    after = bench.engine.gauges()
+    after = tiny.engine.gauges()
     computing, between = after.step_seconds - before.step_seconds, after.host_seconds - before.host_seconds
     assert computing > 0
     assert between > 0

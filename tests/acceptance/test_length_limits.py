@@ -8,7 +8,7 @@ import pytest
 from shared.protocol.request import Constraint
 from tests.support.engine_driver import Bench
 from tests.support.engine_outputs import text_of, tokens_of
-from worker.engine.logits.operation import LogitsHook
+from tests.support.paths import MODELS
 from worker.engine.protocol import Sequence
 from worker.grammar.json_text import json_mode_grammar
 from worker.grammar.schema import schema_grammar
@@ -41,6 +41,11 @@ def bench(real_engine: Bench) -> Bench:
     return real_engine
 
 
+@pytest.fixture
+def tiny(tiny_engine: Bench) -> Bench:
+    return tiny_engine
+
+
 def limited(bench: Bench, text: str, generated: tuple[int, ...] = (), **sampling: Any) -> Sequence:
     sequence = bench.sequence(
         text,
@@ -66,11 +71,11 @@ def test_strings_are_closed_at_their_limits(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0, "seed": 7}])
-def test_an_interrupted_answer_goes_on_with_the_same_tokens(bench: Bench, sampling: dict[str, Any]) -> None:
-    (whole,) = bench.run([limited(bench, PROMPTS[0], **sampling)])
+def test_an_interrupted_answer_goes_on_with_the_same_tokens(tiny: Bench, sampling: dict[str, Any]) -> None:
+    (whole,) = tiny.run([limited(tiny, PROMPTS[0], **sampling)])
     tokens = tokens_of(whole)
     cuts = range(1, len(tokens), 5)
-    resumed = bench.run(limited(bench, PROMPTS[0], tokens[:cut], **sampling) for cut in cuts)
+    resumed = tiny.run(limited(tiny, PROMPTS[0], tokens[:cut], **sampling) for cut in cuts)
     for cut, outputs in zip(cuts, resumed, strict=True):
         assert outputs[-1].reason == "stop"
         if not sampling:
@@ -90,9 +95,7 @@ def test_json_mode_ends_in_a_loop(bench: Bench, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_without_the_hook_the_answer_is_cut() -> None:
-    listener = LogitsHook.listener
-    bench = Bench(logits="off")
-    LogitsHook.listener = listener
+    bench = Bench(MODELS / "qwen2-byte-level-bpe", logits="off")
     (outputs,) = bench.run([limited(bench, PROMPTS[0])])
     assert outputs[-1].reason == "length"
     with pytest.raises(msgspec.DecodeError):

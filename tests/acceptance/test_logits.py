@@ -38,6 +38,11 @@ def bench(real_engine: Bench) -> Bench:
     return real_engine
 
 
+@pytest.fixture
+def tiny(tiny_engine: Bench) -> Bench:
+    return tiny_engine
+
+
 def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
@@ -146,11 +151,11 @@ def check_batch(bench: Bench, reference: Reference, left: int, *, preempting: bo
     return len(wanted)
 
 
-def test_sequences_that_use_no_logits_are_unaffected_by_those_that_do(bench: Bench) -> None:
+def test_sequences_that_use_no_logits_are_unaffected_by_those_that_do(tiny: Bench) -> None:
     topics = TOPICS[:3]
-    alone = [tokens_of(outputs) for outputs in bench.run(bench.sequence(topic, max_tokens=16) for topic in topics)]
-    mixed = bench.run(
-        bench.sequence(topic, max_tokens=16, **fields)
+    alone = [tokens_of(outputs) for outputs in tiny.run(tiny.sequence(topic, max_tokens=16) for topic in topics)]
+    mixed = tiny.run(
+        tiny.sequence(topic, max_tokens=16, **fields)
         for topic in topics
         for fields in ({}, {"logprobs": True, "top_logprobs": 3}, {"logit_bias": ((28, -100.0), (198, 3.0))})
     )
@@ -159,23 +164,23 @@ def test_sequences_that_use_no_logits_are_unaffected_by_those_that_do(bench: Ben
     assert [tokens_of(outputs) for outputs in mixed[2::3]] != alone
 
 
-def test_a_bias_bans_and_forces(bench: Bench) -> None:
-    free = tokens_of(bench.one("Count to ten."))
-    assert free[0] not in tokens_of(bench.one("Count to ten.", logit_bias=((free[0], -100.0),)))
-    assert set(tokens_of(bench.one("Count to ten.", max_tokens=5, logit_bias=((504, 100.0),)))) == {504}
+def test_a_bias_bans_and_forces(tiny: Bench) -> None:
+    free = tokens_of(tiny.one("Count to ten."))
+    assert free[0] not in tokens_of(tiny.one("Count to ten.", logit_bias=((free[0], -100.0),)))
+    assert set(tokens_of(tiny.one("Count to ten.", max_tokens=5, logit_bias=((304, 100.0),)))) == {304}
 
 
-def test_the_same_prompt_with_different_biases_gets_each_its_own(bench: Bench) -> None:
-    ids = [500 + number for number in range(12)]
-    results = bench.run(bench.sequence("Hi", max_tokens=6, logit_bias=((token, 100.0),)) for token in ids)
+def test_the_same_prompt_with_different_biases_gets_each_its_own(tiny: Bench) -> None:
+    ids = [300 + number for number in range(12)]
+    results = tiny.run(tiny.sequence("Hi", max_tokens=6, logit_bias=((token, 100.0),)) for token in ids)
     assert [set(tokens_of(outputs)) for outputs in results] == [{token} for token in ids]
 
 
-def test_a_bias_does_not_break_a_grammar(bench: Bench) -> None:
+def test_a_bias_does_not_break_a_grammar(tiny: Bench) -> None:
     grammar = Constraint(kind="grammar", value='root ::= "red" | "blue"')
     text = b"".join(
-        bench.engine._vocabulary.piece(token)
-        for token in tokens_of(bench.one("A colour?", constraint=grammar, logit_bias=((504, 100.0),)))
+        tiny.engine._vocabulary.piece(token)
+        for token in tokens_of(tiny.one("A colour?", constraint=grammar, logit_bias=((304, 100.0),)))
     )
     assert text.removesuffix(b"<|im_end|>") in (b"red", b"blue")
 
@@ -183,23 +188,21 @@ def test_a_bias_does_not_break_a_grammar(bench: Bench) -> None:
 def test_log_probabilities_are_those_before_bias_and_grammar(bench: Bench, reference: Reference) -> None:
     for fields in (
         {"constraint": Constraint(kind="grammar", value='root ::= "xyz" ("red" | "blue")')},
-        {"logit_bias": ((504, 100.0),)},
+        {"logit_bias": ((304, 100.0),)},
     ):
         sequence = bench.sequence("A colour?", logprobs=True, top_logprobs=4, max_tokens=6, **fields)
         (outputs,) = bench.run([sequence])
         check(bench, reference, sequence, deltas_of(outputs))
 
 
-def test_an_interrupted_sequence_goes_on_with_its_bias_and_log_probabilities(
-    bench: Bench, reference: Reference
-) -> None:
+def test_an_interrupted_sequence_goes_on_with_its_bias_and_log_probabilities(tiny: Bench) -> None:
     fields: dict[str, Any] = {"logprobs": True, "top_logprobs": 5, "logit_bias": ((198, -100.0),), "max_tokens": 24}
-    whole = tokens_of(bench.one("Write a poem.", **fields))
-    sequence = bench.sequence("Write a poem.", generated=whole[:10], **fields)
-    (outputs,) = bench.run([sequence])
+    whole = tokens_of(tiny.one("Write a poem.", **fields))
+    sequence = tiny.sequence("Write a poem.", generated=whole[:10], **fields)
+    (outputs,) = tiny.run([sequence])
     assert tokens_of(outputs) == whole[10:]
     resumed = Sequence(number=0, prompt=sequence.prompt + whole[:10], sampling=sequence.sampling)
-    check(bench, reference, resumed, deltas_of(outputs))
+    check(tiny, Reference(TINY), resumed, deltas_of(outputs))
 
 
 @pytest.mark.parametrize("token", [-1, 10**6])
@@ -235,7 +238,7 @@ def test_preempted_sequences_keep_their_rows(monkeypatch: pytest.MonkeyPatch, pr
         check(bench, reference, sequence, deltas_of(outputs))
 
 
-def test_the_tap_runs_in_the_thread_that_steps(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tap_runs_in_the_thread_that_steps(tiny: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """So does the inference of its output's shape: a step holds the GIL, which another thread would wait for."""
     threads: Counter[int] = Counter()
 
@@ -248,7 +251,7 @@ def test_the_tap_runs_in_the_thread_that_steps(bench: Bench, monkeypatch: pytest
 
     for name in ("evaluate", "clone_with_new_inputs"):
         monkeypatch.setattr(LogitsHook, name, spied(getattr(LogitsHook, name)))
-    bench.one("Count.", max_tokens=50, ignore_eos=True)
+    tiny.one("Count.", max_tokens=50, ignore_eos=True)
     assert set(threads) == {threading.get_ident()}
     assert threads.total() >= 50
 
@@ -271,7 +274,7 @@ def test_thousands_of_steps_leak_nothing() -> None:
     assert resident_bytes() - before < 40e6
 
 
-def test_a_listener_that_raises_costs_nobody_a_step(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listener_that_raises_costs_nobody_a_step(tiny: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     failures = LogitsHook.failures
 
     def broken() -> bool:
@@ -279,7 +282,7 @@ def test_a_listener_that_raises_costs_nobody_a_step(bench: Bench, monkeypatch: p
 
     monkeypatch.setattr(LogitsHook.listener, "wants_rows", broken)
     try:
-        assert tokens_of(bench.one("Count to ten.")) == tokens_of(bench.one("Count to ten."))
+        assert tokens_of(tiny.one("Count to ten.")) == tokens_of(tiny.one("Count to ten."))
         assert LogitsHook.failures > failures
     finally:
         LogitsHook.failures = failures

@@ -37,7 +37,7 @@ PROMPTS = (
     "USER: Describe every corner.\nASSISTANT: ",
 )
 """Of the models in ``NAMES``."""
-CONTEXT = 2048
+CONTEXT = 512
 BEFORE, AFTER = 3, 7
 """Tokens of the first prompt before and after its question."""
 

@@ -1,20 +1,24 @@
 """Conversion of validated messages to the internal form, and the rules of tool calls and their results."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from api.dialects.anthropic.blocks import (
     AssistantBlock,
     Base64Source,
+    ContentSource,
+    DocumentBlock,
     ImageBlock,
+    PlainTextSource,
     ResultContent,
+    SearchResultBlock,
     TextBlock,
     ThinkingBlock,
+    ToolReferenceBlock,
     ToolResultBlock,
     ToolUseBlock,
     URLSource,
     UserBlock,
 )
-from api.dialects.anthropic.documents import parts_of
 from api.dialects.anthropic.schema import AssistantMessage, Message, SystemContent, SystemMessage, UserMessage
 from api.dialects.base.body import json_text
 from api.dialects.base.conversation import Conversation, Part, image
@@ -116,7 +120,7 @@ def _check_called(path: str, call_id: str, conversation: Conversation) -> None:
 
 
 def _result(path: str, block: ToolResultBlock) -> list[Part]:
-    content = [TextBlock(type="text", text=block.content)] if isinstance(block.content, str) else block.content
+    content = [block.content] if isinstance(block.content, str) else block.content
     parts = [part for inner in content for part in _parts(path, inner)]
     if not block.is_error:
         return parts
@@ -124,10 +128,43 @@ def _result(path: str, block: ToolResultBlock) -> list[Part]:
     return ["Error: " + "\n".join(texts), *(part for part in parts if not isinstance(part, str))]
 
 
-def _parts(path: str, block: ResultContent) -> Iterator[Part]:
-    """Yield the texts and images of a block. ``path`` is that of the block, or of the tool result that it is in."""
-    for part in parts_of(block):
-        yield part.text if isinstance(part, TextBlock) else image(_url(part), path)
+def _parts(path: str, block: str | ResultContent) -> Iterator[Part]:
+    """Yield the texts and images of a block. Those of kinds that no chat template has are in tags that name the kind.
+
+    ``path`` is that of the block, or of the tool result that it is in.
+    """
+    match block:
+        case str():
+            yield block
+        case TextBlock(text=text):
+            yield text
+        case ImageBlock():
+            yield image(_url(block), path)
+        case DocumentBlock(title=title, context=context):
+            yield from _tagged(path, "document", {"title": title, "context": context}, _content(block))
+        case SearchResultBlock(source=source, title=title, content=content):
+            yield from _tagged(path, "search_result", {"source": source, "title": title}, content)
+        case ToolReferenceBlock(tool_name=name):
+            yield f"<tool_reference>{name}</tool_reference>"
+
+
+def _tagged(
+    path: str, kind: str, about: Mapping[str, str | None], content: Sequence[str | TextBlock | ImageBlock]
+) -> Iterator[Part]:
+    yield "\n".join([f"<{kind}>", *(f"<{field}>{value}</{field}>" for field, value in about.items() if value)])
+    for block in content:
+        yield from _parts(path, block)
+    yield f"</{kind}>"
+
+
+def _content(document: DocumentBlock) -> Sequence[str | TextBlock | ImageBlock]:
+    match document.source:
+        case PlainTextSource(data=text):
+            return [text]
+        case ContentSource(content=content):
+            return [content] if isinstance(content, str) else content
+        case _:
+            raise AssertionError("PDFs and files are not served")
 
 
 def _url(block: ImageBlock) -> str:

@@ -1,20 +1,32 @@
-"""Parser of Anthropic's Messages requests."""
+"""Parser of Anthropic's Messages requests: what becomes the prompt, the tools that the model sees, and the choice among
+them.
 
-from collections.abc import Sequence
+The model does not see a tool with ``defer_loading`` until a ``tool_reference`` in a tool result names it. The client
+searches; the service has no tool search of its own.
+"""
+
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from api.dialects.anthropic.blocks import ToolReferenceBlock, ToolResultBlock
 from api.dialects.anthropic.conversation import translate_messages
 from api.dialects.anthropic.schema import (
+    AnthropicTool,
     AssistantMessage,
     CountTokensRequest,
     DisabledThinking,
+    FreeChoice,
     MessagesRequest,
+    NamedChoice,
+    NoChoice,
     OutputFormat,
+    Tool,
+    UserMessage,
 )
-from api.dialects.anthropic.tools import chosen, loaded_tools
 from api.dialects.base.body import decode_object, json_text
 from api.dialects.base.sampling import sampling
+from api.dialects.base.strict_schema import root_error
 from api.dialects.base.token_count import counting
 from api.dialects.base.unsupported import Only, Refused, findings
 from api.dialects.base.validation import validate
@@ -51,8 +63,8 @@ def parse_count(body: bytes) -> ChatRequest:
 def _prompt(request: CountTokensRequest) -> ChatRequest:
     """Return a request with the fields that decide on the prompt and on the output's form."""
     _check_supported(request)
-    tools = loaded_tools(request)
-    mode, named, parallel = chosen(request, tools)
+    tools = _loaded_tools(request)
+    mode, named, parallel = _chosen(request, tools)
     form, field = _format(request)
     return ChatRequest(
         model=request.model,
@@ -79,7 +91,7 @@ def _check_supported(request: CountTokensRequest) -> None:
 
 
 def _unknown(names: Sequence[str]) -> RequestRefused:
-    return refuse(ProblemKind.INVALID, "Extra inputs are not permitted", param=names[0][:64])
+    return refuse(ProblemKind.INVALID, "Extra inputs are not permitted", param=names[0][:_SHOWN])
 
 
 def _format(request: CountTokensRequest) -> tuple[OutputFormat | None, str]:
@@ -106,3 +118,84 @@ def _template_kwargs(request: CountTokensRequest) -> str | None:
     if request.output_config is not None and request.output_config.effort is not None:
         variables["reasoning_effort"] = EFFORTS[request.output_config.effort]
     return json_text(variables) if variables else None
+
+
+_SHOWN = 64
+
+
+def _loaded_tools(request: CountTokensRequest) -> tuple[internal.Tool, ...]:
+    """Return the tools that the model sees. Raises :class:`RequestRefused`.
+
+    Deferred tools follow the others, in the order of their references: so a new one does not change the prompt's start.
+    """
+    tools = _offered_tools(request)
+    if tools and all(tool.defer_loading for tool in tools.values()):
+        message = "All tools have defer_loading set. At least one tool must be non-deferred."
+        raise refuse(ProblemKind.INVALID, message, param="tools")
+    names = [tool.name for tool in tools.values() if not tool.defer_loading]
+    for name, param in _references(request):
+        if name not in tools:
+            message = f"Tool reference '{name[:_SHOWN]}' not found in available tools"
+            raise refuse(ProblemKind.INVALID, message, param=param)
+        names.append(name)
+    return tuple(_internal(tools[name]) for name in dict.fromkeys(names))
+
+
+def _chosen(
+    request: CountTokensRequest, loaded: tuple[internal.Tool, ...]
+) -> tuple[internal.ToolChoice, str | None, bool]:
+    """Return the mode, the tool that must be called, and whether calls may be parallel.
+
+    Raises :class:`RequestRefused` if that tool is not ``loaded``.
+    """
+    choice = request.tool_choice
+    if choice is not None and not request.tools and not isinstance(choice, NoChoice):
+        raise refuse(ProblemKind.INVALID, "'tool_choice' may only be specified while providing 'tools'.", param="tools")
+    match choice:
+        case None:
+            return "auto", None, True
+        case NoChoice():
+            return "none", None, True
+        case FreeChoice(type=kind):
+            return "auto" if kind == "auto" else "required", None, not choice.disable_parallel_tool_use
+        case NamedChoice():
+            if choice.name not in {tool.name for tool in loaded}:
+                deferred = choice.name in {tool.name for tool in request.tools or () if isinstance(tool, Tool)}
+                reason = "is deferred, and no tool_reference loads it" if deferred else "not found in provided tools"
+                message = f"Tool '{choice.name[:_SHOWN]}' {reason}."
+                raise refuse(ProblemKind.INVALID, message, param="tool_choice.name")
+            return "required", choice.name, False
+
+
+def _offered_tools(request: CountTokensRequest) -> dict[str, Tool]:
+    tools: dict[str, Tool] = {}
+    for index, tool in enumerate(request.tools or ()):
+        if isinstance(tool, AnthropicTool):
+            raise AssertionError("Anthropic's own tools are not served")
+        if tool.name in tools:
+            raise refuse(ProblemKind.INVALID, "Tool names must be unique.", param=f"tools[{index}].name")
+        if error := root_error(tool.input_schema):
+            raise refuse(ProblemKind.INVALID, error, param=f"tools[{index}].input_schema")
+        tools[tool.name] = tool
+    return tools
+
+
+def _references(request: CountTokensRequest) -> Iterator[tuple[str, str]]:
+    """Yield the tools that tool results refer to, with the paths of the references."""
+    for at, message in enumerate(request.messages):
+        if not isinstance(message, UserMessage) or isinstance(message.content, str):
+            continue
+        for place, block in enumerate(message.content):
+            if isinstance(block, ToolResultBlock) and isinstance(block.content, list):
+                for index, part in enumerate(block.content):
+                    if isinstance(part, ToolReferenceBlock):
+                        yield part.tool_name, f"messages[{at}].content[{place}].content[{index}].tool_name"
+
+
+def _internal(tool: Tool) -> internal.Tool:
+    return internal.Tool(
+        name=tool.name,
+        description=tool.description,
+        parameters=json_text(tool.input_schema),
+        strict=bool(tool.strict),
+    )

@@ -12,10 +12,9 @@ from api.dialects.base.custom_tools import custom_tool, name_of_two_kinds
 from api.dialects.base.interface import MessagesMissing
 from api.dialects.base.sampling import sampling
 from api.dialects.base.strict_schema import check_parameters, strict_error
-from api.dialects.base.template import template_variables
 from api.dialects.base.unsupported import check_supported
 from api.dialects.base.validation import unknown_parameter, validate
-from api.dialects.openai.parse import DEFAULTS, tier_of
+from api.dialects.openai.parse import DEFAULTS, template_variables, tier_of
 from api.dialects.openai.rules import check_logit_bias
 from api.dialects.responses.conversation import Placed, translate_items
 from api.dialects.responses.echoed_fields import echoed_fields

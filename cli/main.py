@@ -31,11 +31,11 @@ SECTIONS: dict[str, dict[str, _Entry]] = {
         "status": _Entry("cli.monitor.status:status", "Show workers, queues, API replicas and batches."),
         "health": _Entry("cli.monitor.health:health", "Check the API, worker or node on this host."),
         "usage": _Entry("cli.monitor.usage:usage", "Show what API keys have used."),
-        "bench": _Entry("cli.bench:bench", "Run the benchmarks, or measure a server under load."),
+        "bench": _Entry("cli.bench.parts:bench", "Run the benchmarks, or measure a server under load."),
     },
     "Use": {
-        "chat": _Entry("cli.chat:chat", "Chat with a model in the terminal."),
-        "batch": _Entry("cli.batch:batch", "Submit batches of requests and download their results."),
+        "chat": _Entry("cli.chat.terminal:chat", "Chat with a model in the terminal."),
+        "batch": _Entry("cli.batch.commands:batch", "Submit batches of requests and download their results."),
     },
     "Models": {
         "model": _Entry("cli.manage.model:model", "List, download, remove, load and unload models."),

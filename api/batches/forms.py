@@ -1,20 +1,45 @@
-"""Batches: the body and the queries of their routes, and their JSON."""
+"""Batches: their endpoints, the body and the queries of their routes, and their JSON."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from pydantic import Field
 
-from api.batches.endpoints import DIALECTS, Endpoint
 from api.batches.record import COMPLETION_WINDOW, Batch, Counts, new_batch_id
 from api.dialects.base.body import decode_object
 from api.dialects.base.fields import NotNull, Strict
+from api.dialects.base.interface import Dialect
 from api.dialects.base.lists import render_list
 from api.dialects.base.validation import listed, validate
+from api.dialects.openai import OpenAI, OpenAICompletions
 from api.dialects.openai.schema import Metadata
+from api.dialects.responses import Responses
 from api.files.forms import ExpiresAfter
 from api.files.record import LONGEST_RETENTION
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+
+Endpoint = Literal[
+    "/v1/responses",
+    "/v1/chat/completions",
+    "/v1/embeddings",
+    "/v1/completions",
+    "/v1/moderations",
+    "/v1/images/generations",
+    "/v1/images/edits",
+    "/v1/videos",
+]
+"""The endpoints that OpenAI's service accepts."""
+
+DIALECTS: dict[str, Callable[[], Dialect]] = {
+    "/v1/chat/completions": OpenAI,
+    "/v1/completions": OpenAICompletions,
+    "/v1/responses": lambda: Responses(stores=False),
+}
+"""The endpoints that are served, and the dialects of their requests. Only chat completions are stored: other results
+are in the result files alone."""
+
+assert DIALECTS.keys() <= set(get_args(Endpoint))
 
 
 class CreateBatchRequest(Strict):

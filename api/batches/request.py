@@ -13,7 +13,7 @@ from functools import partial
 import msgspec
 
 from api.base.store_errors import store_unavailable
-from api.batches.endpoints import DIALECTS
+from api.batches.forms import DIALECTS
 from api.batches.input import read_line
 from api.batches.metrics import BatchMetrics
 from api.batches.record import Batch
@@ -31,9 +31,8 @@ from api.keys import ApiKey, Keyring
 from api.models.directory import Directory
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest
-from shared.runtime.backoff import Backoff
 from shared.runtime.settings import ApiSettings
-from shared.runtime.ticks import until
+from shared.runtime.ticks import Backoff, until
 
 logger = logging.getLogger(__name__)
 

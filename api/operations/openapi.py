@@ -12,7 +12,6 @@ from api.batches.forms import CreateBatchRequest
 from api.dialects.anthropic import DEFAULT_VERSION, VERSION_HEADER, VERSION_PATTERN
 from api.dialects.anthropic.schema import CountTokensRequest, MessagesRequest
 from api.dialects.azure import parse as azure
-from api.dialects.azure.addressing import DEPLOYMENT_HEADER
 from api.dialects.base.models import NamedModel
 from api.dialects.base.unsupported import supported_fields
 from api.dialects.openai.extended import ExtendedChatRequest
@@ -282,7 +281,7 @@ _AZURE_PARAMETERS: list[dict[str, Any]] = [
         "required": True,
         "schema": {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}(-preview)?$"},
     },
-    {"name": DEPLOYMENT_HEADER, "in": "header", "schema": {"type": "string"}},
+    {"name": azure.DEPLOYMENT_HEADER, "in": "header", "schema": {"type": "string"}},
 ]
 
 _EXTRA_PARAMETERS: dict[str, Any] = {

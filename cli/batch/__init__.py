@@ -1,5 +1,1 @@
 """``vinoqueue batch``: submit batches and follow them."""
-
-from cli.batch.commands import batch
-
-__all__ = ["batch"]

@@ -1,18 +1,60 @@
-"""``vinoqueue up``, ``api``, ``worker`` and ``node``.
+"""``vinoqueue up``, ``api``, ``worker``, its commands ``drain`` and ``resume``, and ``node``.
 
-Each imports its package only when it runs, so that the API process never imports OpenVINO.
+Each server imports its package only when it runs, so that the API process never imports OpenVINO.
 """
 
-import click
+from collections.abc import Awaitable, Callable
 
-from cli.base.instances import store_of
+import click
+from arq.connections import ArqRedis
+
+from api.fleet.commands import CommandIgnored, UnknownWorker, await_worker, command_worker
+from cli.base.instances import store_of, store_option
 from cli.base.options import SettingsCommand, SettingsGroup
-from cli.serve.drain import drain, resume
+from cli.base.store_reader import actor, read_store
+from shared.runtime.logs import escaped
 from shared.runtime.settings import ApiSettings, NodeSettings, UpSettings, WorkerSettings
 
 
+@click.command(params=[store_option()])
+@click.argument("worker", metavar="ID")
+def drain(redis_url: str, worker: str) -> None:
+    """Take worker ID out of service, and wait until it has no request any more.
+
+    It claims no more requests. Those that it runs have the worker's --drain seconds to finish; then other workers
+    continue them. The worker keeps its model loaded until 'resume', or until it restarts.
+    """
+
+    async def run(redis: ArqRedis) -> None:
+        info = await command_worker(redis, worker, "drain", by=actor())
+        click.echo(escaped(f"{worker} drains: it has {info.used} requests."))
+        await await_worker(redis, worker, lambda info: info.used == 0)
+        click.echo(escaped(f"{worker} has no requests any more. To use it again: vinoqueue worker resume {worker}"))
+
+    _command(redis_url, run)
+
+
+@click.command(params=[store_option()])
+@click.argument("worker", metavar="ID")
+def resume(redis_url: str, worker: str) -> None:
+    """Return worker ID to service after 'drain'."""
+
+    async def run(redis: ArqRedis) -> None:
+        info = await command_worker(redis, worker, "resume", by=actor())
+        click.echo(escaped(f"{worker} is {info.status}."))
+
+    _command(redis_url, run)
+
+
+def _command(redis_url: str, run: Callable[[ArqRedis], Awaitable[None]]) -> None:
+    try:
+        read_store(redis_url, run)
+    except (UnknownWorker, CommandIgnored) as error:
+        raise click.ClickException(escaped(str(error))) from None
+
+
 def _run_up(settings: UpSettings) -> int:
-    from cli.up import run
+    from cli.up.supervisor import run
 
     return run(settings)
 

@@ -8,7 +8,7 @@ import openai
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.batch import batch as batch_command
+from cli.batch.commands import batch as batch_command
 from cli.monitor.status import read_snapshot
 from tests.support.batches import chat_line, ended, results, submit
 from tests.support.fleet import Fleet

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from cli.bench import bench
 from cli.bench.endpoint import Endpoint
+from cli.bench.parts import bench
 from tests.support.fleet import Fleet, fleet
 
 Reply = Callable[["Handler", dict[str, Any]], None]

@@ -4,9 +4,8 @@ from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
-from api.dialects.azure.addressing import check_api_version, choose_model
 from api.dialects.azure.errors import error_object, error_reply, shown
-from api.dialects.azure.parse import extra_parameters, parse_chat
+from api.dialects.azure.parse import check_api_version, choose_model, extra_parameters, parse_chat
 from api.dialects.base.body import decode_object
 from api.dialects.base.interface import Dialect, Lookup, ResponseEncoder
 from api.dialects.base.problems import ErrorReply

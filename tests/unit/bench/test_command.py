@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from bench.main import PARTS
-from cli.bench import PARTS as NAMED
-from cli.bench import bench
+from cli.bench.parts import PARTS as NAMED
+from cli.bench.parts import bench
 from cli.bench.report import percentile
 
 

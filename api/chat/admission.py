@@ -30,12 +30,12 @@ QUEUE_TIMEOUT_HEADER = "x-queue-timeout"
 
 _RETRY_SOON = 1.0
 _RANKS: dict[Tier | None, int] = {"batch": -1, "flex": 0, "default": 1, "auto": 1, None: 1, "priority": 2}
-_KINDS = {
-    "requests": ProblemKind.RATE_LIMITED,
-    "tokens": ProblemKind.TOKENS_LIMITED,
-    "concurrency": ProblemKind.RATE_LIMITED,
+_LIMITS = {
+    "requests": (ProblemKind.RATE_LIMITED, "requests_per_minute", "requests per minute"),
+    "tokens": (ProblemKind.TOKENS_LIMITED, "tokens_per_minute", "tokens per minute"),
+    "concurrency": (ProblemKind.RATE_LIMITED, "concurrency", "requests at a time"),
 }
-_LIMIT_WORDS = {"requests": "requests per minute", "tokens": "tokens per minute", "concurrency": "requests at a time"}
+"""Of each rate limit: the problem of exceeding it, its field in records of keys and teams, and its unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,23 +162,16 @@ def _limit_problem(reservation: Reservation, refusal: Refusal) -> RequestRefused
             f"It can be used again from {reset:%Y-%m-%dT%H:%M:%SZ} on.",
             retry_after=refusal.wait,
         )
-    limits: dict[LimitName, int | None] = {
-        "requests": owner.requests_per_minute,
-        "tokens": owner.tokens_per_minute,
-        "concurrency": owner.concurrency,
-    }
-    reached = f"Rate limit reached for {name}: {limits[refusal.limit]} {_LIMIT_WORDS[refusal.limit]}."
     if refusal.limit == "tokens" and refusal.wait is None:
         return refuse(
             ProblemKind.TOKENS_LIMITED,
             f"Request too large: it may use {reservation.tokens} tokens, and {name} is limited to "
             f"{owner.tokens_per_minute} tokens per minute. Send a shorter prompt, or ask for fewer tokens.",
         )
-    if refusal.wait is None:
-        advice, wait = "when one of them has ended", _RETRY_SOON
-    else:
-        advice, wait = f"in {refusal.wait:.3g}s", refusal.wait
-    return refuse(_KINDS[refusal.limit], f"{reached} Please try again {advice}.", retry_after=wait)
+    kind, field, unit = _LIMITS[refusal.limit]
+    advice = "when one of them has ended" if refusal.wait is None else f"in {refusal.wait:.3g}s"
+    message = f"Rate limit reached for {name}: {getattr(owner, field)} {unit}. Please try again {advice}."
+    return refuse(kind, message, retry_after=_RETRY_SOON if refusal.wait is None else refusal.wait)
 
 
 def _with_tier(request: ChatRequest, key: ApiKey) -> ChatRequest:

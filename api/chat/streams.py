@@ -9,8 +9,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence, Sized
 
-from redis.exceptions import RedisError
-
 from api.chat.queues import JobQueues
 from api.chat.relay import Relay
 from api.chat.stream import ResponseStream
@@ -104,7 +102,8 @@ class OpenStreams:
 
         Retries while the store is unreachable: otherwise workers would continue to compute.
         """
-        return self._tasks.run(self._cancel(model, jobs), "cancel jobs")
+        queue = self._queues.of(model)
+        return self._tasks.run(when_reachable(lambda: queue.cancel(jobs), _RETRY), "cancel jobs")
 
     def fail_without_key(self, is_valid: Callable[[str], bool]) -> None:
         """Fail the streams whose API key was revoked or has expired, those of batches and in the background too.
@@ -143,9 +142,6 @@ class OpenStreams:
         for stream in self:
             stream.leave(_SHUT_DOWN)
 
-    async def _cancel(self, model: str, jobs: Sequence[str]) -> frozenset[str]:
-        return await when_reachable(lambda: self._queues.of(model).cancel(jobs), _RETRY)
-
     def _end_wait(self, stream: ResponseStream, rest: float) -> None:
         """Fail ``stream`` if no job was claimed, otherwise when it is not finished in ``rest`` seconds."""
         self._timers[stream] = asyncio.get_running_loop().call_later(rest, stream.fail, _TIMED_OUT)
@@ -153,20 +149,13 @@ class OpenStreams:
             self._tasks.run(self._end_wait_unless_claimed(stream), "end of a wait")
 
     async def _end_wait_unless_claimed(self, stream: ResponseStream) -> None:
-        """Fail ``stream`` if no job was claimed. Retries while the store is unreachable."""
-        while stream in self._timers:
-            try:
-                if not await self._queues.of(stream.model).any_claimed(stream.jobs):
-                    stream.fail(
-                        Problem(
-                            kind=ProblemKind.QUEUE_TIMEOUT,
-                            message=self._directory.why_waited(stream.model),
-                            retry_after=RETRY_NO_WORKER,
-                        )
-                    )
-                return
-            except (RedisError, OSError):
-                await asyncio.sleep(_RETRY)
+        """Fail ``stream`` if no job was claimed. Retries while the store is unreachable and ``stream`` is open."""
+
+        async def is_claimed() -> bool:
+            return stream not in self._timers or await self._queues.of(stream.model).any_claimed(stream.jobs)
+
+        if not await when_reachable(is_claimed, _RETRY):
+            _fail_for_now(stream, ProblemKind.QUEUE_TIMEOUT, self._directory.why_waited(stream.model))
 
     def _fail_without_worker(self) -> None:
         models = {stream.model for stream in self}
@@ -174,10 +163,9 @@ class OpenStreams:
         orphaned = {model for model in models if self._directory.without_worker_for(model) > grace}
         for stream in self:
             if stream.model in orphaned:
-                stream.fail(
-                    Problem(
-                        kind=ProblemKind.NO_WORKER,
-                        message=self._directory.why_without_worker(stream.model),
-                        retry_after=RETRY_NO_WORKER,
-                    )
-                )
+                _fail_for_now(stream, ProblemKind.NO_WORKER, self._directory.why_without_worker(stream.model))
+
+
+def _fail_for_now(stream: ResponseStream, kind: ProblemKind, message: str) -> None:
+    """Fail ``stream`` with a problem that may be over soon."""
+    stream.fail(Problem(kind=kind, message=message, retry_after=RETRY_NO_WORKER))

@@ -39,14 +39,6 @@ def pack_count(arguments: int) -> bytes:
     return b"*%d\r\n" % arguments
 
 
-def unpack(command: bytes) -> list[bytes]:
-    """Return the arguments of a packed command."""
-    reader = hiredis.Reader()
-    reader.feed(command)
-    arguments: list[bytes] = reader.gets()
-    return arguments
-
-
 def _pack(command: tuple[Argument, ...]) -> bytes:
     packed: bytes = hiredis.pack_command(command)  # type: ignore[arg-type] # its stub knows only pairs
     return packed

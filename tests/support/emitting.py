@@ -2,11 +2,19 @@
 
 from collections.abc import Container, Mapping, Sequence
 
+import hiredis
 from redis.asyncio import Redis
 
 from shared.protocol.queue import Emitter, Lease
-from shared.redis.raw_connection import unpack
 from shared.redis.scripts import Script
+
+
+def unpack(command: bytes) -> list[bytes]:
+    """Return the arguments of a packed command."""
+    reader = hiredis.Reader()
+    reader.feed(command)
+    arguments: list[bytes] = reader.gets()
+    return arguments
 
 
 async def emit(

@@ -124,16 +124,9 @@ class JobQueue:
         self.model = model
         self._lease_ms = lease_ms
         self._keys = queue_keys(model)
-        self._queue, self._inflight, _, _, self._load = self._keys
-        self._fair_queue = keys.fair_queue(model)
-        self._prefixes = keys.prefixes(model)
-        self._reserved = keys.reserved(model)
         self._prefix_routing = prefix_routing
         self._reserved_ms = reserved_ms
         self.routed: Counter[Route] = Counter()
-        self._reaped = keys.reaped(model)
-        self._moves = keys.moves(model)
-        self._dead_letters = keys.dead_letters(model)
         self._scripts = {name: Script(redis, script_text(name)) for name in _SCRIPTS}
 
     async def enqueue(
@@ -171,7 +164,7 @@ class JobQueue:
         priority_class, account = _class_of(jobs[0].request.tier), account_of(jobs[0].tenant, jobs[0].team)
         ahead, *routed = await self._run(
             "enqueue",
-            [self._fair_queue, self._prefixes, self._reserved],
+            [keys.fair_queue(self.model), keys.prefixes(self.model), keys.reserved(self.model)],
             [
                 limit,
                 limit_bytes,
@@ -209,7 +202,7 @@ class JobQueue:
         """
         used = UsageCounts(reasoning_tokens=reasoning).encode()
         arguments: list[str | int] = [_class_of(tier), account, tokens, _REPEAT_TTL_MS, used, *weights]
-        await self._run("charge", [self._fair_queue, keys.charged(job)], arguments)
+        await self._run("charge", [keys.fair_queue(self.model), keys.charged(job)], arguments)
 
     async def any_claimed(self, jobs: Iterable[str]) -> bool:
         """Return whether any of ``jobs`` is or was claimed."""
@@ -249,7 +242,7 @@ class JobQueue:
         """
         remaining, *rows = await self._run(
             "claim",
-            [self._fair_queue, self._reserved, self._moves],
+            [keys.fair_queue(self.model), keys.reserved(self.model), keys.moves(self.model)],
             [worker, used, slots, self._lease_ms, self._reserved_ms, batch_reserve, vocabulary],
         )
         claims = [
@@ -280,7 +273,7 @@ class JobQueue:
         arguments: list[str | int] = [worker, cause]
         for job, attempt in claims:
             arguments += (job, attempt, int(job in suspects))
-        return int(await self._run("release", [self._moves], arguments))
+        return int(await self._run("release", [keys.moves(self.model)], arguments))
 
     async def move_to_dead_letters(self, worker: str, claim: Claim, event: bytes, *, reply_to: str = "") -> None:
         """Move the payload of an unreadable job to the dead letters, and end the job with the encoded ``event``.
@@ -293,7 +286,7 @@ class JobQueue:
         arguments: list[Argument] = [
             claim.job, claim.attempt, worker, event, DEAD_LETTER_LIMIT, channel, frame
         ]  # fmt: skip
-        await self._run("dead_letter", [self._dead_letters], arguments)
+        await self._run("dead_letter", [keys.dead_letters(self.model)], arguments)
 
     async def reap(self) -> tuple[list[str], float | None]:
         """Return jobs with expired leases to the queue.
@@ -302,7 +295,9 @@ class JobQueue:
         than twice per lease: a longer pause counts as an outage of the store, and leases that expired during it are
         extended once.
         """
-        expires_ms, *requeued = await self._run("reap", [self._reaped, self._moves], [REAP_LIMIT, self._lease_ms])
+        expires_ms, *requeued = await self._run(
+            "reap", [keys.reaped(self.model), keys.moves(self.model)], [REAP_LIMIT, self._lease_ms]
+        )
         return [job.decode() for job in requeued], expires_ms / 1000 if expires_ms >= 0 else None
 
     async def journal(self, job: str) -> list[Event]:
@@ -312,15 +307,17 @@ class JobQueue:
 
     async def withdraw(self, worker: str) -> None:
         """Remove ``worker`` from the wake-up list."""
-        await self.redis.zrem(self._load, worker)
+        await self.redis.zrem(keys.load(self.model), worker)
 
     async def place(self, job: str) -> int | None:
         """Return the number of jobs ahead of a waiting ``job``; ``None`` when it does not wait."""
-        place: int | None = await self.redis.zrank(self._queue, job)
+        place: int | None = await self.redis.zrank(keys.queue(self.model), job)
         return place
 
     async def depth(self) -> tuple[int, int]:
-        waiting, claimed = await asyncio.gather(self.redis.zcard(self._queue), self.redis.zcard(self._inflight))
+        waiting, claimed = await asyncio.gather(
+            self.redis.zcard(keys.queue(self.model)), self.redis.zcard(keys.inflight(self.model))
+        )
         return waiting, claimed
 
     async def _run(self, script: str, names: Sequence[str], arguments: Sequence[Argument]) -> Any:

@@ -12,7 +12,8 @@ import worker.jobs.publisher
 from shared.protocol.events import Delta, Finished, decode_frame, encode_event
 from shared.protocol.queue import Emitter, Lease
 from shared.redis import keys
-from shared.redis.raw_connection import RawConnection, unpack
+from shared.redis.raw_connection import RawConnection
+from tests.support.emitting import unpack
 from tests.support.eventually import PATIENCE, eventually
 from tests.support.job_rig import attempt_of
 from tests.support.jobs import REPLICA

@@ -10,7 +10,7 @@ from api.chat.usage import UsageRecorder
 from shared.protocol.errors import ProblemKind
 from shared.protocol.events import Started
 from shared.protocol.request import ChatRequest, TraceContext
-from shared.tracing import NO_SPAN, Span, Tracing
+from shared.tracing import NO_SPAN, EndedSpan, Span, Tracing
 from shared.tracing.attempt import Attempt, record_attempt
 
 PROVIDER = "vinoqueue"
@@ -101,7 +101,7 @@ def _record_wait(
         attributes["vinoqueue.attempt"] = started.attempt
         if started.cause:
             attributes["vinoqueue.cause"] = started.cause
-    tracing.record("queue", started_at, ended_at, parent=parent, attributes=attributes)
+    tracing.record(EndedSpan("queue", started_at, ended_at, parent, attributes))
 
 
 def _record_lost(

@@ -3,9 +3,9 @@
 import os
 
 from shared.runtime.settings import Settings
-from shared.tracing.interface import NO_SPAN, NO_TRACING, Attributes, Span, Tracing
+from shared.tracing.interface import NO_SPAN, NO_TRACING, Attributes, EndedSpan, Span, Tracing
 
-__all__ = ["NO_SPAN", "NO_TRACING", "Attributes", "Span", "Tracing", "TracingUnavailable", "start_tracing"]
+__all__ = ["NO_SPAN", "NO_TRACING", "Attributes", "EndedSpan", "Span", "Tracing", "TracingUnavailable", "start_tracing"]
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 """The variables that turn tracing on."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from shared.protocol.request import TraceContext
-from shared.tracing.interface import Tracing
+from shared.tracing.interface import EndedSpan, Tracing
 
 _SPAN_ID = 36, 52
 """Position of the span's id in a ``traceparent``."""
@@ -67,16 +67,9 @@ def record_attempt(tracing: Tracing, parent: TraceContext, attempt: Attempt) -> 
             attributes["vinoqueue.worker"] = attempt.lost_worker
         if last:
             attributes["vinoqueue.outcome"] = attempt.outcome
-        tracing.record(
-            name,
-            started_at,
-            ended_at or attempt.ended_at,
-            parent=parent,
-            attributes=attributes,
-            error=attempt.outcome if last and attempt.failed else "",
-            span_id=span_id,
-            link=link,
-        )
+        error = attempt.outcome if last and attempt.failed else ""
+        span = EndedSpan(name, started_at, ended_at or attempt.ended_at, parent, attributes, error, span_id, link)
+        tracing.record(span)
         if last:
             return
         span_id, link = "", None

@@ -4,10 +4,25 @@ All times are :func:`time.monotonic` seconds.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from shared.protocol.request import TraceContext
 
 Attributes = Mapping[str, str | bool | int | float | Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class EndedSpan:
+    """A span that has ended. ``span_id`` (hexadecimal) is its id, by default random."""
+
+    name: str
+    started_at: float
+    ended_at: float
+    parent: TraceContext
+    attributes: Attributes
+    error: str = ""
+    span_id: str = ""
+    link: TraceContext | None = None
 
 
 class Span:
@@ -41,19 +56,8 @@ class Tracing:
         """
         return NO_SPAN
 
-    def record(
-        self,
-        name: str,
-        started_at: float,
-        ended_at: float,
-        *,
-        parent: TraceContext,
-        attributes: Attributes,
-        error: str = "",
-        span_id: str = "",
-        link: TraceContext | None = None,
-    ) -> None:
-        """Record a span that has ended. ``span_id`` (hexadecimal) is its id, by default random."""
+    def record(self, span: EndedSpan) -> None:
+        """Record a span that has ended."""
 
     def close(self) -> None:
         """Export the remaining spans, for at most a few seconds. Blocks."""

@@ -29,7 +29,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from shared.protocol.request import TraceContext
 from shared.runtime.version import VERSION
-from shared.tracing.interface import Attributes, Span, Tracing
+from shared.tracing.interface import Attributes, EndedSpan, Span, Tracing
 
 _CLOSE_TIMEOUT = 2.0
 """Seconds for the last export."""
@@ -81,46 +81,35 @@ class OtlpTracing(Tracing):
             )
         )
 
-    def record(
-        self,
-        name: str,
-        started_at: float,
-        ended_at: float,
-        *,
-        parent: TraceContext,
-        attributes: Attributes,
-        error: str = "",
-        span_id: str = "",
-        link: TraceContext | None = None,
-    ) -> None:
+    def record(self, span: EndedSpan) -> None:
         """Record a span that has ended.
 
         Constructs the SDK's span directly: a tracer takes three times as long. These spans have few attributes, none of
         them from clients.
         """
-        parent_context = _span_context_of(parent)
+        parent_context = _span_context_of(span.parent)
         if not parent_context.trace_flags.sampled:
             return
         context = SpanContext(
             parent_context.trace_id,
-            int(span_id, 16) if span_id else random.getrandbits(64),
+            int(span.span_id, 16) if span.span_id else random.getrandbits(64),
             is_remote=False,
             trace_flags=parent_context.trace_flags,
             trace_state=parent_context.trace_state,
         )
-        span = ReadableSpan(
-            name,
+        recorded = ReadableSpan(
+            span.name,
             context,
             parent_context,
             self._provider.resource,
-            {**attributes, "error.type": error} if error else attributes,
-            links=(Link(_span_context_of(link)),) if link is not None else (),
-            status=_FAILED if error else _UNSET,
-            start_time=_unix_nanoseconds(started_at),
-            end_time=_unix_nanoseconds(ended_at),
+            {**span.attributes, "error.type": span.error} if span.error else span.attributes,
+            links=(Link(_span_context_of(span.link)),) if span.link is not None else (),
+            status=_FAILED if span.error else _UNSET,
+            start_time=_unix_nanoseconds(span.started_at),
+            end_time=_unix_nanoseconds(span.ended_at),
             instrumentation_scope=_SCOPE,
         )
-        self._processor.on_end(span)
+        self._processor.on_end(recorded)
 
     def close(self) -> None:
         """Export the remaining spans. An unreachable collector delays the process's end only briefly."""

@@ -6,6 +6,7 @@ import os
 import signal
 import uuid
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from worker.images.service import ImageProcess
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.consumer import JobConsumer
 from worker.jobs.control_channel import run_control_channel
-from worker.jobs.draining import Draining, JobReleaser
+from worker.jobs.draining import Draining, release_jobs
 from worker.jobs.gates.batches import BatchGate
 from worker.jobs.gates.prefix import PrefixGate
 from worker.jobs.gates.quarantine import Quarantine
@@ -159,7 +160,6 @@ class _Worker:
             self.id, names, settings, engine, jobs, modalities=model.modalities, sampling=model.sampling
         )
         self.heartbeat = Heartbeat(self.queue, self.id, jobs, self.record, lease=settings.lease)
-        releaser = JobReleaser(self.queue, self.id, jobs)
         self.draining = Draining(
             self.id,
             self.queue,
@@ -168,7 +168,6 @@ class _Worker:
             self.publisher,
             self.record,
             self.heartbeat,
-            releaser,
             seconds=settings.drain,
         )
         outputs = OutputProcessor(jobs, engine, self.publisher)
@@ -180,7 +179,7 @@ class _Worker:
             on_stepped=outputs.on_stepped,
             on_refused=outputs.on_refused,
             on_change=self._on_engine_change,
-            release_jobs=releaser.release_after_crash,
+            release_jobs=partial(release_jobs, self.queue, self.id, jobs, cause="engine_lost"),
             others_loaded=self.prompts.ready,
         )
 

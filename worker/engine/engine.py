@@ -115,8 +115,10 @@ class OpenVINOEngine:
             self._start(generation)
 
     def cancel(self, number: int) -> None:
-        """Remove a sequence. It is not part of the next step, after which its KV cache is free."""
-        self._remove(number)
+        """Remove a sequence, wherever it is. It is not part of the next step, after which its KV cache is free."""
+        running = self._table.remove(number)
+        if running is not None:
+            self._drop(running)
 
     def preempt(self, numbers: Collection[int]) -> None:
         """Take these sequences out of the batch, and resume those preempted before that are not among them."""
@@ -274,12 +276,6 @@ class OpenVINOEngine:
         elif (running := self._restart(generation)) is not None:
             running.proven = bool(generation.tokens)
 
-    def _remove(self, number: int) -> None:
-        """Remove a sequence, wherever it is."""
-        running = self._table.remove(number)
-        if running is not None:
-            self._drop(running)
-
     def _drop(self, running: RunningSequence) -> None:
         running.handle.cancel()
         self._clearing = _CLEARING_STEPS
@@ -317,7 +313,7 @@ class OpenVINOEngine:
                     self._end_without_rows(running, error)
                     continue
                 if not running.usable and running.generation.stop_reason is None:
-                    self._remove(number)
+                    self.cancel(number)
                     self._restart(running.generation)
                     continue
             output = running.generation.append(tokens, logprobs, reason, top)
@@ -330,7 +326,7 @@ class OpenVINOEngine:
 
     def _end(self, running: RunningSequence, output: StepOutput) -> list[StepOutput]:
         """Drop a sequence that has ended; return its last output, unless that waits for the number of prompt tokens."""
-        self._remove(output.number)
+        self.cancel(output.number)
         if not running.generation.sequence.images:
             return [output]
         generated = len(running.input_tokens) - len(running.generation.sequence.prompt)
@@ -368,7 +364,7 @@ class OpenVINOEngine:
 
         With a grammar, that is impossible, and the sequence is refused.
         """
-        self._remove(running.number)
+        self.cancel(running.number)
         if not running.generation.is_constrained:
             self._restart(running.generation, repeat=False)
         else:
@@ -383,5 +379,5 @@ class OpenVINOEngine:
 
     def _refuse(self, generation: Generation, problem: Problem) -> None:
         """Remove a sequence, and report why."""
-        self._remove(generation.sequence.number)
+        self.cancel(generation.sequence.number)
         self._refused.append(Refused(generation.sequence.number, problem))

@@ -24,37 +24,23 @@ _CALL_TIMEOUT = 2.0
 """Seconds that each of the Redis calls of a drain may take."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobReleaser:
-    """Stops all active jobs of a worker and releases their leases."""
+async def release_jobs(queue: JobQueue, worker: str, jobs: ActiveJobs, *, cause: MoveCause) -> None:
+    """Stop all active jobs of a worker and release their leases. An engine's end is charged to its suspects.
 
-    queue: JobQueue
-    worker: str
-    jobs: ActiveJobs
-
-    async def release(self) -> None:
-        """Release all jobs at the end of a drain. Raises :class:`RedisError` or :class:`OSError` if the store fails."""
-        if len(self.jobs):
-            released = await self._release("worker_draining", frozenset())
-            logger.info("%d jobs released to other workers", released)
-
-    async def release_after_crash(self) -> None:
-        """Release all jobs of an engine that has ended, and charge its suspects. Failures are logged."""
-        count = len(self.jobs)
-        if not count:
-            return
-        try:
-            released = await self._release("engine_lost", self.jobs.suspects())
-            logger.warning("%d jobs released to the queue", released)
-        except (RedisError, OSError) as error:
-            logger.warning("%d jobs return to the queue when their leases expire: %s", count, error)
-
-    async def _release(self, cause: MoveCause, suspects: frozenset[str]) -> int:
-        leases = self.jobs.leases()
-        self.jobs.abandon(leases, cause)
-        return await self.queue.release(
-            self.worker, [(lease.job, lease.attempt) for lease in leases], cause=cause, suspects=suspects
-        )
+    A failure of the store is logged.
+    """
+    leases = jobs.leases()
+    if not leases:
+        return
+    suspects = jobs.suspects() if cause == "engine_lost" else frozenset()
+    jobs.abandon(leases, cause)
+    try:
+        attempts = [(lease.job, lease.attempt) for lease in leases]
+        released = await queue.release(worker, attempts, cause=cause, suspects=suspects)
+        level = logging.WARNING if cause == "engine_lost" else logging.INFO
+        logger.log(level, "%d jobs released to the queue", released)
+    except (RedisError, OSError) as error:
+        logger.warning("%d jobs return to the queue when their leases expire: %s", len(leases), error)
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +54,6 @@ class Draining:
     publisher: Publisher
     record: RegistryRecord
     heartbeat: Heartbeat
-    releaser: JobReleaser
     seconds: float
     """Time after which jobs that still run are released to other workers."""
     _limited: bool = True
@@ -124,6 +109,6 @@ class Draining:
         with suppress(TimeoutError, RedisError, OSError):
             async with asyncio.timeout(_CALL_TIMEOUT):
                 await self.publisher.flushed()
-                await self.releaser.release()
+                await release_jobs(self.queue, self.worker, self.jobs, cause="worker_draining")
         # The registry says at once that no job is left.
         self.heartbeat.trigger()

@@ -26,7 +26,7 @@ from tests.support.redis_types import awaitable
 from tests.support.wall_clock import WallClock
 from worker.images.messages import DecodedImage
 from worker.jobs.active_jobs import ActiveJobs
-from worker.jobs.draining import JobReleaser
+from worker.jobs.draining import release_jobs
 from worker.jobs.heartbeat import Heartbeat
 from worker.jobs.registry_record import RegistryRecord
 from worker.jobs.request_cache import RequestGone
@@ -224,7 +224,7 @@ async def test_jobs_whose_request_is_being_read_keep_their_leases_and_are_releas
         wall_clock.advance(1)
     assert await queue.depth() == (0, 3)
     consumer.close()
-    await JobReleaser(queue, "w1", active).release()
+    await release_jobs(queue, "w1", active, cause="worker_draining")
     await consumer.drained()
     assert await queue.depth() == (3, 0)
     claims, _ = await queue.claim("w2", used=0, slots=3)

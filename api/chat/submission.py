@@ -40,6 +40,9 @@ class Submission:
     ) -> list[Job]:
         """Return the jobs of ``request``: one per prompt and choice, each with its own prompt only.
 
+        The jobs of a prompt share one request object; the queue stores it once (see ``packing.py``). So it does for a
+        request with images, which are stored with it.
+
         ``request.model`` must be the model's own name. ``tenant`` and ``team`` are the ids of the API key and its
         team, ``trace`` is the parent of the jobs' spans. Raises :class:`RequestRefused` while the replica shuts down.
         """
@@ -47,7 +50,29 @@ class Submission:
             raise refuse(
                 ProblemKind.SHUTTING_DOWN, "This server is shutting down. Please try again.", retry_after=_RETRY_SOON
             )
-        return _split(request, tenant, team, trace, reply_to=self.replica)
+        sampling = msgspec.structs.replace(request.sampling, logprobs=needs_logprobs(request))
+        request = msgspec.structs.replace(request, sampling=sampling, hidden=None, response_fields=None)
+        parts = [msgspec.structs.replace(request, prompts=(prompt,)) for prompt in request.prompts] or [request]
+        choices = jobs_per_prompt(request)
+        jobs: list[Job] = []
+        for part in parts:
+            name = uuid.uuid4().hex
+            shared = choices > 1 or request.images
+            names = [f"{name}:{choice}" for choice in range(choices)] if shared else [name]
+            jobs += [
+                Job(
+                    id=job,
+                    reply_to=self.replica,
+                    request=part,
+                    choice=choice,
+                    is_first=not (jobs or choice),
+                    tenant=tenant,
+                    team=team,
+                    trace=trace,
+                )
+                for choice, job in enumerate(names)
+            ]
+        return jobs
 
     async def enqueue(
         self,
@@ -124,34 +149,3 @@ class Submission:
             "or send several requests.",
             param="n" if len(request.prompts) < 2 else "prompt",
         )
-
-
-def _split(request: ChatRequest, tenant: str, team: str, trace: TraceContext | None, *, reply_to: str) -> list[Job]:
-    """Return the jobs of ``request``.
-
-    The jobs of a prompt share one request object; the queue stores it once (see ``packing.py``). So it does for a
-    request with images, which are stored with it.
-    """
-    sampling = msgspec.structs.replace(request.sampling, logprobs=needs_logprobs(request))
-    request = msgspec.structs.replace(request, sampling=sampling, hidden=None, response_fields=None)
-    parts = [msgspec.structs.replace(request, prompts=(prompt,)) for prompt in request.prompts] or [request]
-    choices = jobs_per_prompt(request)
-    jobs: list[Job] = []
-    for part in parts:
-        name = uuid.uuid4().hex
-        shared = choices > 1 or request.images
-        names = [f"{name}:{choice}" for choice in range(choices)] if shared else [name]
-        jobs += [
-            Job(
-                id=job,
-                reply_to=reply_to,
-                request=part,
-                choice=choice,
-                is_first=not (jobs or choice),
-                tenant=tenant,
-                team=team,
-                trace=trace,
-            )
-            for choice, job in enumerate(names)
-        ]
-    return jobs

@@ -23,7 +23,7 @@ from api.models.catalogue import catalogue
 from api.models.directory import Directory
 from shared.protocol.queue.occupancy import Move, Occupancy, OccupancyReader
 from shared.protocol.queue.texts import MOVES_TTL_MS
-from shared.protocol.registry import ModelInfo, WorkerInfo, heartbeats, read_registry
+from shared.protocol.registry import WorkerInfo, heartbeats, model_of, read_registry
 from shared.redis import outage
 from shared.redis.clock import store_time
 from shared.runtime.tasks import cancel_all, keep_running
@@ -109,7 +109,7 @@ class FleetWatch:
         )
         models |= {name: model.info for name, model in catalogue(nodes, workers, models).items()}
         for worker in workers:
-            models.setdefault(worker.model, _unserved(worker))
+            models.setdefault(worker.model, model_of(worker))
         names = sorted(models)
         occupancies = dict(zip(names, await asyncio.gather(*map(self._occupancies.read, names)), strict=True))
         self._seen |= {worker.id: (worker, beats.get(worker.id, now)) for worker in workers}
@@ -188,17 +188,6 @@ def _moves(occupancies: Iterable[Occupancy], now: float) -> list[Move]:
     """Return the newest moves, oldest first."""
     moves = [move for occupancy in occupancies for move in occupancy.moves if now - move.time < MOVES_TTL_MS / 1000]
     return sorted(moves, key=lambda move: move.time)[-_MAX_MOVES:]
-
-
-def _unserved(worker: WorkerInfo) -> ModelInfo:
-    """Return the entry of a model that no worker has served yet."""
-    return ModelInfo(
-        name=worker.model,
-        created=0,
-        context_length=worker.context_length,
-        aliases=worker.aliases,
-        modalities=worker.modalities,
-    )
 
 
 def _empty(replica: str) -> FleetDocument:

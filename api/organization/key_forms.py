@@ -138,40 +138,31 @@ def _changes(form: type[_Limits], body: bytes) -> dict[str, Any]:
 
 def render(one: Limited, spent: Mapping[int, int], now: float, *, secret: str = "") -> dict[str, Any]:
     """Return a key or a team as a JSON object. ``spent`` are its tokens by day. Only a new key has its ``secret``."""
-    if isinstance(one, ApiKey):
-        return _rendered_key(one, spent, now, secret)
-    return _rendered_team(one, spent, now)
-
-
-def _rendered_team(team: Team, spent: Mapping[int, int], now: float) -> dict[str, Any]:
-    return {
-        "object": "organization.project",
-        "id": team.id,
-        "name": team.name,
-        "created_at": int(team.created),
-        "archived_at": None if team.archived is None else int(team.archived),
-        "status": "active" if team.archived is None else "archived",
-        **_rendered_limits(team, spent, now),
-    }
-
-
-def _rendered_limits(one: Limited, spent: Mapping[int, int], now: float) -> dict[str, Any]:
     today = int(now) // DAY
     first = today - datetime.fromtimestamp(now, UTC).day + 1
     return {
+        "object": "organization.admin_api_key" if isinstance(one, ApiKey) else "organization.project",
+        "id": one.id,
+        "name": one.name,
+        "created_at": int(one.created),
+        **(_key_fields(one) if isinstance(one, ApiKey) else _team_fields(one)),
         **{name: getattr(one, name) for name in LIMITS},
         "tokens_used_today": spent.get(today, 0),
         "tokens_used_this_month": sum(tokens for day, tokens in spent.items() if day >= first),
+        **({"value": secret} if secret else {}),
     }
 
 
-def _rendered_key(key: ApiKey, spent: Mapping[int, int], now: float, secret: str) -> dict[str, Any]:
-    shown = {
-        "object": "organization.admin_api_key",
-        "id": key.id,
-        "name": key.name,
+def _team_fields(team: Team) -> dict[str, Any]:
+    return {
+        "archived_at": None if team.archived is None else int(team.archived),
+        "status": "active" if team.archived is None else "archived",
+    }
+
+
+def _key_fields(key: ApiKey) -> dict[str, Any]:
+    return {
         "redacted_value": f"{PREFIX}***",
-        "created_at": int(key.created),
         "expires_at": None if key.expires is None else int(key.expires),
         "last_used_at": None,
         "owner": {"type": "service_account", "object": "organization.service_account", "id": key.id, "name": key.name},
@@ -179,9 +170,7 @@ def _rendered_key(key: ApiKey, spent: Mapping[int, int], now: float, secret: str
         "models": key.models,
         "scopes": key.scopes,
         "priority": key.priority,
-        **_rendered_limits(key, spent, now),
     }
-    return shown | ({"value": secret} if secret else {})
 
 
 def render_deleted(key_id: str) -> bytes:

@@ -119,13 +119,8 @@ async def _batches(redis: ArqRedis) -> "list[BatchState] | None":
 def as_json_line(snapshot: Snapshot) -> str:
     """Return the snapshot as one line of JSON. Unlike the registry records in Redis, it includes default values."""
     parts = {
-        "workers": [msgspec.structs.asdict(worker) for worker in snapshot.workers],
-        "nodes": [msgspec.to_builtins(node) for node in snapshot.nodes],
-        "queues": [msgspec.structs.asdict(queue) for queue in snapshot.queues],
-        "replicas": [msgspec.structs.asdict(replica) for replica in snapshot.replicas],
-        "batches": [msgspec.structs.asdict(batch) for batch in snapshot.batches]
-        if snapshot.batches is not None
-        else None,
+        name: None if records is None else [msgspec.structs.asdict(record) for record in records]
+        for name, records in msgspec.structs.asdict(snapshot).items()
     }
     return msgspec.json.encode(parts).decode()
 

@@ -259,19 +259,23 @@ async def announce(redis: Redis, info: WorkerInfo | ReplicaInfo | NodeInfo, *, l
     if isinstance(info, WorkerInfo):
         names += (keys.MODELS, keys.MODELS_SEEN)
     if isinstance(info, WorkerInfo) and info.status == "serving":
-        model = ModelInfo(
-            name=info.model,
-            created=int(info.started),
-            context_length=info.context_length,
-            max_prompt=info.max_prompt,
-            fingerprint=info.fingerprint,
-            aliases=info.aliases,
-            modalities=info.modalities,
-            temperature=info.temperature,
-            top_p=info.top_p,
-        )
-        arguments += (info.model, msgspec.json.encode(model), MODEL_TTL, MAX_MODELS)
+        arguments += (info.model, msgspec.json.encode(model_of(info)), MODEL_TTL, MAX_MODELS)
     await Script(redis, _ANNOUNCE)(names, arguments)
+
+
+def model_of(worker: WorkerInfo) -> ModelInfo:
+    """Return the record of the model that ``worker`` serves or will serve."""
+    return ModelInfo(
+        name=worker.model,
+        created=int(worker.started),
+        context_length=worker.context_length,
+        max_prompt=worker.max_prompt,
+        fingerprint=worker.fingerprint,
+        aliases=worker.aliases,
+        modalities=worker.modalities,
+        temperature=worker.temperature,
+        top_p=worker.top_p,
+    )
 
 
 async def withdraw(redis: Redis, kind: type[_Info], own_id: str) -> None:

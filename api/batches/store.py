@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
 
 from api.base.audit import log_change
 from api.base.paging import read_page
@@ -20,7 +21,6 @@ from shared.protocol.errors import ProblemKind, refuse
 from shared.redis import keys
 from shared.redis.clock import store_time
 from shared.redis.records import decode_record
-from shared.redis.scripts import Script
 
 LEASE = 6.0
 """Duration of a feeder's lease in seconds. Another replica takes over when it has expired."""
@@ -196,5 +196,5 @@ def _time(stored: bytes) -> int | None:
 _CANCELLABLE = ("validating", "in_progress", "finalizing")
 
 
-def _script(redis: Redis, name: str) -> Script:
-    return Script(redis, (files("api.batches") / f"{name}.lua").read_text())
+def _script(redis: Redis, name: str) -> AsyncScript:
+    return redis.register_script((files("api.batches") / f"{name}.lua").read_text())

@@ -26,7 +26,6 @@ from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.redis import keys
 from shared.redis.clock import store_time
 from shared.redis.records import decode_record
-from shared.redis.scripts import Script
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +62,7 @@ class FileStore:
         self._max_bytes = max_bytes
         self._uploads: Counter[str] = Counter()
         """Number of uploads in progress, by owner."""
-        self._add = Script(redis, (files("api.files") / "add.lua").read_text())
+        self._add = redis.register_script((files("api.files") / "add.lua").read_text())
 
     async def check(self) -> None:
         """Check the storage before the replica serves. Raises :class:`FilesDirError` if it can never be used."""

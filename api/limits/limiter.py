@@ -8,10 +8,10 @@ from importlib.resources import files
 from typing import Any, Literal, get_args
 
 from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
 
 from api.keys.record import ApiKey, Limited, Team
 from shared.redis import keys
-from shared.redis.scripts import Script
 
 LimitName = Literal["requests", "tokens", "concurrency", "tokens_per_day", "tokens_per_month"]
 
@@ -69,8 +69,8 @@ class Limiter:
         self._lease_ms = int(lease * 1000)
         self._longest_ms = int(longest * 1000)
         folder = files("api.limits")
-        self._reserve = Script(redis, (folder / "reserve.lua").read_text())
-        self._settle = Script(redis, (folder / "settle.lua").read_text())
+        self._reserve = redis.register_script((folder / "reserve.lua").read_text())
+        self._settle = redis.register_script((folder / "settle.lua").read_text())
         self._warned: set[tuple[str, LimitName]] = set()
         """The budgets that were logged, and whose they are."""
 
@@ -129,7 +129,7 @@ class Limiter:
         limits = [_or_empty(owner.tokens_per_minute) for owner in owners]
         await self._call(self._settle, owners, [used - reservation.tokens, reservation.name, *limits])
 
-    async def _call(self, script: Script, owners: Sequence[Limited], arguments: Sequence[str | int]) -> Any:
+    async def _call(self, script: AsyncScript, owners: Sequence[Limited], arguments: Sequence[str | int]) -> Any:
         names = [key(owner.limits_id) for owner in owners for key in (keys.buckets, keys.admitted)]
         return await script(names, arguments)
 

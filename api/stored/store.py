@@ -18,7 +18,7 @@ from shared.redis import keys
 from shared.redis.clock import store_time
 from shared.redis.outage import when_reachable
 from shared.redis.records import UNREADABLE, report_unreadable
-from shared.redis.scripts import Script, text_with_prelude
+from shared.redis.scripts import text_with_prelude
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import BackgroundTasks
 
@@ -88,7 +88,7 @@ class ResponseStore:
         self.followers = 0
         """Number of streams that read journals in this replica (:func:`api.stored.replay.follow`)."""
         self._scripts = {
-            name: Script(redis, text_with_prelude("api.stored", name, _CONSTANTS))
+            name: redis.register_script(text_with_prelude("api.stored", name, _CONSTANTS))
             for name in ("create", "end", "delete", "tag")
         }
 

@@ -16,7 +16,6 @@ from redis.asyncio import Redis
 from shared.redis import keys
 from shared.redis.raw_connection import Argument
 from shared.redis.records import skipped_unreadable
-from shared.redis.scripts import Script
 
 _INDEX_TTL = 60
 """Seconds for which an id stays in the index after its record has expired."""
@@ -260,7 +259,7 @@ async def announce(redis: Redis, info: WorkerInfo | ReplicaInfo | NodeInfo, *, l
         names += (keys.MODELS, keys.MODELS_SEEN)
     if isinstance(info, WorkerInfo) and info.status == "serving":
         arguments += (info.model, msgspec.json.encode(model_of(info)), MODEL_TTL, MAX_MODELS)
-    await Script(redis, _ANNOUNCE)(names, arguments)
+    await redis.register_script(_ANNOUNCE)(names, arguments)
 
 
 def model_of(worker: WorkerInfo) -> ModelInfo:

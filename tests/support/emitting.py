@@ -6,7 +6,6 @@ import hiredis
 from redis.asyncio import Redis
 
 from shared.protocol.queue import Emitter, Lease
-from shared.redis.scripts import Script
 
 
 def unpack(command: bytes) -> list[bytes]:
@@ -31,5 +30,5 @@ async def emit(
     """
     command, replicas = emitter.command(events, ended=ended, load=load)
     _, _, names, *arguments = unpack(command)
-    answer = await Script(redis, emitter.text)(arguments[: int(names)], arguments[int(names) :])
+    answer = await redis.register_script(emitter.text)(arguments[: int(names)], arguments[int(names) :])
     return dict(zip(replicas, emitter.parse_reply(answer), strict=True))

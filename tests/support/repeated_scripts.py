@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.commands.core import AsyncScript
 
 from shared.redis.raw_connection import Argument
-from shared.redis.scripts import Script
 from tests.support.redis_types import awaitable
 
 ROOT = Path(__file__).parents[2]
@@ -65,15 +65,16 @@ class Repeats:
         self.ran: set[str] = set()
         self.differences: dict[str, list[str]] = {}
 
-    async def call(self, script: Script, keys: Sequence[str | bytes], arguments: Sequence[Argument]) -> Any:
+    async def call(self, script: AsyncScript, keys: Sequence[str | bytes], arguments: Sequence[Argument]) -> Any:
         """Run ``script`` twice; return the first reply."""
-        (name,) = (name for name, body in self.bodies.items() if script.text.endswith(body))
+        text = str(script.script)
+        (name,) = (name for name, body in self.bodies.items() if text.endswith(body))
         self.ran.add(name)
-        flags, body = _split(script.text)
+        flags, body = _split(text)
         now = int(time.time())
         text = f"{flags}{_FROZEN % (now, now)}{body}"
         command = ("EVAL", text, len(keys), *keys, *arguments)
-        client = script._redis
+        client: Any = script.registered_client
         first, store = await client.execute_command(*command), await dump(client)
         second, again = await client.execute_command(*command), await dump(client)
         found = self.differences.setdefault(name, [])
@@ -108,9 +109,9 @@ def repeated() -> Iterator[Repeats]:
     """Run each script that is called within the block twice."""
     repeats = Repeats()
 
-    async def call(script: Script, keys: Sequence[str | bytes], arguments: Sequence[Argument] = ()) -> Any:
+    async def call(script: AsyncScript, keys: Sequence[str | bytes], arguments: Sequence[Argument] = ()) -> Any:
         return await repeats.call(script, keys, arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Script, "__call__", call)
+        patch.setattr(AsyncScript, "__call__", call)
         yield repeats

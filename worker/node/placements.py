@@ -6,7 +6,6 @@ from typing import cast
 from redis.asyncio import Redis
 
 from shared.redis import keys
-from shared.redis.scripts import Script
 
 _PLACE = (files("worker.node") / "place.lua").read_text()
 
@@ -19,7 +18,7 @@ class Placements:
         self._redis = redis
         self._node = node
         self._lease_ms = int(lease * 1000)
-        self._place = Script(redis, _PLACE)
+        self._place = redis.register_script(_PLACE)
 
     async def take(self, model: str, most: int) -> bool:
         """Take or renew the lease of ``model``. Return False if ``most`` other nodes have one."""

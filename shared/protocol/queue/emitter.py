@@ -1,6 +1,7 @@
 """The emitter: packs the command that publishes and journals events of a worker's jobs, and reads its reply."""
 
 from collections.abc import Container, Mapping, Sequence
+from hashlib import sha1
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -9,7 +10,6 @@ from shared.protocol.events import encode_frame, entry_head
 from shared.protocol.queue.texts import queue_keys, script_text
 from shared.redis import keys
 from shared.redis.raw_connection import Argument, pack_arguments, pack_count
-from shared.redis.scripts import digest_of
 
 
 class Lease:
@@ -45,7 +45,7 @@ class Emitter:
         self.text = script_text("emit")
         self.load_command = ("SCRIPT", "LOAD", self.text)
         names = queue_keys(model)
-        head = ("EVALSHA", digest_of(self.text), len(names), *names, worker)
+        head = ("EVALSHA", sha1(self.text.encode(), usedforsecurity=False).hexdigest(), len(names), *names, worker)
         self._head, self._head_length = pack_arguments(*head), len(head)
 
     def command(

@@ -11,7 +11,6 @@ from shared.protocol.cost import BYTES_PER_TOKEN, UNBOUNDED_RESPONSE
 from shared.protocol.queue.texts import PRIORITY_CLASSES, ServedTier, queue_keys, script_text
 from shared.redis import keys
 from shared.redis.records import skipped_unreadable
-from shared.redis.scripts import Script
 
 _TIERS = {number: tier for tier, number in PRIORITY_CLASSES.items()}
 
@@ -66,7 +65,7 @@ class OccupancyReader:
     """Reads occupancies, each in one script call that writes nothing."""
 
     def __init__(self, redis: Redis) -> None:
-        self._script = Script(redis, script_text("occupancy"))
+        self._script = redis.register_script(script_text("occupancy"))
 
     async def read(self, model: str) -> Occupancy:
         """Return the occupancy of ``model``. Raises what redis-py raises."""

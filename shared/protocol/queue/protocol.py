@@ -25,7 +25,6 @@ from shared.protocol.request import ChatRequest, Job, Tier, decode_request
 from shared.protocol.usage import UsageCounts, account_of
 from shared.redis import keys
 from shared.redis.raw_connection import Argument
-from shared.redis.scripts import Script
 
 REAP_LIMIT = 256
 
@@ -127,7 +126,7 @@ class JobQueue:
         self._prefix_routing = prefix_routing
         self._reserved_ms = reserved_ms
         self.routed: Counter[Route] = Counter()
-        self._scripts = {name: Script(redis, script_text(name)) for name in _SCRIPTS}
+        self._scripts = {name: redis.register_script(script_text(name)) for name in _SCRIPTS}
 
     async def enqueue(
         self,

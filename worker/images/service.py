@@ -11,7 +11,7 @@ from worker.processes.call_process import ServiceSpec
 from worker.processes.service import Service
 
 
-class ImageProcess:
+class ImageProcess(Service[DecodeImage, DecodedImage]):
     """Decodes the images of requests in a subprocess, which is started by the first image."""
 
     def __init__(
@@ -30,12 +30,7 @@ class ImageProcess:
             on_timeout=lambda seconds: _problem(f"The image takes more than {seconds:g} s to decode."),
             on_crash=_problem("The image can't be decoded: the decoder crashed on it."),
         )
-        self._service: Service[DecodeImage, DecodedImage] = Service(spec)
-
-    @property
-    def pid(self) -> int | None:
-        """Process id of the image process, if one was started."""
-        return self._service.pid
+        super().__init__(spec)
 
     async def decode(self, job: Job, files: Mapping[str, bytes]) -> Sequence[DecodedImage]:
         """Return the images of ``job`` in order. ``files`` holds their files by digest.
@@ -47,13 +42,9 @@ class ImageProcess:
         pixels = max(1, self._image_pixels // len(images))
         return [await self._decode(image, files[image.digest], pixels, job.tenant) for image in images]
 
-    async def stop(self) -> None:
-        """End the process. Pending images are refused."""
-        await self._service.stop()
-
     async def _decode(self, image: Image, file: bytes, pixels: int, tenant: str) -> DecodedImage:
         try:
-            return await self._service.call(DecodeImage(tenant, image.digest, file, image.low, pixels), tenant)
+            return await self.call(DecodeImage(tenant, image.digest, file, image.low, pixels), tenant)
         except RequestRefused as refusal:
             raise RequestRefused(msgspec.structs.replace(refusal.problem, param=image.param)) from None
 

@@ -5,7 +5,7 @@ The subprocess's side is :func:`worker.processes.channel.serve`.
 
 import asyncio
 from dataclasses import replace
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from worker.processes.call_process import CallProcess, PendingCall, ServiceSpec
 
@@ -16,18 +16,17 @@ Call = TypeVar("Call")
 Reply = TypeVar("Reply")
 
 
-class Service(Generic[Call, Reply]):
-    """Serves the calls of tenants in a :class:`CallProcess`.
+class Service(CallProcess[Call, Reply]):
+    """Serves the calls of tenants.
 
-    A tenant whose call hangs or crashes that process is isolated for a while: a second process, which is started only
+    A tenant whose call hangs or crashes the process is isolated for a while: a second process, which is started only
     then, serves its calls, within their budget. So other tenants do not wait for further such calls, nor for the
     replacements of the process. Requests without a key are never isolated: there are no other tenants.
     """
 
     def __init__(self, spec: ServiceSpec[Reply], *, essential: bool = False) -> None:
         """``essential`` is that of the :class:`CallProcess`."""
-        self._spec = spec
-        self._process: CallProcess[Call, Reply] = CallProcess(spec, essential=essential, on_culprit=self._isolate)
+        super().__init__(spec, essential=essential, on_culprit=self._isolate)
         self._second: CallProcess[Call, Reply] = CallProcess(
             replace(spec, name=f"second {spec.name}"), strict=True, on_culprit=self._isolate
         )
@@ -36,26 +35,6 @@ class Service(Generic[Call, Reply]):
         self._stopping: asyncio.Task[None] | None = None
         """Stops the second process when no tenant is isolated any more."""
 
-    @property
-    def pid(self) -> int | None:
-        """Process id of the latest subprocess, if one was started."""
-        return self._process.pid
-
-    def start(self) -> None:
-        """Start the subprocess, for the first time or after a failure. Returns at once.
-
-        Failures are raised by :meth:`ready` and :meth:`ended`, and fail the futures of :meth:`call`.
-        """
-        self._process.start()
-
-    async def ready(self) -> None:
-        """Wait until the first subprocess is loaded. Raises :class:`ServiceUnavailable`."""
-        await self._process.ready()
-
-    async def ended(self) -> None:
-        """Wait until the service takes no more calls. Raises :class:`ServiceUnavailable` unless stopped."""
-        await self._process.ended()
-
     def call(self, call: Call, tenant: str, deadline: float | None = None) -> asyncio.Future[Reply]:
         """Queue a call of ``tenant`` and return its future reply. ``deadline`` replaces that of the service.
 
@@ -63,7 +42,7 @@ class Service(Generic[Call, Reply]):
         if the service is essential, :class:`ServiceUnavailable`.
         """
         pending: PendingCall[Call, Reply] = PendingCall(call, tenant, deadline or self._spec.deadline)
-        (self._second if tenant in self._isolated else self._process).submit(pending)
+        (self._second if tenant in self._isolated else self).submit(pending)
         return pending.reply
 
     async def stop(self) -> None:
@@ -71,7 +50,7 @@ class Service(Generic[Call, Reply]):
         for timer in self._isolated.values():
             timer.cancel()
         await self._second.stop()
-        await self._process.stop()
+        await super().stop()
 
     def _isolate(self, tenant: str) -> None:
         if not tenant:
@@ -79,13 +58,13 @@ class Service(Generic[Call, Reply]):
         if (timer := self._isolated.get(tenant)) is not None:
             timer.cancel()
         self._isolated[tenant] = asyncio.get_running_loop().call_later(_ISOLATION, self._release, tenant)
-        for pending in self._process.withdraw(tenant):
+        for pending in self.withdraw(tenant):
             self._second.submit(pending)
 
     def _release(self, tenant: str) -> None:
         """End the isolation of a tenant. Without isolated tenants, the second process ends if it is idle."""
         del self._isolated[tenant]
         for pending in self._second.withdraw(tenant):
-            self._process.submit(pending)
+            self.submit(pending)
         if not self._isolated and not self._second.busy:
             self._stopping = asyncio.create_task(self._second.stop(), name=f"end of the second {self._spec.name}")

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -166,37 +167,24 @@ class CurrentEngine:
         self._arrived.clear()
 
 
+@dataclass(slots=True, eq=False)
 class EngineSupervisor:
     """Owns the worker's engine process, and keeps :class:`CurrentEngine` up to date."""
 
-    def __init__(
-        self,
-        options: EngineOptions,
-        current: CurrentEngine,
-        *,
-        step_timeout: float,
-        on_stepped: Callable[[RawStep], None],
-        on_refused: Callable[[Refused], None],
-        on_change: Callable[[], None],
-        release_jobs: Callable[[], Awaitable[None]],
-        others_loaded: Callable[[], Awaitable[None]],
-    ) -> None:
-        """``step_timeout`` is the maximum duration of a step in seconds (see :mod:`worker.engine.watchdog`).
-
-        ``on_stepped`` and ``on_refused`` get the reports about sequences. ``on_change`` is called when an engine
-        becomes ready, and when it ends. ``release_jobs`` is called after an engine has crashed, to return its jobs to
-        the queue. ``others_loaded`` waits for what an engine can't serve without.
-        """
-        self._options = options
-        self._current = current
-        self._step_timeout = step_timeout
-        self._on_stepped = on_stepped
-        self._on_refused = on_refused
-        self._on_change = on_change
-        self._release_jobs = release_jobs
-        self._others_loaded = others_loaded
-        self._running: EngineProcess | None = None
-        self._closing = False
+    options: EngineOptions
+    current: CurrentEngine
+    step_timeout: float
+    """Maximum duration of a step in seconds (see :mod:`worker.engine.watchdog`)."""
+    on_stepped: Callable[[RawStep], None]
+    on_refused: Callable[[Refused], None]
+    on_change: Callable[[], None]
+    """Called when an engine becomes ready, and when it ends."""
+    release_jobs: Callable[[], Awaitable[None]]
+    """Called after an engine has crashed, to return its jobs to the queue."""
+    others_loaded: Callable[[], Awaitable[None]]
+    """Waits for what an engine can't serve without."""
+    _running: EngineProcess | None = None
+    _closing: bool = False
 
     async def run(self) -> None:
         """Run engine processes, one after the other, until cancelled or stopped.
@@ -209,14 +197,14 @@ class EngineSupervisor:
             try:
                 await self._run_engine()
             except LoadError as error:
-                if self._current.restarts == 0:
+                if self.current.restarts == 0:
                     raise
-                self._current.stage = str(error)
+                self.current.stage = str(error)
             if self._closing:
                 return
             pause = backoff.pause(time.monotonic() - started)
-            self._current.restarts += 1
-            logger.error("%s; the next engine starts in %.1f s", self._current.stage, pause)
+            self.current.restarts += 1
+            logger.error("%s; the next engine starts in %.1f s", self.current.stage, pause)
             await asyncio.sleep(pause)
 
     async def stop(self) -> None:
@@ -227,18 +215,18 @@ class EngineSupervisor:
 
     async def _run_engine(self) -> None:
         engine = self._running = EngineProcess(
-            self._options,
-            step_timeout=self._step_timeout,
-            on_stepped=self._on_stepped,
-            on_refused=self._on_refused,
+            self.options,
+            step_timeout=self.step_timeout,
+            on_stepped=self.on_stepped,
+            on_refused=self.on_refused,
             on_loading=self._on_stage,
         )
         try:
             await engine.start()
             engine_info = (await engine.loaded()).engine_info
-            await self._others_loaded()
-            self._current.set(LoadedEngine(engine, engine_info))
-            self._on_change()
+            await self.others_loaded()
+            self.current.set(LoadedEngine(engine, engine_info))
+            self.on_change()
             logger.info(
                 "engine ready in %.1f s: %s (%s) on %s, context %d tokens, KV cache %d tokens, batches of %d",
                 engine_info.load_seconds,
@@ -251,15 +239,15 @@ class EngineSupervisor:
             )
             await self._watch(engine)
         finally:
-            self._current.clear()
-            self._on_change()
+            self.current.clear()
+            self.on_change()
             await engine.stop()
             if not self._closing:
-                self._current.stage = f"the engine process {engine.exit_description}"
-                await self._release_jobs()
+                self.current.stage = f"the engine process {engine.exit_description}"
+                await self.release_jobs()
 
     def _on_stage(self, stage: str) -> None:
-        self._current.stage = stage
+        self.current.stage = stage
         logger.info("engine: %s", stage)
 
     async def _watch(self, engine: EngineProcess) -> None:
@@ -271,7 +259,7 @@ class EngineSupervisor:
 
     async def _watchdog(self, engine: EngineProcess) -> None:
         while True:
-            await asyncio.sleep(next_tick(min(CHECK_INTERVAL, self._step_timeout / 10)))
+            await asyncio.sleep(next_tick(min(CHECK_INTERVAL, self.step_timeout / 10)))
             silence, timeout = engine.watchdog.silence(), engine.watchdog.timeout
             if silence > timeout:
                 logger.error("engine hung: no step for %.1f s; replacing it", silence)

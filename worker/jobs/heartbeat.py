@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import dataclass, field
 
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import WorkerInfo, announce, withdraw
@@ -14,28 +15,27 @@ from worker.jobs.registry_record import RegistryRecord
 logger = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False)
 class Heartbeat:
     """Renews the worker's registry record and leases, and returns jobs with expired leases to the queue."""
 
-    def __init__(self, queue: JobQueue, worker: str, jobs: ActiveJobs, record: RegistryRecord, *, lease: float) -> None:
-        """``worker`` is this worker's id. ``record`` is its registry record. ``lease`` is the duration of
-        a lease in seconds.
-        """
-        self._queue = queue
-        self._worker = worker
-        self._jobs = jobs
-        self._record = record
-        self._lease = lease
-        self._triggered = asyncio.Event()
-        self._status = ""
-        """The status that the registry has."""
+    queue: JobQueue
+    worker: str
+    """The id of this worker."""
+    jobs: ActiveJobs
+    record: RegistryRecord
+    lease: float
+    """Duration of a lease in seconds."""
+    _triggered: asyncio.Event = field(default_factory=asyncio.Event)
+    _status: str = ""
+    """The status that the registry has."""
 
     async def run(self) -> None:
         """Renew three times per lease duration until cancelled. An unreachable store is retried at the next beat."""
         while True:
             with outage.store.reported("heartbeat"):
                 await self.renew()
-            await until(self._triggered, next_tick(self._lease / 3))
+            await until(self._triggered, next_tick(self.lease / 3))
             self._triggered.clear()
 
     def trigger(self) -> None:
@@ -49,23 +49,23 @@ class Heartbeat:
 
         Raises :class:`RedisError` or :class:`OSError` when the store fails.
         """
-        if leases := self._jobs.leases():
-            lost = set(await self._queue.renew(self._worker, [(lease.job, lease.attempt) for lease in leases]))
+        if leases := self.jobs.leases():
+            lost = set(await self.queue.renew(self.worker, [(lease.job, lease.attempt) for lease in leases]))
             # Jobs that have ended in the meantime are not lost.
-            held = set(self._jobs.leases())
+            held = set(self.jobs.leases())
             for lease in leases:
                 if lease.job in lost and lease in held:
                     logger.info("job %s: lease lost, stopping it here", lease.job)
-                    self._jobs.abandon([lease])
-        info = self._record.current()
-        await announce(self._queue.redis, info, lease=self._lease)
+                    self.jobs.abandon([lease])
+        info = self.record.current()
+        await announce(self.queue.redis, info, lease=self.lease)
         if info.status == "serving" != self._status:
             logger.info("worker %s serves %s on %s", info.id, ", ".join((info.model, *info.aliases)), info.device)
         self._status = info.status
-        requeued, _ = await self._queue.reap()
+        requeued, _ = await self.queue.reap()
         if requeued:
             logger.warning("%d jobs lost their worker and wait for another: %s", *summary(requeued))
 
     async def withdraw(self) -> None:
         """Remove the registry record, and the worker from the wake-up list."""
-        await asyncio.gather(withdraw(self._queue.redis, WorkerInfo, self._worker), self._queue.withdraw(self._worker))
+        await asyncio.gather(withdraw(self.queue.redis, WorkerInfo, self.worker), self.queue.withdraw(self.worker))

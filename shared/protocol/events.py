@@ -6,7 +6,7 @@ count generated tokens from 0, so that receivers detect gaps and repeats.
 Events are encoded as arrays without field names, because they are written and read once per token.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -161,19 +161,19 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     event: Event
 
 
-_encoder = msgspec.msgpack.Encoder()
-_frame_decoder = msgspec.msgpack.Decoder(list[Entry])
+_encode = msgspec.msgpack.Encoder().encode
 _event_decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
 
+encode_event: Callable[[Event], bytes] = _encode
+"""Returns one event as MessagePack bytes, the form used in journals and frames."""
 
-def encode_event(event: Event) -> bytes:
-    """Return one event as MessagePack bytes, the form used in journals and frames."""
-    return _encoder.encode(event)
+decode_frame = msgspec.msgpack.Decoder(list[Entry]).decode
+"""Returns a frame's entries. Raises :class:`msgspec.DecodeError` when the bytes are not a frame."""
 
 
 def entry_head(job: str, attempt: int) -> bytes:
     """Return the encoded head of an attempt's entries; followed by an encoded event, it is an :class:`Entry`."""
-    return b"\x93" + _encoder.encode(job) + _encoder.encode(attempt)
+    return b"\x93" + _encode(job) + _encode(attempt)
 
 
 def encode_frame(entries: Sequence[bytes]) -> bytes:
@@ -182,11 +182,6 @@ def encode_frame(entries: Sequence[bytes]) -> bytes:
     # MessagePack: fixarray up to 15 items, array 32 beyond.
     size = bytes((0x90 | count,)) if count < 16 else b"\xdd" + count.to_bytes(4, "big")
     return b"".join((size, *entries))
-
-
-def decode_frame(data: bytes) -> list[Entry]:
-    """Return a frame's entries. Raises :class:`msgspec.DecodeError` when ``data`` is not a frame."""
-    return _frame_decoder.decode(data)
 
 
 def decode_journal(items: Iterable[bytes]) -> list[Event]:

@@ -4,6 +4,7 @@ Every dialect parses its body into a :class:`ChatRequest`; everything after pars
 types are frozen, so that a request can be shared between tasks.
 """
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
@@ -310,29 +311,16 @@ def _common(job: _Job) -> dict[str, Any]:
     return {field: getattr(job, field) for field in _Job.__struct_fields__}
 
 
-_encoder = msgspec.msgpack.Encoder()
-_request_decoder = msgspec.msgpack.Decoder(ChatRequest)
-_job_decoder = msgspec.msgpack.Decoder(QueuedJob)
+_encode = msgspec.msgpack.Encoder().encode
 
+encode_request: Callable[[ChatRequest], bytes] = _encode
+"""Returns the request as MessagePack bytes."""
 
-def encode_request(request: ChatRequest) -> bytes:
-    """Return the request as MessagePack bytes."""
-    return _encoder.encode(request)
+decode_request = msgspec.msgpack.Decoder(ChatRequest).decode
+"""Returns the request in the bytes. Raises :class:`msgspec.DecodeError` when they are not one."""
 
+encode_job: Callable[[QueuedJob], bytes] = _encode
+"""Returns the job as MessagePack bytes."""
 
-def decode_request(data: bytes | msgspec.Raw) -> ChatRequest:
-    """Return the request in ``data``. Raises :class:`msgspec.DecodeError` when the bytes are not one."""
-    return _request_decoder.decode(data)
-
-
-def encode_job(job: QueuedJob) -> bytes:
-    """Return the job as MessagePack bytes."""
-    return _encoder.encode(job)
-
-
-def decode_job(data: bytes) -> QueuedJob:
-    """Return the job in ``data``.
-
-    Raises :class:`msgspec.DecodeError` (or its subclass ``ValidationError``) when the bytes are not one.
-    """
-    return _job_decoder.decode(data)
+decode_job = msgspec.msgpack.Decoder(QueuedJob).decode
+"""Returns the job in the bytes. Raises :class:`msgspec.DecodeError` when they are not one."""

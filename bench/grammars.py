@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.load import Stream, chat, chats
-from bench.report import ratios, save, table, with_spread
+from bench.report import ratios, save, table, turns, with_spread
 from cli.bench.report import percentile
 from shared.runtime.event_loop import run as run_loop
 from tests.support.fleet import Fleet
@@ -20,7 +20,7 @@ from tests.support.fleet import Fleet
 STREAMS = 4
 """Streams of plain text."""
 
-TOKENS = 400
+TOKENS = 200
 """Tokens of each of them."""
 
 CLIENTS = 4
@@ -28,6 +28,9 @@ CLIENTS = 4
 
 PAUSE = 0.5
 """Seconds between an answer to one of them and its next request."""
+
+MAX_SECONDS = 150.0
+"""Seconds after which no further turn begins."""
 
 Schema = dict[str, Any]
 
@@ -57,7 +60,7 @@ LOADS = (
     Load("new schemas, 100 properties", lambda number: _object(number, 100)),
     Load("new enums of 1,000 values", lambda number: {"enum": [f"value {number} {index}" for index in range(1000)]}),
     Load("none, long answers", None, 100),
-    Load("strings of 40 characters and more", lambda _: {"type": "string", "minLength": 40, "maxLength": 2000}, 100),
+    Load("strings of 20 characters and more", lambda _: {"type": "string", "minLength": 20, "maxLength": 2000}, 100),
 )
 """Each is compared with the last one before it that has no schema."""
 
@@ -66,20 +69,20 @@ def run(folder: Path, *, runs: int = 5) -> dict[str, Any]:
     """Measure, print the table, and return the result."""
     fleet = Fleet(folder, local=True)
     numbers = count()
-    turns: list[list[_Measured]] = [[] for _ in LOADS]
+    results: list[list[_Measured]] = [[] for _ in LOADS]
     try:
         fleet.worker("--max-batch", str(STREAMS + CLIENTS))
         fleet.api()
         model = fleet.workers()[0]["model"]
-        for turn in range(runs + 1):
+        for turn in turns(runs, MAX_SECONDS):
             for index in range(len(LOADS)) if turn % 2 else reversed(range(len(LOADS))):
                 measured = run_loop(_turn(fleet.port, model, LOADS[index], turn, numbers))
                 if turn:
-                    turns[index].append(measured)
+                    results[index].append(measured)
     finally:
         fleet.stop()
     rows = []
-    for load, taken in zip(LOADS, turns, strict=True):
+    for load, taken in zip(LOADS, results, strict=True):
         rates = [one.rate for one in taken]
         if load.schema is None:
             reference = rates
@@ -93,7 +96,9 @@ def run(folder: Path, *, runs: int = 5) -> dict[str, Any]:
                 "refused": sum(one.refused for one in taken),
             }
         )
-    print(table(f"grammars: {STREAMS} streams beside {CLIENTS} clients with schemas, {runs} alternating runs", rows))
+    print(
+        table(f"grammars: {STREAMS} streams beside {CLIENTS} clients with schemas, {len(taken)} alternating runs", rows)
+    )
     save("grammars", {"rows": rows})
     return {"rows": rows}
 

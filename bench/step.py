@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.engine_load import EngineLoad, Taken
-from bench.report import median_and_spread, ratios, save, table
+from bench.report import median_and_spread, ratios, save, table, turns
 from shared.protocol.request import Constraint
 from shared.runtime.settings import EngineSettings
 from worker.engine.options import EngineOptions
@@ -22,8 +22,10 @@ from worker.grammar.schema import schema_grammar
 from worker.json_schema.lengths import LengthLimits
 from worker.model.local import resolve
 
-TOKENS = 64
+TOKENS = 32
 BATCHES = (1, 8, 32)
+MAX_SECONDS = 150.0
+"""Seconds after which no further turn begins."""
 
 _OPEN = '{"type":"array","items":{"type":"string"},"minItems":100}'
 _LIMITED = '{"type":"array","items":{"type":"string","maxLength":9},"minItems":100}'
@@ -57,7 +59,7 @@ VARIANTS = (
 def run(folder: Path, *, runs: int = 5, sizes: Sequence[int] = BATCHES) -> dict[str, Any]:
     """Measure batches of ``sizes``, print the table, and return the result. ``folder`` is not used."""
     rows = asyncio.run(_measure(runs, sizes))
-    print(table(f"step: between two steps of the model, {TOKENS} tokens each, medians of {runs} runs", rows))
+    print(table(f"step: between two steps of the model, {TOKENS} tokens each, medians of at most {runs} runs", rows))
     save("step", {"rows": rows})
     return {"rows": rows}
 
@@ -72,7 +74,7 @@ async def _measure(runs: int, sizes: Sequence[int]) -> list[dict[str, object]]:
                 settings = EngineSettings(max_batch=max(sizes), **variant.settings)
                 options = EngineOptions.from_settings(settings, path=str(model.path), context_length=1024)
                 loads[str(variant.settings)] = await stack.enter_async_context(EngineLoad(options))
-        for turn in range(runs + 1):
+        for turn in turns(runs, MAX_SECONDS):
             for size in sizes:
                 for variant in VARIANTS if turn % 2 else reversed(VARIANTS):
                     measured = await loads[str(variant.settings)].run(size, TOKENS, **variant.fields)

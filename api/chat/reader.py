@@ -25,7 +25,7 @@ from shared.protocol.events import (
     Rejected,
     Started,
 )
-from shared.protocol.formats import GUIDED, OutputFormat, ReasoningFormatName, ToolFormatName
+from shared.protocol.formats import OutputFormat, ReasoningFormatName, ToolFormatName
 from shared.protocol.request import ChatRequest
 
 _INCREMENTAL_UTF8 = codecs.getincrementaldecoder("utf-8")
@@ -242,13 +242,12 @@ def _parser(request: ChatRequest, started: Started) -> Parser | None:
     """
     if request.prompts or not request.sampling.skip_special_tokens or not (started.tools or started.reasoning):
         return None
-    guided = started.tools == GUIDED
     output = OutputFormat(
-        tools=cast("ToolFormatName | None", None if guided else started.tools or None),
+        tools=cast("ToolFormatName | None", started.tools or None),
         reasoning=cast("ReasoningFormatName | None", started.reasoning or None),
     )
     callable_tools = request.tools if request.tool_choice != "none" else ()
-    return parser_for(output, callable_tools, in_reasoning=started.in_reasoning, guided=guided)
+    return parser_for(output, callable_tools, in_reasoning=started.in_reasoning)
 
 
 class _Aligner:

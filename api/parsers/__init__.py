@@ -9,7 +9,7 @@ from functools import partial
 from api.parsers.custom_input import CustomInputs
 from api.parsers.deepseek import read_deepseek_calls
 from api.parsers.harmony import harmony_script
-from api.parsers.json_calls import guided_script, read_json_calls, read_mistral_calls
+from api.parsers.json_calls import read_json_calls, read_mistral_calls
 from api.parsers.parts import CallArguments, CallClosed, CallOpened, Content, Part, Reasoning, Writer
 from api.parsers.pythonic import read_pythonic_calls
 from api.parsers.qwen_xml import parameter_types, read_qwen_xml_calls
@@ -67,17 +67,12 @@ class Parser:
         return self._writer.finish()
 
 
-def parser_for(
-    output: OutputFormat, tools: Sequence[Tool] = (), *, in_reasoning: bool = False, guided: bool = False
-) -> Parser | None:
+def parser_for(output: OutputFormat, tools: Sequence[Tool] = (), *, in_reasoning: bool = False) -> Parser | None:
     """Return a parser for one choice, or ``None`` if all of its text is content.
 
     ``tools`` are the tools that the model may call; empty if the request has none or sets ``tool_choice: "none"``.
     ``in_reasoning``: the prompt ends inside the reasoning block (:meth:`OutputFormat.opens_reasoning`).
-    ``guided``: a grammar constrains the whole text to JSON, one call object or a list of them.
     """
-    if guided:
-        return Parser(guided_script)
     if "harmony" in (output.tools, output.reasoning):
         return Parser(partial(harmony_script, in_reasoning=in_reasoning, with_calls=bool(tools)))
     tool_format = TOOL_FORMATS[output.tools] if output.tools and tools else None

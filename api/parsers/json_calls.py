@@ -8,7 +8,7 @@ from collections.abc import Container
 import msgspec
 
 from api.parsers.json_text import is_json_object, json_value
-from api.parsers.parts import Writer, attempt
+from api.parsers.parts import Writer
 from api.parsers.source import NAME_LIMIT, Malformed, Script, Source, markers
 
 NAME = "name"
@@ -31,15 +31,6 @@ def read_json_calls(
     yield from json_calls(source, writer, known=None if trigger else known, separators=separators)
     if (yield from source.match(*ends)) is not None:
         source.commit()
-
-
-def guided_script(source: Source, writer: Writer) -> Script[None]:
-    """Read a whole output that a grammar constrains to JSON, one call object or a list of them.
-
-    A call that is truncated before its name is dropped; any other text is content.
-    """
-    yield from attempt(source, writer, json_calls(source, writer))
-    yield from source.through(markers(), writer.content)
 
 
 def read_mistral_calls(source: Source, writer: Writer, trigger: str) -> Script[None]:

@@ -16,7 +16,7 @@ import msgspec
 from bench.fidelity.cases import Case, Task, tasks
 from bench.fidelity.reading import call_of, fields_of, right
 from bench.report import save, table
-from shared.protocol.request import ChatRequest, Constraint, Message, Sampling
+from shared.protocol.request import ChatRequest, Constraint, Message, Sampling, Tokenization
 from shared.runtime.settings import EngineSettings
 from worker.engine.engine import OpenVINOEngine
 from worker.engine.options import EngineOptions
@@ -42,11 +42,13 @@ class Form(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """One answer. ``logprobs`` are those of its tokens before the mask, ``masked`` the number of tokens before which
-    the mask removed more than half of the probability."""
+    """One answer. ``own``: its tokens are those that the tokenizer makes of its text. ``logprobs`` are those of its
+    tokens before the mask, ``masked`` the number of tokens before which the mask removed more than half of the
+    probability."""
 
     text: str
     ended: bool
+    own: bool
     logprobs: tuple[float, ...]
     masked: int
 
@@ -112,6 +114,7 @@ def _answers(engine: OpenVINOEngine, maker: TemplatePromptMaker, task: Task, for
         for number, case in enumerate(cases):
             engine.add(_sequence(maker, task, form, case, number))
         texts, reasons = [""] * len(cases), ["stop"] * len(cases)
+        tokens: list[list[int]] = [[] for _ in cases]
         logprobs: list[list[float]] = [[] for _ in cases]
         masked = [0] * len(cases)
         while engine.busy():
@@ -119,6 +122,7 @@ def _answers(engine: OpenVINOEngine, maker: TemplatePromptMaker, task: Task, for
                 delta = output.delta
                 if delta is not None:
                     texts[output.number] += delta.text
+                    tokens[output.number] += delta.tokens
                     logprobs[output.number] += delta.logprobs
                     masked[output.number] += sum(
                         _removed(own, [other.logprob for other in top])
@@ -126,8 +130,8 @@ def _answers(engine: OpenVINOEngine, maker: TemplatePromptMaker, task: Task, for
                     )
                 reasons[output.number] = output.reason or reasons[output.number]
             assert not engine.refused()
-        for text, reason, own, count in zip(texts, reasons, logprobs, masked, strict=True):
-            yield Answer(text, reason == "stop", tuple(own), count)
+        for text, reason, made, own, count in zip(texts, reasons, tokens, logprobs, masked, strict=True):
+            yield Answer(text, reason == "stop", made[: len(own)] == _tokens_of(maker, text), tuple(own), count)
 
 
 def _sequence(maker: TemplatePromptMaker, task: Task, form: Form, case: Case, number: int) -> EngineSequence:
@@ -143,6 +147,12 @@ def _sequence(maker: TemplatePromptMaker, task: Task, form: Form, case: Case, nu
         triggers=plan.triggers,
         length_limits=plan.length_limits,
     )
+
+
+def _tokens_of(maker: TemplatePromptMaker, text: str) -> list[int]:
+    """Return the tokenizer's own tokens of ``text``."""
+    request = ChatRequest(model="m", prompts=(text,), tokenization=Tokenization(add_special_tokens=False))
+    return list(maker.prepare(request).tokens)
 
 
 def _removed(own: float, others: Sequence[float]) -> bool:
@@ -167,5 +177,6 @@ def _row(task: Task, form: Form, answers: Sequence[Answer]) -> dict[str, object]
         "did not end": sum(not answer.ended for answer in answers),
         "log probability of a token": sum(sum(answer.logprobs) for answer in answers) / tokens,
         "steps mostly masked": sum(answer.masked for answer in answers) / tokens,
+        "own tokens": sum(answer.own for answer in answers) / len(answers),
         "tokens": tokens,
     }

@@ -23,8 +23,8 @@ class Started(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """The request was accepted by the engine. ``fingerprint`` identifies engine and model.
 
     ``tools`` and ``reasoning`` name the formats (:mod:`shared.protocol.formats`) of calls and reasoning in the text;
-    empty if there are none. ``tools`` is ``guided`` when a grammar constrains the text to a JSON array of calls.
-    ``in_reasoning`` is set when the prompt itself opened the reasoning, so that the text starts inside it.
+    empty if there are none. ``in_reasoning`` is set when the prompt itself opened the reasoning, so that the text
+    starts inside it.
     """
 
     worker: str

@@ -25,9 +25,6 @@ ToolFormatName = Literal[
 ]
 ReasoningFormatName = Literal["think", "mistral", "granite", "harmony"]
 
-GUIDED = "guided"
-"""Tool format of text that a grammar constrains to a JSON array of calls. No model writes it by itself."""
-
 DEEPSEEK_CALLS_BEGIN = "<｜tool▁calls▁begin｜>"  # noqa: RUF001 (the tokens have a full-width bar)
 DEEPSEEK_CALLS_END = "<｜tool▁calls▁end｜>"  # noqa: RUF001
 DEEPSEEK_CALL_BEGIN = "<｜tool▁call▁begin｜>"  # noqa: RUF001

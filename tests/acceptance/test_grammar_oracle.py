@@ -133,8 +133,8 @@ def test_arguments_of_tools_that_are_not_strict(data: st.DataObject) -> None:
         tool_choice="required",
     )
     for value in data.draw(st.lists(case.values, min_size=5, max_size=5)):
-        text = f'[{{"name": "f", "arguments": {{"a":{compact(value)}}}}}]'
-        assert served.accepts(text) == served.is_valid(text), text
+        call = f'{{"name": "f", "arguments": {{"a":{compact(value)}}}}}'
+        assert served.accepts(f"<tool_call>\n{call}\n</tool_call>") == served.is_valid(f"[{call}]"), call
 
 
 def _without(schema: Any, keywords: frozenset[str]) -> Any:

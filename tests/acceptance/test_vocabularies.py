@@ -10,12 +10,14 @@ from shared.protocol.errors import RequestRefused
 from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message, Sampling, Tool
 from shared.runtime.settings import EngineSettings
+from tests.support.grammar_oracle import GrammarOracle
 from worker.engine.engine import OpenVINOEngine
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import Sequence
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan
 from worker.grammar.profiler import GrammarProfiler
+from worker.model.local import default_model
 from worker.prompt.openvino import load_prompt_maker
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -130,6 +132,24 @@ def test_forced_calls_come_out_exactly(engine: TinyEngine) -> None:
         assert call["name"] == "get_weather"
         assert call["arguments"]["city name"] in ("São Paulo", "New York", "東京")
         assert set(call["arguments"]["days"]) <= {"to day", "größte"}
+
+
+@pytest.mark.parametrize("name", ["default", *HELD[:4]])
+def test_forced_text_may_be_written_in_the_tokenizers_own_tokens(name: str) -> None:
+    oracle = GrammarOracle(Path(default_model()) if name == "default" else MODELS / name)
+    json_text = '{"city name": "New York", "days": ["to day"]}'
+    schema = json.loads(WEATHER.parameters or "")
+    call = f'<tool_call>\n{{"name": "get_weather", "arguments": {json_text}}}\n</tool_call>'
+    forced = request(tools=(WEATHER,), tool_choice="required", parallel_tool_calls=False)
+    for plan, text in (
+        (schema_plan(schema), json_text),
+        (make_plan(forced, OutputFormat(tools="hermes"), ""), call),
+    ):
+        assert plan.constraint
+        tokens = oracle.own_tokens(text)
+        assert len(tokens) < len(text.encode())
+        assert oracle.writes(plan.constraint, tokens)
+        assert not oracle.writes(plan.constraint, tokens[:-1])
 
 
 def test_schemas_with_free_parts_hold(engine: TinyEngine) -> None:

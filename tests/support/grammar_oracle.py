@@ -5,6 +5,7 @@ another one comes out; so the grammar accepts exactly the texts that come out un
 """
 
 import math
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -35,6 +36,7 @@ class GrammarOracle:
     def __init__(self, path: Path) -> None:
         """Load the tokenizer of the GGUF file or IR folder at ``path``."""
         tokenizer, vocabulary = open_tokenizer(path)
+        self._tokenizer = tokenizer
         self._end = tokenizer.get_eos_token_id()
         self._pieces = [vocabulary.piece(token) for token in range(len(vocabulary))]
         self._tokens = {
@@ -49,6 +51,18 @@ class GrammarOracle:
     def accepts(self, constraint: Constraint, text: str) -> bool:
         """Whether ``text`` is a complete text of the constraint's language."""
         return self._generate(constraint, text, openvino_genai.GenerationConfig(do_sample=False), more=0) == text
+
+    def own_tokens(self, text: str) -> list[int]:
+        """Return the tokenizer's own tokens of ``text`` at the start of a line."""
+        tokens: list[int] = self._tokenizer.encode(f"\n{text}", add_special_tokens=False).input_ids.data[0].tolist()
+        while b"".join(map(self._pieces.__getitem__, tokens)) != text.encode():
+            del tokens[0]
+        return tokens
+
+    def writes(self, constraint: Constraint, tokens: Sequence[int]) -> bool:
+        """Whether the constraint allows a text in exactly these ``tokens``."""
+        config = openvino_genai.GenerationConfig(do_sample=False)
+        return self._written(constraint, [*tokens, self._end], config, more=0) == [*tokens, self._end]
 
     def nearest(self, constraint: Constraint, text: str) -> str | None:
         """Return ``text`` if the constraint accepts it, else a text with the same start; None if that has no end."""
@@ -69,12 +83,16 @@ class GrammarOracle:
     def _generate(
         self, constraint: Constraint, text: str, config: openvino_genai.GenerationConfig, more: int = _MORE_TOKENS
     ) -> str | None:
-        wanted = [*self._spelled(text.encode()), self._end]
+        *tokens, last = self._written(constraint, [*self._spelled(text.encode()), self._end], config, more)
+        return b"".join(self._pieces[token] for token in tokens).decode() if last == self._end else None
+
+    def _written(
+        self, constraint: Constraint, wanted: list[int], config: openvino_genai.GenerationConfig, more: int
+    ) -> list[int]:
         config.structured_output_config = structured_output_config(constraint)
         config.max_new_tokens = len(wanted) + more
         prompt = openvino.Tensor(numpy.array([wanted], numpy.int64))
-        *tokens, last = self._pipeline.generate(prompt, config).tokens[0]
-        return b"".join(self._pieces[token] for token in tokens).decode() if last == self._end else None
+        return list(self._pipeline.generate(prompt, config).tokens[0])
 
     def _spelled(self, text: bytes) -> list[int]:
         """Return the tokens of ``text``, each the longest that fits. A tokenizer might normalise the text."""

@@ -125,18 +125,18 @@ def json_array_calls(tools: Sequence[CallableTool], *, parallel: bool) -> str:
     return rules.text(calls)
 
 
-def argument_length_limits(shape: CallShape | None, tools: Sequence[CallableTool]) -> tuple[LengthLimits, ...]:
-    """Return the arguments with strings of limited length. Without a ``shape``, the calls are a JSON list.
+def argument_length_limits(shape: CallShape, tools: Sequence[CallableTool]) -> tuple[LengthLimits, ...]:
+    """Return the arguments with strings of limited length.
 
     The limits apply to strict tools only, because an argument that is too long ends the job.
     """
-    if shape is not None and shape.content == "xml":
+    if shape.content == "xml":
         return ()
     values: list[LengthLimits] = []
     for function in tools:
         if function.tool.strict and function.tool.parameters is not None:
-            listed = shape is None or shape.content == "calls"
-            begin = shape.begin_for(function.tool.name) if shape and not listed else _listed_begin(function)
+            listed = shape.content == "calls"
+            begin = _listed_begin(function) if listed else shape.begin_for(function.tool.name)
             values += length_limits_of([begin], function.tool.parameters)
     return tuple(values)
 

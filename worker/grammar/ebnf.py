@@ -1,16 +1,13 @@
-"""XGrammar's EBNF: builders of literals, classes, repetitions and rules, and clients' grammars rewritten.
+"""XGrammar's EBNF: builders of literals, classes, repetitions and rules.
 
-Syntax: https://xgrammar.mlc.ai/docs/using_xgrammar/ebnf_guided_generation.html. Clients' grammars are rewritten so that
-XGrammar reads them correctly (:mod:`worker.grammar.xgrammar`). Negated classes become positive ones, because XGrammar's
-also match bytes that are not UTF-8.
+Syntax: https://xgrammar.mlc.ai/docs/using_xgrammar/ebnf_guided_generation.html.
 """
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from itertools import groupby
 
-from worker.grammar.xgrammar import character_of, chunks, is_swallowing, protect_alternatives, split, utf8_ranges
+from worker.grammar.xgrammar import chunks, is_swallowing, protect_alternatives, utf8_ranges
 
 LAST_CHARACTER = 0x10FFFF
 _MAX_TREE_DEPTH = 32
@@ -175,65 +172,3 @@ def _code(point: int) -> str:
     if character.isascii() and character.isalnum():
         return character
     return f"\\u{point:04x}" if point < 0x10000 else f"\\U{point:08x}"
-
-
-_EVERY = ((1, LAST_CHARACTER),)
-"""A grammar has no NUL."""
-_NAMED_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "a": "\a", "b": "\b", "e": "\x1b", "0": "\0"}
-_LITERAL = frozenset("'\"?\\-]^[")
-"""Characters that a backslash escapes to themselves."""
-_UNIT = re.compile(
-    r"\\(?:x[0-9a-fA-F]+|x\{[0-9a-fA-F]+\}|u[0-9a-fA-F]{4}|u\{[0-9a-fA-F]+\}|U[0-9a-fA-F]{8}|.)|.", re.DOTALL
-)
-_EBNF_PART = re.compile(r'#[^\n]*|"(?:[^"\\\n]|\\.)*"|\[(?:[^\]\\\n]|\\.)*\]', re.DOTALL)
-
-
-def readable_grammar(ebnf: str) -> str:
-    """Return a grammar with its literals, classes and alternatives rewritten.
-
-    Invalid parts stay as they are; XGrammar reports them.
-    """
-    return protect_alternatives(_EBNF_PART.sub(lambda part: _ebnf_part(part[0]), ebnf))
-
-
-def _ebnf_part(part: str) -> str:
-    if part.startswith("["):
-        return _class(part)
-    if part.startswith("#"):
-        return part
-    literals = ['"' + "".join(units) + '"' for units in split(_UNIT.findall(part[1:-1]))]
-    return part if len(literals) <= 1 else f"({' '.join(literals)})"
-
-
-def _class(text: str) -> str:
-    negated = text.startswith("[^")
-    ranges = []
-    for element in _elements(_UNIT.findall(text[2 if negated else 1 : -1])):
-        points = [point for unit in element if (point := _point(unit)) is not None]
-        if len(points) < len(element) or points != sorted(points):
-            return text
-        ranges.append((points[0], points[-1]))
-    matched = without(_EVERY, united(ranges)) if negated else united(ranges)
-    return character_class(matched) if matched else text
-
-
-def _point(unit: str) -> int | None:
-    """Return the code point of a character of a class; None for an escape that XGrammar does not know."""
-    character = character_of(unit)
-    if character != "\\" or len(unit) == 1:
-        return ord(character)
-    if unit[1] in _LITERAL:
-        return ord(unit[1])
-    return ord(_NAMED_ESCAPES[unit[1]]) if unit[1] in _NAMED_ESCAPES else None
-
-
-def _elements(units: list[str]) -> Iterator[tuple[str, ...]]:
-    """Yield the characters of a class as 1-tuples, and its ranges as pairs."""
-    at = 0
-    while at < len(units):
-        if at + 2 < len(units) and units[at + 1] == "-":
-            yield units[at], units[at + 2]
-            at += 3
-        else:
-            yield (units[at],)
-            at += 1

@@ -8,8 +8,6 @@ terminal. Names, aliases and priorities shape the tree only, so they are read an
 
 import re
 
-import msgspec
-
 from worker.grammar.ebnf import LAST_CHARACTER, Rules, either, repeated, sequence
 from worker.grammar.patterns import whole_regex_of
 from worker.grammar.regex import PatternError
@@ -40,6 +38,10 @@ _NAMED = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "\\": "\\", '"'
 _SHORT = 2
 """Length of a backslash and a letter."""
 _SHOWN = 24
+_BEFORE_TERMINAL = "\0"
+"""Stands in a body before each terminal, where text may be ignored."""
+_PLACE = re.compile("\1([^:]*):([0-9]+)\1")
+"""Stands in a body for a rule or terminal: its name, and the index of the name in the text."""
 
 _NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?"
 _FLOAT = r"[0-9]+[eE][+-]?[0-9]+|(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
@@ -76,42 +78,6 @@ class LarkError(ValueError):
     """The grammar is invalid or can't be converted; the message names the construct and its line."""
 
 
-class _Reference(msgspec.Struct, frozen=True):
-    """A rule or terminal by its name, and where that is in the text."""
-
-    name: str
-    at: int
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether it is a terminal's name."""
-        return self.name.isupper()
-
-
-class _Sequence(msgspec.Struct, frozen=True):
-    """Parts in order."""
-
-    parts: "tuple[_Node, ...]"
-
-
-class _Either(msgspec.Struct, frozen=True):
-    """Any of the options."""
-
-    options: "tuple[_Node, ...]"
-
-
-class _Repeated(msgspec.Struct, frozen=True):
-    """A part several times; ``maximum`` is None without a limit."""
-
-    part: "_Node"
-    minimum: int
-    maximum: int | None
-
-
-_Node = str | _Reference | _Sequence | _Either | _Repeated
-"""A part of a body. A string is the expression of a terminal without a name."""
-
-
 def lark_expression(rules: Rules, definition: str, *, in_json: bool) -> str:
     """Return the expression of the texts of a Lark grammar; its rules are added to ``rules``.
 
@@ -123,7 +89,7 @@ def lark_expression(rules: Rules, definition: str, *, in_json: bool) -> str:
 
 
 class _Converter:
-    """Converts the rules that are used to rules of EBNF, and puts terminals in their place."""
+    """Puts the rules of EBNF, and what terminals match, in the places of their names."""
 
     def __init__(self, rules: Rules, reader: "_Reader") -> None:
         self._rules = rules
@@ -138,73 +104,54 @@ class _Converter:
         """The terminals around the current part."""
 
     def convert(self) -> str:
-        ignored = [self._terminal(node) for node in self._reader.ignored]
+        ignored = [self._filled(body, in_terminal=True) for body in self._reader.ignored]
         if ignored:
             self._ignored = self._rules.define(repeated(either(ignored), 0, None))
-        root = self._rule(_Reference(_START, 0))
+        root = self._named(_START, 0)
         while self._waiting:
             name = self._waiting.pop()
-            self._rules.fill(self._names[name], self._in_rule(self._reader.definitions[name]))
+            self._rules.fill(self._names[name], self._filled(self._reader.definitions[name], in_terminal=False))
         return sequence([root, self._ignored or '""'])
 
-    def _in_rule(self, node: _Node) -> str:
-        match node:
-            case _Reference(is_terminal=False):
-                return self._rule(node)
-            case _Reference() | str():
-                return sequence([self._ignored or '""', self._terminal(node)])
-            case _Sequence(parts):
-                return sequence([self._in_rule(part) for part in parts])
-            case _Either(options):
-                return either([self._in_rule(option) for option in options])
-            case _Repeated(part, minimum, maximum):
-                return repeated(self._in_rule(part), minimum, maximum)
-
-    def _rule(self, reference: _Reference) -> str:
-        self._node(reference)
-        if reference.name not in self._names:
-            self._names[reference.name] = self._rules.reserve()
-            self._waiting.append(reference.name)
-        return self._names[reference.name]
-
-    def _terminal(self, node: _Node) -> str:
-        match node:
-            case str():
-                text = node
-            case _Reference(name, at) if not node.is_terminal:
+    def _filled(self, body: str, *, in_terminal: bool) -> str:
+        def expression(place: re.Match[str]) -> str:
+            name, at = place[1], int(place[2])
+            if in_terminal and not name.isupper():
                 raise self._reader.failure(f"the rule '{name[:_SHOWN]}' is inside a terminal", at)
-            case _Reference(name, at):
-                if name in self._open:
-                    raise self._reader.failure(f"the terminal '{name[:_SHOWN]}' contains itself", at)
-                if len(self._open) == _MAX_DEPTH:
-                    raise self._reader.failure(f"terminals are nested more than {_MAX_DEPTH} deep", at)
-                self._open.append(name)
-                text = self._terminal(self._node(node))
-                self._open.pop()
-            case _Sequence(parts):
-                text = sequence([self._terminal(part) for part in parts])
-            case _Either(options):
-                text = either([self._terminal(option) for option in options])
-            case _Repeated(part, minimum, maximum):
-                text = repeated(self._terminal(part), minimum, maximum)
-        self._size += len(text)
+            return self._named(name, at)
+
+        text = _PLACE.sub(expression, body)
+        self._size += len(text) if in_terminal else 0
         if self._size > _MAX_SIZE:
             raise LarkError("the grammar is too large")
-        return text
+        return text.replace(_BEFORE_TERMINAL, "" if in_terminal or not self._ignored else f"{self._ignored} ")
 
-    def _node(self, reference: _Reference) -> _Node:
-        node = self._reader.definitions.get(reference.name)
-        if node is None:
-            raise self._reader.failure(f"'{reference.name[:_SHOWN]}' is not defined", reference.at)
-        return node
+    def _named(self, name: str, at: int) -> str:
+        """Return the expression of a rule or terminal whose name is at an index of the text."""
+        body = self._reader.definitions.get(name)
+        if body is None:
+            raise self._reader.failure(f"'{name[:_SHOWN]}' is not defined", at)
+        if not name.isupper():
+            if name not in self._names:
+                self._names[name] = self._rules.reserve()
+                self._waiting.append(name)
+            return self._names[name]
+        if name in self._open:
+            raise self._reader.failure(f"the terminal '{name[:_SHOWN]}' contains itself", at)
+        if len(self._open) == _MAX_DEPTH:
+            raise self._reader.failure(f"terminals are nested more than {_MAX_DEPTH} deep", at)
+        self._open.append(name)
+        text = self._filled(body, in_terminal=True)
+        self._open.pop()
+        return text
 
 
 class _Reader:
-    """Reads the text of a grammar."""
+    """Reads the text of a grammar. Bodies are expressions of EBNF with places for names, and for ignored text."""
 
     def __init__(self, text: str, *, in_json: bool) -> None:
-        self.definitions: dict[str, _Node] = {}
-        self.ignored: list[_Node] = []
+        self.definitions: dict[str, str] = {}
+        self.ignored: list[str] = []
         self._text = text
         self._in_json = in_json
         self._at = 0
@@ -234,12 +181,12 @@ class _Reader:
             else:
                 raise self.failure(f"{self._shown()} is not supported here")
 
-    def _define(self, name: str, node: _Node, at: int) -> None:
+    def _define(self, name: str, body: str, at: int) -> None:
         if name in self.definitions:
             raise self.failure(f"'{name[:_SHOWN]}' is defined twice", at)
-        self.definitions[name] = node
+        self.definitions[name] = body
 
-    def _alternatives(self) -> _Node:
+    def _alternatives(self) -> str:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise self.failure(f"it is nested more than {_MAX_DEPTH} deep")
@@ -247,27 +194,27 @@ class _Reader:
         while self._match(_BAR):
             options.append(self._expansion())
         self._depth -= 1
-        return _Either(tuple(options))
+        return either(options)
 
-    def _expansion(self) -> _Node:
+    def _expansion(self) -> str:
         parts = []
         while not _END.match(self._text, self._at):
             parts.append(self._quantified(self._atom()))
         self._match(_ALIAS)
-        return _Sequence(tuple(parts))
+        return sequence(parts)
 
-    def _quantified(self, atom: _Node) -> _Node:
+    def _quantified(self, atom: str) -> str:
         if not _DEFINITION.match(self._text, self._at) and (found := self._match(_QUANTIFIER)):
             minimum, maximum = _QUANTIFIERS[found[0]]
-            return _Repeated(atom, minimum, maximum)
+            return repeated(atom, minimum, maximum)
         if found := self._match(_REPEATED):
             low, high = int(found[1]), int(found[2] or found[1])
             if high < low:
                 raise self.failure(f"a repetition from {low} to {high} times is empty", found.start())
-            return _Repeated(atom, low, high)
+            return repeated(atom, low, high)
         return atom
 
-    def _atom(self) -> _Node:
+    def _atom(self) -> str:
         if found := self._match(_OPENING):
             inner = self._alternatives()
             closing = ")" if found[0] == "(" else "]"
@@ -275,7 +222,7 @@ class _Reader:
                 raise self.failure(f"'{closing}' is expected before {self._shown()}")
             self._at += 1
             self._skip()
-            return inner if closing == ")" else _Repeated(inner, 0, 1)
+            return inner if closing == ")" else repeated(inner, 0, 1)
         if found := self._match(_RANGE):
             first, last = self._unescaped(found[1], found.start()), self._unescaped(found[2], found.start())
             if len(first) != 1 or len(last) != 1 or last < first:
@@ -293,7 +240,8 @@ class _Reader:
             pattern = found[1].replace("\\/", "/")
             return self._matched(pattern, found.start(), ignore_case="i" in found[2], dot_all="s" in found[2])
         if found := self._match(_NAME):
-            return _Reference(found[0], found.start())
+            before = _BEFORE_TERMINAL if found[0].isupper() else ""
+            return f"{before}\1{found[0]}:{found.start()}\1"
         raise self.failure(f"{self._shown()} is not supported here")
 
     def _unescaped(self, text: str, at: int) -> str:
@@ -310,7 +258,7 @@ class _Reader:
     def _matched(self, pattern: str, at: int | None = None, *, ignore_case: bool = False, dot_all: bool = False) -> str:
         try:
             node = whole_regex_of(pattern, ignore_case=ignore_case, dot_all=dot_all)
-            return written(node, in_json=self._in_json)
+            return _BEFORE_TERMINAL + written(node, in_json=self._in_json)
         except PatternError as error:
             raise self.failure(str(error), at) from error
 

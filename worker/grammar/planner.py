@@ -5,18 +5,17 @@ from collections.abc import Sequence
 import msgspec
 
 from shared.protocol.errors import ProblemKind, refuse
-from shared.protocol.formats import GUIDED, HARMONY_START, REASONING_FORMATS, TOOL_FORMATS, OutputFormat
+from shared.protocol.formats import HARMONY_START, REASONING_FORMATS, TOOL_FORMATS, OutputFormat
 from shared.protocol.request import ChatRequest, Constraint
 from worker.grammar import tags
 from worker.grammar.calls import (
     CallableTool,
     argument_length_limits,
     callable_tools,
-    json_array_calls,
     optional_calls,
     required_calls,
 )
-from worker.grammar.ebnf import readable_grammar
+from worker.grammar.client_grammar import readable_grammar
 from worker.grammar.json_text import json_mode_grammar
 from worker.grammar.limits import length_limits_of
 from worker.grammar.patterns import text_grammar, whole_regex_of, without_upper_limit
@@ -43,12 +42,6 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Pl
         _check_end(request)
     form = TOOL_FORMATS[output.tools] if output.tools else None
     if required and (form is None or form.shape is None):
-        if output.reasoning is None:
-            guided = Constraint(kind="grammar", value=json_array_calls(tools, parallel=parallel))
-            return Plan(
-                constraint=guided, param="tools", tools=GUIDED, length_limits=argument_length_limits(None, tools)
-            )
-        # Reasoning before the calls needs markers that separate the two.
         form = TOOL_FORMATS["hermes"]
     plan = Plan(
         tools=form.name if form and tools else "",

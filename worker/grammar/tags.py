@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
+from worker.grammar.client_grammar import readable_grammar
 from worker.grammar.ebnf import either as either_of
-from worker.grammar.ebnf import literal, readable_grammar
+from worker.grammar.ebnf import literal
 from worker.grammar.patterns import text_grammar, whole_regex_of
 from worker.grammar.regex import PatternError
 from worker.grammar.schema import MAX_DEPTH, schema_grammar

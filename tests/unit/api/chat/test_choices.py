@@ -366,16 +366,6 @@ async def test_a_call_that_is_cut_off_is_no_content(tail: str) -> None:
     assert [token.piece for token in choice.logprobs or ()] == [b"Well. "]
 
 
-async def test_a_guided_text_is_all_calls() -> None:
-    request = asked(tools=(Tool(name="f"),), tool_choice="required")
-    started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="guided")
-    (choice,) = await whole(
-        request, said('[{"name":"f","arguments":{}},', '{"name":"f","arguments":{"a":1}}]', started=started)
-    )
-    assert [call.name for call in choice.calls] == ["f", "f"]
-    assert len({call.id for call in choice.calls}) == 2
-
-
 async def test_reasoning_is_separated_and_counted() -> None:
     tally = UsageRecorder()
     started = Started(worker="w", prompt_tokens=5, fingerprint="fp", reasoning="think", in_reasoning=True)

@@ -33,7 +33,7 @@ FRAGMENTS = (
     *("0", "-1.5e3", "1_0", "true", "True", "nul", "None", "a", "é", "🗼", "\x00", "<", "｜"),
 )
 
-FORMATS = tuple({(item.tools, item.reasoning, item.in_reasoning, item.guided): item for item in TRANSCRIPTS}.values())
+FORMATS = tuple({(item.tools, item.reasoning, item.in_reasoning): item for item in TRANSCRIPTS}.values())
 
 
 @st.composite

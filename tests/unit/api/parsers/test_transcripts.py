@@ -10,7 +10,7 @@ from tests.unit.api.parsers.transcript import TRANSCRIPTS, Transcript
 each = pytest.mark.parametrize(
     "transcript",
     TRANSCRIPTS,
-    ids=[f"{item.tools or item.reasoning or 'guided'}: {item.name}" for item in TRANSCRIPTS],
+    ids=[f"{item.tools or item.reasoning}: {item.name}" for item in TRANSCRIPTS],
 )
 
 

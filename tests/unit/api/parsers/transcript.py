@@ -43,7 +43,6 @@ class Transcript:
     tools: ToolFormatName | None = None
     reasoning: ReasoningFormatName | None = None
     in_reasoning: bool = False
-    guided: bool = False
     content: str = ""
     thoughts: str = ""
     calls: tuple[tuple[str, Any], ...] = ()
@@ -52,7 +51,7 @@ class Transcript:
         """A new parser for the text."""
         output = OutputFormat(tools=self.tools, reasoning=self.reasoning)
         tools = TOOLS if self.tools else ()
-        parser = parser_for(output, tools, in_reasoning=self.in_reasoning, guided=self.guided)
+        parser = parser_for(output, tools, in_reasoning=self.in_reasoning)
         assert parser is not None
         return parser
 

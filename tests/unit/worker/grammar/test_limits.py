@@ -141,8 +141,8 @@ def test_the_grammar_counts_where_nothing_else_does(strict: bool) -> None:
     schema = {"type": "object", "properties": {"a": LONG | {"pattern": "^[a-z]{1,9}$"}}, "required": ["a"]}
     plan = _plan(tools=(Tool(name="f", parameters=json.dumps(schema), strict=strict),), tool_choice="required")
     assert plan.constraint is not None
-    text = f'[{{"name": "f", "arguments": {{"a":"{"a" * 10}"}}}}]'
-    assert (text in Texts(plan.constraint.value)) == strict
+    text = f'<tool_call>\n{{"name": "f", "arguments": {{"a":"{"a" * 10}"}}}}\n</tool_call>'
+    assert tiny_oracle().accepts(plan.constraint, text) == strict
     assert LengthChecker(plan.length_limits).exceeds(text) == strict
 
 

@@ -139,24 +139,9 @@ def test_no_choice_reads_no_calls() -> None:
 
 
 @pytest.mark.parametrize("form", [OutputFormat(), OutputFormat(tools="llama_pythonic")])
-def test_required_calls_of_any_model_are_a_json_list(form: OutputFormat) -> None:
-    plan = make_plan(request(tools=(CITY, NOW), tool_choice="required"), form, "")
-    assert plan.tools == "guided"
-    assert plan.constraint is not None
-    texts = Texts(plan.constraint.value)
-    call = '{"name": "weather", "arguments": {"city":"Rome"}}'
-    assert f"[{call}]" in texts
-    assert f'[{call},{{"name": "now", "arguments": {{}}}}]' in texts
-    assert "[]" not in texts
-
-
-@pytest.mark.parametrize("fields", [{"named_tool": "now"}, {"parallel_tool_calls": False}])
-def test_one_call_in_a_list_is_all(fields: dict[str, Any]) -> None:
-    plan = make_plan(request(tools=(NOW,), tool_choice="required", **fields), OutputFormat(), "")
-    assert plan.constraint is not None
-    call = '{"name": "now", "arguments": {}}'
-    assert f"[{call}]" in Texts(plan.constraint.value)
-    assert f"[{call},{call}]" not in Texts(plan.constraint.value)
+def test_required_calls_in_a_format_that_no_schema_can_guide_have_that_of_hermes(form: OutputFormat) -> None:
+    required = request(tools=(CITY, NOW), tool_choice="required")
+    assert make_plan(required, form, "") == make_plan(required, HERMES, "")
 
 
 @pytest.mark.parametrize("name", [name for name, form in TOOL_FORMATS.items() if form.shape])

@@ -9,7 +9,7 @@ from contextlib import suppress
 import redis
 
 from faults.scenario import Fault
-from faults.service import Member, Service
+from faults.service import Loading, Member, Service
 from tests.support.redis_types import command
 
 ENGINE = "worker.engine.child"
@@ -28,6 +28,24 @@ async def kill_worker(service: Service, fault: Fault) -> None:
 async def kill_engine(service: Service, fault: Fault) -> None:
     """Kill a worker's engine process."""
     _send(service.child_of(_worker(service, fault), ENGINE), signal.SIGKILL)
+
+
+async def kill_loading(service: Service, fault: Fault) -> None:
+    """Kill the engine process of a model that a node loads, as the kernel does for lack of memory.
+
+    Returns when the node expects the model to take more.
+    """
+    found: list[Loading] = []
+
+    def is_found() -> bool:
+        found[:] = service.loading(ENGINE)
+        return bool(found)
+
+    await service.until(is_found, "an engine process to load a model")
+    node, model, engine = found[0]
+    before = await asyncio.to_thread(service.memory_of, node, model)
+    _send(engine, signal.SIGKILL)
+    await service.until(lambda: service.memory_of(node, model) > before, "the node to expect the model to take more")
 
 
 async def kill_prompt(service: Service, fault: Fault) -> None:
@@ -152,9 +170,9 @@ async def change_password(service: Service, fault: Fault) -> None:
 FAULTS: dict[str, Callable[[Service, Fault], Awaitable[None]]] = {
     one.__name__: one
     for one in (
-        kill_worker, kill_engine, kill_prompt, kill_api, freeze_worker, freeze_engine, drain_worker, drain_api,
-        roll_back, restart_store, freeze_store, kill_master, freeze_master, cut_worker, cut_all, slow_store, fill_store,
-        demote_store, change_password,
+        kill_worker, kill_engine, kill_loading, kill_prompt, kill_api, freeze_worker, freeze_engine, drain_worker,
+        drain_api, roll_back, restart_store, freeze_store, kill_master, freeze_master, cut_worker, cut_all, slow_store,
+        fill_store, demote_store, change_password,
     )
 }  # fmt: skip
 

@@ -454,6 +454,12 @@ SCENARIOS: tuple[Scenario, ...] = (
         Fault(at=1, action="kill_worker", moment="loading"),
     ),
     _on_nodes(
+        "memory-lower-than-declared",
+        "the engines of three models are killed while nodes load them, as for lack of memory",
+        *(Fault(at=3 * number, action="kill_loading", moment="loading") for number in range(3)),
+        worker_options=(*_NODES.worker_options, "--sim-load", "1"),
+    ),
+    _on_nodes(
         "model-crashes-at-load",
         "one of three models kills its engine at each load: it is named, and the others are served",
         catalogue=("[[vocabulary 1]]", "[[vocabulary 2]]", "[[crash load]]"),

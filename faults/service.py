@@ -4,10 +4,10 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 
@@ -37,6 +37,14 @@ class Member:
     def pid(self) -> int:
         """Its process id."""
         return self.process.popen.pid
+
+
+class Loading(NamedTuple):
+    """A model that a node loads in ``process``."""
+
+    node: str
+    model: str
+    process: int
 
 
 class Service:
@@ -168,6 +176,17 @@ class Service:
     def child_of(self, worker: Member, module: str) -> int | None:
         """The process of ``worker`` that runs ``module``."""
         return processes.child(worker.pid, module)
+
+    def loading(self, module: str) -> Iterator[Loading]:
+        """The models that nodes load, with the process of each worker that runs ``module``."""
+        for one in self.adverts():
+            if one["status"] == "loading" and (process := processes.child(one["pid"], module)):
+                yield Loading(one["id"].rpartition("/")[0], one["model"], process)
+
+    def memory_of(self, node: str, model: str) -> int:
+        """The bytes that ``node`` expects ``model`` to take; 0 while the node is not registered."""
+        declared = (entry for one in self.nodes() if one["id"] == node for entry in one["models"])
+        return next((entry["memory"] for entry in declared if entry["name"] == model), 0)
 
     def footprints(self) -> dict[int, processes.Footprint]:
         """What each member holds, by process id."""

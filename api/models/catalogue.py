@@ -58,12 +58,12 @@ def _combined(
         top_p=newest.top_p,
     )
     detail = "; ".join(f"{node.host}: {model.detail}" for node, model in entries if model.status == state)
-    detail = detail if state in ("loading", "failed") else ""
+    waited = 0.0 if served else max(model.waited for _, model in entries)
+    detail = detail if state in ("loading", "failed") or (state == "unloaded" and waited) else ""
     problem = detail if state == "failed" else ""
     if others := sorted(node.host for node, model in entries if model.digest != newest.digest):
         conflict = f"{', '.join(others)} {'has' if len(others) == 1 else 'have'} another entry for it than {node.host}"
         detail = "; ".join(filter(None, (detail, conflict)))
     info = msgspec.structs.replace(info, aliases=newest.aliases, state=state, nodes=counts[state], detail=detail)
-    waited = 0.0 if served else max(model.waited for _, model in entries)
     ready_in = min((model.ready_in for _, model in entries if model.ready_in), default=None)
     return CatalogueModel(info, state, problem, waited, ready_in if state == "loading" else None)

@@ -301,7 +301,9 @@ class Directory:
         if declared is not None and state == "loading":
             why = f"The model '{model}' was still loading at the queue timeout. {declared.info.detail}."
         elif state in ("unloading", "unloaded"):
-            why = f"The model '{model}' was not loaded within the queue timeout: other models use the memory."
+            detail = declared.info.detail if declared is not None else ""
+            detail = detail or "Other models use the memory"
+            why = f"The model '{model}' was not loaded within the queue timeout. {detail}."
         else:
             why = "No worker became free within the queue timeout."
         return f"{why} Please try again later."

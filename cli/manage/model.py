@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import click
@@ -138,7 +138,7 @@ async def _command(redis: ArqRedis, name: str, action: Action) -> tuple[str, Mod
 
 async def _loaded(redis: ArqRedis, model: str, command: ModelCommand) -> str:
     """Wait until ``model`` is loaded; return where."""
-    ends = time.monotonic() + COMMAND_TTL
+    ends, told = time.monotonic() + COMMAND_TTL, ""
     entries: list[tuple[NodeInfo, DeclaredModel]] = []
     while time.monotonic() < ends:
         nodes = (await read_registry(redis)).nodes
@@ -149,9 +149,16 @@ async def _loaded(redis: ArqRedis, model: str, command: ModelCommand) -> str:
             return f"The model '{model}' is loaded on {', '.join(loaded)}."
         if len(obeying) == len(entries) and all(entry.status == "failed" for _, entry in obeying):
             break
+        if (now := _states(obeying)) != told:
+            told = now
+            click.echo(escaped(now), err=True)
         await asyncio.sleep(_POLL)
-    states = "; ".join(f"{node.host}: {entry.detail or entry.status}" for node, entry in entries)
+    states = _states(entries)
     raise click.ClickException(escaped(f"The model '{model}' is not loaded. {states or 'No node has it any more'}."))
+
+
+def _states(entries: Iterable[tuple[NodeInfo, DeclaredModel]]) -> str:
+    return "; ".join(f"{node.host}: {entry.detail or entry.status}" for node, entry in entries)
 
 
 def _print_path(find: Callable[[str], Path], source: str) -> None:

@@ -110,6 +110,8 @@ class Node:
             resident.obey(commands.get(name))
         states = [await self._state(resident, workers) for resident in self._residents.values()]
         todo = plan(states, remaining(self._capacity, (old.memory for old in self._retiring.values())), self._rules)
+        for name, resident in self._residents.items():
+            resident.room = todo.short.get(name)
         for name, reason in todo.load.items():
             await self._load(self._residents[name], reason)
         await self._make_room(todo, by_id)

@@ -104,6 +104,8 @@ class Plan:
     """Models for which room is being made, mapped to the reason."""
     reserved_for: dict[str, str] = field(default_factory=dict)
     """Models that are unloaded to make room, mapped to the one that gets it."""
+    short: dict[str, Memory] = field(default_factory=dict)
+    """Models for which there is no room yet, mapped to what those leave that never give way."""
 
 
 def plan(models: Sequence[ModelState], capacity: Memory, rules: Rules) -> Plan:
@@ -129,6 +131,8 @@ def plan(models: Sequence[ModelState], capacity: Memory, rules: Rules) -> Plan:
             missing = Counter({place: size - free[place] - leaving[place] for place, size in model.memory.items()})
             victims = _victims(model, models, missing, rules, result.unload)
             if victims is None:
+                fixed = (other.memory for other in models if other.here != "absent" and not other.spare)
+                result.short[model.name] = remaining(capacity, fixed)
                 continue
             for victim in victims:
                 result.unload[victim.name] = Unload("swap", f"makes room for {model.name}")

@@ -67,6 +67,8 @@ class Resident:
         """Seconds for which requests wait while no worker in the fleet serves it."""
         self.requested_since: float | None = None
         """When an operator commanded to load it; ``None`` when a worker serves it, or it has failed."""
+        self.room: Memory | None = None
+        """While it waits for memory: what models leave that never give way."""
         self.has_lease = False
         self.has_served = False
         """Whether a worker has had it loaded with this entry."""
@@ -269,16 +271,28 @@ class Resident:
     def _detail(self) -> str:
         if self._lacking:
             return self._too_large()
+        if self.room is not None:
+            return self._too_large(self.room) if _lacking(self.memory, self.room) else "other models use the memory"
         return f"{self.reason}; {self._stage}" if self.here == "loading" and self._stage else self.reason
 
     @property
     def _lacking(self) -> str:
         """The place that is too small for it, or empty."""
-        return next((place for place, size in self.memory.items() if size > self._capacity[place]), "")
+        return _lacking(self.memory, self._capacity)
 
-    def _too_large(self) -> str:
-        place = self._lacking
+    def _too_large(self, room: Memory | None = None) -> str:
+        """Say what it lacks of ``room``, which others leave that are always loaded; by default, of all memory."""
+        place = _lacking(self.memory, room or self._capacity)
         needed, capacity = self.memory[place] / 1e9, self._capacity[place] / 1e9
         where, flag = ("this host", "--memory") if place == HOST else (place, "--device-memory")
-        reason = f"it needs {needed:.2f} GB, and the models of {where} may take {capacity:.2f} GB together ({flag})"
+        guess = "" if self.measured or self.entry.memory else " (estimated; its entry may say 'memory')"
+        together = f"the models of {where} may take {capacity:.2f} GB together ({flag})"
+        reason = f"it needs {needed:.2f} GB{guess}, and {together}"
+        if room is not None:
+            reason += f", of which those that are always loaded leave {room[place] / 1e9:.2f} GB"
         return f"{self.reason}; {reason}" if self._failures else reason
+
+
+def _lacking(memory: Memory, room: Memory) -> str:
+    """Return the place where ``memory`` is more than ``room``, or an empty string."""
+    return next((place for place, size in memory.items() if size > room[place]), "")

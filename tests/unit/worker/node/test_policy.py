@@ -80,6 +80,16 @@ def test_nothing_is_unloaded_in_vain() -> None:
     assert decide(idle, busy, model("large", waiting=1, memory=8)) == ([], [])
 
 
+def test_a_model_without_room_lacks_what_models_hold_that_never_give_way() -> None:
+    fixed, idle, busy = (
+        model("fixed", least=1, here="loaded"),
+        model("idle", here="loaded"),
+        model("b", idle=0, here="loaded"),
+    )
+    short = plan([fixed, idle, busy, model("large", waiting=1, memory=6)], {HOST: 12}, RULES).short
+    assert short == {"large": {HOST: 12 - fixed.memory[HOST]}}
+
+
 @pytest.mark.parametrize(
     ("waited", "waiting", "resident", "gives_way"),
     [

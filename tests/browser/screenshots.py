@@ -101,6 +101,50 @@ def take_fleet(browser: Browser, running: Fleet) -> None:
         client.join()
 
 
+CATALOGUE = """
+[models.small]
+source = "[[tokens 40]]"
+memory = "1GB"
+keep = "always"
+[models.chat]
+source = "[[tokens 40]]"
+memory = "6GB"
+[models.coder]
+source = "[[tokens 40]]"
+memory = "7GB"
+[models.vision]
+source = "[[tokens 40]]"
+memory = "8GB"
+"""
+
+
+def take_memory(browser: Browser) -> None:
+    """Take a picture of a host with a catalogue, while the model that is idle for longest makes room for another."""
+
+    def ask(model: str) -> None:
+        running.request("POST", "/v1/chat/completions", json.dumps({**BUSY, "model": model}))
+
+    with tempfile.TemporaryDirectory() as folder, fleet(Path(folder)) as running:
+        file = Path(folder) / "models.toml"
+        file.write_text(CATALOGUE)
+        options = ("--memory", "20GB", "--engine", "simulated", "--sim-load", "4", "--node", "host-1")
+        running.start("node", "--models", str(file), *options)
+        running.api()
+        running.until(lambda: running.workers("serving"), "the small model to be loaded")
+        for model in ("chat", "coder"):
+            ask(model)
+        last = threading.Thread(target=ask, args=("vision",))
+        with web_page(browser, running) as page:
+            page.open("live")
+            memory = page.tab.get_by_role("meter", name="Memory of models").locator("..")
+            expect(memory).to_contain_text("coder")
+            last.start()
+            expect(memory).to_contain_text("vision 8.0 GB (loading")
+            page.tab.wait_for_timeout(1500)
+            page.tab.screenshot(path=FOLDER / "web-fleet-memory.png")
+        last.join()
+
+
 def main() -> int:
     """Take all pictures; return the exit code."""
     if not CHROMIUM.exists():
@@ -119,6 +163,7 @@ def main() -> int:
         take_settings(browser, running)
         take_fleet(browser, running)
         take_desk(browser, running)
+        take_memory(browser)
     return 0
 
 

@@ -50,6 +50,10 @@ def test_conversations_are_found_renamed_pinned_and_deleted(page: WebPage) -> No
     tab.keyboard.type("[[SAY PEARS")
     expect(titles).to_have_text(["About pears"])
     tab.get_by_label("Search conversations").fill("")
+    tab.once("dialog", lambda question: question.dismiss())
+    act(page, "About plums", "Delete")
+    expect(titles).to_have_text(["About apples", "About plums", "About pears"])
+    tab.once("dialog", lambda question: question.accept())
     act(page, "About plums", "Delete")
     expect(titles).to_have_text(["About apples", "About pears"])
     tab.reload()
@@ -65,6 +69,7 @@ def test_an_exported_conversation_can_be_imported(page: WebPage, tmp_path: Path)
     with tab.expect_download() as exported:
         act(page, "About apples", "Export as JSON")
     kept = Path(exported.value.path())
+    page.tab.once("dialog", lambda question: question.accept())
     act(page, "About apples", "Delete")
     expect(tab.get_by_text("Conversations stay in this browser.")).to_be_visible()
     damaged = tmp_path / "damaged.json"

@@ -1,5 +1,6 @@
 """The desk of the web page, with an admin key and without."""
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -203,7 +204,10 @@ def test_a_worker_is_drained_and_resumed(browser: Browser, closed: tuple[Fleet, 
 def test_a_model_of_a_catalogue_is_loaded_and_unloaded(browser: Browser, closed: tuple[Fleet, str]) -> None:
     running, admin = closed
     catalogue = running.folder / "models.toml"
-    catalogue.write_text('[models.small]\nsource = "[[tokens 4]]"\nmemory = "60MB"\nkeep = "1h"\n')
+    catalogue.write_text(
+        '[models.small]\nsource = "[[tokens 4]]"\nmemory = "60MB"\nkeep = "1h"\n'
+        '[models.never]\nsource = "[[hang load]]"\nmemory = "30MB"\n'
+    )
     running.start("node", "--models", str(catalogue), "--memory", "100MB", "--engine", "simulated")
     with desk(browser, running, admin) as page:
         row = page.tab.get_by_role("region", name="Table of models").get_by_role("row", name="small")
@@ -212,8 +216,15 @@ def test_a_model_of_a_catalogue_is_loaded_and_unloaded(browser: Browser, closed:
         expect(row.get_by_text("loaded", exact=True)).to_be_visible()
         check_sight(page.tab)
         page.open("live")
-        expect(page.tab.get_by_role("meter", name="Memory of models")).to_be_visible()
+        memory = page.tab.get_by_role("meter", name="Memory of models")
+        expect(memory).to_be_visible()
         check_sight(page.tab)
+        body = {"model": "never", "input": "Hello", "background": True}
+        headers = {"authorization": f"Bearer {admin}", "content-type": "application/json"}
+        _, _, waiting = running.request("POST", "/v1/responses", json.dumps(body), headers)
+        expect(page.tab.get_by_text("1 request waits for its model to be loaded.")).to_be_visible()
+        expect(memory.locator("..")).to_contain_text("never 30 MB (loading: 1 requests wait")
+        running.request("POST", f"/v1/responses/{json.loads(waiting)['id']}/cancel", None, headers)
         page.open("desk")
         row.get_by_role("button", name="Unload").click()
         expect(row.get_by_text("unloaded", exact=True)).to_be_visible()

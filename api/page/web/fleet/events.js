@@ -1,7 +1,7 @@
 // What happens in the fleet: a summary in words, moved requests, batches, and news for screen readers.
 
 import { html, useEffect, useRef, useState } from "../vendor/htm-preact-3.1.1.js";
-import { seconds } from "../format.js";
+import { loadState, seconds } from "../format.js";
 
 const RECENT_SECONDS = 20;
 const SHORT = 8;
@@ -10,7 +10,7 @@ const count = (number, one) => `${number} ${one}${number === 1 ? "" : "s"}`;
 const total = (models, field) => models.reduce((sum, { tiers }) => sum + tiers.reduce((all, tier) => all + tier[field], 0), 0);
 
 /** Returns what somebody who sees the fleet for the first time needs to know. @param {object} document */
-function summary({ models, workers, moves, time }) {
+function summary({ models, workers, nodes = [], moves, time }) {
   const serving = workers.filter(({ status }) => status === "serving");
   const lost = workers.filter(({ status, last_heartbeat: beat }) => ["silent", "gone"].includes(status) && time - beat < RECENT_SECONDS);
   const recent = moves.filter((move) => time - move.time < RECENT_SECONDS);
@@ -18,7 +18,8 @@ function summary({ models, workers, moves, time }) {
   const back = recent.filter(({ to }) => to === null).length;
   const held = lost.reduce((sum, { running }) => sum + running.length, 0);
   const running = total(models, "running");
-  const waiting = total(models, "waiting");
+  const unloaded = total(models.filter(({ state }) => loadState(state)), "waiting");
+  const waiting = total(models, "waiting") - unloaded;
   const says = [];
   if (lost.length) {
     says.push(`${lost.map(({ id }) => id).join(", ")} no longer ${lost.length === 1 ? "responds" : "respond"}.`);
@@ -26,9 +27,11 @@ function summary({ models, workers, moves, time }) {
   }
   if (moved) says.push(`${count(moved, "request")} moved to another worker and went on there; their clients saw a pause.`);
   if (back) says.push(`${count(back, "request")} went back to the front of the queue, to go on when a slot is free.`);
-  if (!serving.length) says.push(waiting ? `${count(waiting, "request")} wait for a worker.` : "No worker is ready.");
+  if (unloaded) says.push(unloaded === 1 ? "1 request waits for its model to be loaded." : `${unloaded} requests wait for their models to be loaded.`);
+  if (waiting && !serving.length) says.push(`${count(waiting, "request")} ${waiting === 1 ? "waits" : "wait"} for a worker.`);
   else if (running || waiting) says.push(`${count(running, "request")} ${running === 1 ? "runs" : "run"}${waiting ? `, and ${waiting} wait for a free slot` : "; none waits"}.`);
-  else says.push(`All is quiet: ${count(serving.length, "worker")} ${serving.length === 1 ? "is" : "are"} ready.`);
+  else if (!serving.length && !unloaded) says.push(nodes.length ? "All is quiet: no model is loaded." : "No worker is ready.");
+  else if (!unloaded) says.push(`All is quiet: ${count(serving.length, "worker")} ${serving.length === 1 ? "is" : "are"} ready.`);
   return [says.join(" "), lost.length > 0];
 }
 

@@ -106,7 +106,7 @@ function Memory({ node }) {
   return [["", node.memory], ...Object.entries(node.devices ?? {})].map(([device, total]) => {
     const taken = ({ memory = 0, device_memory = {} }) => (device ? (device_memory[device] ?? 0) : memory);
     const used = held.reduce((sum, model) => sum + taken(model), 0);
-    const named = (model) => `${model.name} ${size(taken(model))}${model.status === "loaded" ? "" : ` (${model.status})`}`;
+    const named = (model) => `${model.name} ${size(taken(model))}${model.status === "loaded" ? "" : ` (${[model.status, model.detail].filter(Boolean).join(": ")})`}`;
     const models = held.filter(taken);
     const what = `models${device && ` on ${device}`}`;
     return html`<div key=${device} class="memory faint">

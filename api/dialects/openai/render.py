@@ -154,14 +154,13 @@ class ChatResponseEncoder(ChunkEncoder):
 
     def _prompt_fields(self, choices: Sequence[Choice]) -> dict[str, object]:
         """Return vLLM's ``prompt_logprobs`` and ``prompt_token_ids``, as the request asks for them."""
+        fields: dict[str, object] = {}
         if self._request.return_token_ids:
-            return {"prompt_token_ids": choices[0].prompt_tokens} | self._prompt_logprobs_field(choices)
-        return self._prompt_logprobs_field(choices)
-
-    def _prompt_logprobs_field(self, choices: Sequence[Choice]) -> dict[str, object]:
+            fields["prompt_token_ids"] = choices[0].prompt_tokens
         prompt = next((choice.prompt for choice in choices if choice.prompt is not None), None)
-        count = self._request.prompt_logprobs
-        return {} if prompt is None or count is None else {"prompt_logprobs": vllm_form(prompt, count)}
+        if prompt is not None and self._request.prompt_logprobs is not None:
+            fields["prompt_logprobs"] = vllm_form(prompt, self._request.prompt_logprobs)
+        return fields
 
     def _choice_object(self, choice: Choice) -> dict[str, object]:
         message: dict[str, object] = {

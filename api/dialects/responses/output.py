@@ -12,13 +12,8 @@ from api.dialects.openai.logprobs import logprob_objects
 Kind = Literal["reasoning", "summary", "message", "function_call", "custom_tool_call"]
 """``summary`` is reasoning that is shown as a summary."""
 
-_PREFIXES: dict[Kind, str] = {
-    "reasoning": "rs",
-    "summary": "rs",
-    "message": "msg",
-    "function_call": "fc",
-    "custom_tool_call": "ctc",
-}
+PREFIXES = {"reasoning": "rs", "summary": "rs", "message": "msg", "function_call": "fc", "custom_tool_call": "ctc"}
+"""The beginnings of items' ids."""
 
 CALLED_WITH: dict[Kind, str] = {"function_call": "arguments", "custom_tool_call": "input"}
 """The field of a call with its text."""
@@ -46,7 +41,7 @@ class OutputItem:
         too."""
         self.kind: Kind = kind
         self.index = index
-        self.id = f"{_PREFIXES[kind]}_{response_id}{index:04x}"
+        self.id = f"{PREFIXES[kind]}_{response_id}{index:04x}"
         self.call_id = f"call_{response_id}{index:04x}"
         self._name, self._namespace = name, namespace
         self._encoded = encoded

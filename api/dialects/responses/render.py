@@ -18,6 +18,13 @@ from shared.protocol.request import ChatRequest, fill_in
 ENCODED = "reasoning.encrypted_content"
 """The value of ``include`` that asks for reasoning that clients can send back without showing it."""
 
+_TEXTS: dict[Kind, tuple[str, str, str]] = {
+    "message": ("output_text", "content_part", "content_index"),
+    "reasoning": ("reasoning_text", "content_part", "content_index"),
+    "summary": ("reasoning_summary_text", "reasoning_summary_part", "summary_index"),
+}
+"""Names of the events about the text of an item and about its only part, and the field with the part's index."""
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -173,17 +180,13 @@ class ResponsesEncoder(ResponseEncoder):
             "response.output_item.added", output_index=item.index, item=item.object("in_progress", started=False)
         )
         place = {"item_id": item.id, "output_index": item.index}
-        match kind:
-            case "function_call" | "custom_tool_call":
-                delta = f"response.{kind}_{CALLED_WITH[kind]}.delta"
-            case "summary":
-                delta = "response.reasoning_summary_text.delta"
-                place |= {"summary_index": 0}
-                added += self._event("response.reasoning_summary_part.added", **place, part=item.empty_part())
-            case _:
-                delta = "response.output_text.delta" if kind == "message" else "response.reasoning_text.delta"
-                place |= {"content_index": 0}
-                added += self._event("response.content_part.added", **place, part=item.empty_part())
+        if kind in CALLED_WITH:
+            delta = f"response.{kind}_{CALLED_WITH[kind]}.delta"
+        else:
+            text, part, index = _TEXTS[kind]
+            delta = f"response.{text}.delta"
+            place[index] = 0
+            added += self._event(f"response.{part}.added", **place, part=item.empty_part())
         fields = _encode({"type": delta} | place)[:-1]
         self._delta_head = b"event: %b\ndata: %b" % (delta.encode(), fields)
         return closed + added
@@ -207,24 +210,17 @@ class ResponsesEncoder(ResponseEncoder):
         if item is None:
             return b""
         self._item = None
-        place = {"item_id": item.id, "output_index": item.index}
-        match item.kind:
-            case "function_call" | "custom_tool_call":
-                field = CALLED_WITH[item.kind]
-                ended = self._event(f"response.{item.kind}_{field}.done", **place, **{field: item.text})
-            case "summary":
-                place |= {"summary_index": 0}
-                ended = self._event("response.reasoning_summary_text.done", **place, text=item.text)
-                cut = {"status": "incomplete"} if status == "incomplete" else {}
-                ended += self._event("response.reasoning_summary_part.done", **place, part=item.part(), **cut)
-            case "reasoning":
-                place |= {"content_index": 0}
-                ended = self._event("response.reasoning_text.done", **place, text=item.text)
-                ended += self._event("response.content_part.done", **place, part=item.part())
-            case "message":
-                place |= {"content_index": 0}
-                ended = self._event("response.output_text.done", **place, text=item.text, logprobs=item.logprobs)
-                ended += self._event("response.content_part.done", **place, part=item.part())
+        place: dict[str, Any] = {"item_id": item.id, "output_index": item.index}
+        if item.kind in CALLED_WITH:
+            field = CALLED_WITH[item.kind]
+            ended = self._event(f"response.{item.kind}_{field}.done", **place, **{field: item.text})
+        else:
+            text, part, index = _TEXTS[item.kind]
+            place[index] = 0
+            logprobs = {"logprobs": item.logprobs} if item.kind == "message" else {}
+            cut = {"status": "incomplete"} if item.kind == "summary" and status == "incomplete" else {}
+            ended = self._event(f"response.{text}.done", **place, text=item.text, **logprobs)
+            ended += self._event(f"response.{part}.done", **place, part=item.part(), **cut)
         whole = item.object(status)
         self._items.append(whole)
         return ended + self._event("response.output_item.done", output_index=item.index, item=whole)

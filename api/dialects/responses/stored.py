@@ -12,20 +12,14 @@ from api.dialects.base import lists
 from api.dialects.base.fields import Items, Strict
 from api.dialects.base.query import validate_query
 from api.dialects.base.unsupported import unsupported
+from api.dialects.responses.output import PREFIXES
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.schema import Includable
 from api.stored.record import StoredResponse
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest
 
-_PREFIXES = {
-    "message": "msg",
-    "reasoning": "rs",
-    "function_call": "fc",
-    "function_call_output": "fco",
-    "custom_tool_call": "ctc",
-    "custom_tool_call_output": "ctco",
-}
+_PREFIXES = PREFIXES | {"function_call_output": "fco", "custom_tool_call_output": "ctco"}
 _WITH_STATUS = ("message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output")
 _PART_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "input_image": {"detail": "auto"},

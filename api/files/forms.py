@@ -10,9 +10,9 @@ from pydantic import Field
 from api.dialects.base.fields import Strict
 from api.dialects.base.lists import render_list
 from api.dialects.base.query import validate_query
-from api.dialects.base.validation import missing, validate, wrong_value
+from api.dialects.base.validation import missing, unknown_parameter, validate, wrong_value
 from api.files.record import LONGEST_RETENTION, FileRecord
-from api.files.upload import Upload, unknown_field
+from api.files.upload import Upload
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 
 SHORTEST_RETENTION = 3600
@@ -57,7 +57,7 @@ def parse_upload(upload: Upload) -> NewFile:
         elif found := re.fullmatch(r"expires_after\[(\w+)\]", name):
             value.setdefault("expires_after", {})[found[1]] = text
         else:
-            raise unknown_field(name)
+            raise unknown_parameter(name[:64])
     form = validate(UploadForm, value, strict=False)
     if form.purpose != "batch":
         raise refuse(

@@ -6,6 +6,7 @@ import msgspec
 from multipart import MultipartError, MultipartSegment, PushMultipartParser
 from werkzeug.http import parse_options_header
 
+from api.dialects.base.validation import unknown_parameter
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 
 FORM_OVERHEAD = 64 * 1024
@@ -108,15 +109,11 @@ class _Form:
             self._field = None
             self._upload.filename = filename
         else:
-            raise unknown_field(name)
+            raise unknown_parameter(name[:64])
 
 
 def file_too_large(limit: int) -> RequestRefused:
     return refuse(ProblemKind.TOO_LARGE, f"The file is larger than the maximum of {limit} bytes.", param=_FILE)
-
-
-def unknown_field(name: str) -> RequestRefused:
-    return refuse(ProblemKind.INVALID, f"Unknown parameter: '{name[:64]}'.", param=name[:64], code="unknown_parameter")
 
 
 def _malformed(why: str) -> RequestRefused:

@@ -22,7 +22,7 @@ from worker.engine.logits.readers import RowLost, read_rows
 from worker.engine.logits.rows import RowAssigner, readers_of
 from worker.engine.npu import check_prompt
 from worker.engine.options import EngineOptions
-from worker.engine.prompts import PromptCounts, add_prompt, is_too_long, refusal_of
+from worker.engine.prompts import add_prompt, counted, is_too_long, refusal_of
 from worker.engine.protocol import (
     Gauges,
     Output,
@@ -34,7 +34,7 @@ from worker.engine.protocol import (
 )
 from worker.engine.recovery import Recovery, native_message
 from worker.engine.sampling import apply_speculation, configure, rank
-from worker.engine.stateful import paced
+from worker.engine.stateful import Handle, paced
 from worker.engine.table import NO_REASON, RunningSequence, SequenceTable, Waiting
 from worker.engine.weights import served_path
 from worker.model.devices import device_kind
@@ -75,7 +75,9 @@ class OpenVINOEngine:
         self._pipeline, self._vocabulary, self._logits_width = loaded.pipeline, loaded.vocabulary, loaded.logits_width
         self._sees_images, self._batched = loaded.sees_images, loaded.choice.kind == "batched"
         self._grammar_arrivals = GrammarArrivals(self._table, loaded.grammars)
-        self._image_arrivals, self._prompt_counts = ImageArrivals(self._table), PromptCounts()
+        self._image_arrivals = ImageArrivals(self._table)
+        self._uncounted: list[tuple[Handle, int, StepOutput]] = []
+        """Last outputs of sequences with images, whose prompts are counted after the next step."""
         LogitsHook.listener = paced(self._pipeline, RowAssigner(self._table.running))
         self._recovery = Recovery(self._pipeline, self._table, self._restart, self._refuse_failed)
         end = self._pipeline.get_tokenizer().get_eos_token_id()
@@ -164,7 +166,9 @@ class OpenVINOEngine:
         self._steps += 1
         if self._clearing:
             self._clearing -= 1
-        outputs += self._prompt_counts.counted() + self._read()
+        outputs += [counted(*uncounted) for uncounted in self._uncounted]
+        self._uncounted = []
+        outputs += self._read()
         self._recovery.end_trial()
         self._computed_at = ended if self.busy() else None
         return outputs
@@ -181,7 +185,7 @@ class OpenVINOEngine:
 
     def busy(self) -> bool:
         """Whether a step has work to do."""
-        return bool(self._table.has_work or self._clearing or self._prompt_counts.waiting)
+        return bool(self._table.has_work or self._clearing or self._uncounted)
 
     def gauges(self) -> Gauges:
         """Return the pipeline's metrics, with the steps and tokens counted here."""
@@ -330,7 +334,7 @@ class OpenVINOEngine:
         if not running.generation.sequence.images:
             return [output]
         generated = len(running.input_tokens) - len(running.generation.sequence.prompt)
-        self._prompt_counts.add(running.handle, generated, output)
+        self._uncounted.append((running.handle, generated, output))
         return []
 
     def _read_prompt(self, number: int, running: RunningSequence) -> None:

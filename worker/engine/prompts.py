@@ -147,35 +147,12 @@ def _replace(node: openvino.Node, at: int, values: numpy.typing.NDArray[numpy.ge
     node.input(at).replace_source_output(opset.constant(values).output(0))
 
 
-class PromptCounts:
-    """Adds the number of prompt tokens to the last outputs of sequences with images.
+def counted(handle: Handle, generated: int, output: StepOutput) -> StepOutput:
+    """Return the last output of a sequence with images, with the number of prompt tokens, which the pipeline reports
+    when the request has ended, or in the step after it was cancelled.
 
-    The pipeline reports it when a request has ended, or in the step after it was cancelled.
+    ``generated`` is the number of tokens of an earlier attempt that the pipeline got as part of the prompt.
     """
-
-    def __init__(self) -> None:
-        self._uncounted: list[tuple[Handle, int, StepOutput]] = []
-
-    @property
-    def waiting(self) -> bool:
-        """Whether there are outputs that :meth:`counted` has not returned yet."""
-        return bool(self._uncounted)
-
-    def add(self, handle: Handle, generated: int, output: StepOutput) -> None:
-        """Queue the last output of a sequence whose request has ended or is cancelled.
-
-        ``generated`` is the number of tokens of an earlier attempt that the pipeline got as part of the prompt.
-        """
-        self._uncounted.append((handle, generated, output))
-
-    def counted(self) -> list[StepOutput]:
-        """After a step: return and forget the queued outputs."""
-        outputs = [_counted(*uncounted) for uncounted in self._uncounted]
-        self._uncounted.clear()
-        return outputs
-
-
-def _counted(handle: Handle, generated: int, output: StepOutput) -> StepOutput:
     try:
         tokens = handle.get_perf_metrics().get_num_input_tokens() - generated
     except RuntimeError:

@@ -13,7 +13,7 @@ from openvino import opset13 as opset
 from openvino_genai.py_openvino_genai import GenerationHandle
 
 from tests.support.paths import MODELS
-from worker.engine.prompts import PromptCounts, accept_spelled, empty_added_segments, spell
+from worker.engine.prompts import accept_spelled, counted, empty_added_segments, spell
 from worker.engine.protocol import Ending, EngineLoadError, Output
 from worker.engine.vocabulary import tokenizer_core
 
@@ -98,15 +98,8 @@ class CountingHandle:
 
 
 def test_last_outputs_get_the_number_of_prompt_tokens() -> None:
-    counts = PromptCounts()
-    counts.add(cast(GenerationHandle, CountingHandle(82)), 0, Output(1, 5, None, "stop"))
-    counts.add(cast(GenerationHandle, CountingHandle(None)), 0, Output(2, 0, None, "exhausted"))
-    counts.add(cast(GenerationHandle, CountingHandle(82)), 30, Output(3, 35, None, "stop"))
-    assert counts.waiting
-    assert counts.counted() == [
-        Output(1, 5, None, "stop", Ending(prompt_tokens=82)),
-        Output(2, 0, None, "exhausted"),
-        Output(3, 35, None, "stop", Ending(prompt_tokens=52)),
-    ]
-    assert not counts.waiting
-    assert counts.counted() == []
+    ended, never_run = (cast(GenerationHandle, CountingHandle(tokens)) for tokens in (82, None))
+    stopped = Output(1, 5, None, "stop")
+    assert counted(ended, 0, stopped) == Output(1, 5, None, "stop", Ending(prompt_tokens=82))
+    assert counted(ended, 30, stopped) == Output(1, 5, None, "stop", Ending(prompt_tokens=52))
+    assert counted(never_run, 0, stopped) == stopped

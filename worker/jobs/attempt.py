@@ -4,7 +4,6 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Protocol
 
 import msgspec
 
@@ -31,11 +30,12 @@ class StopCause(Enum):
     """This worker lost its lease or returns it. Another attempt continues the job."""
 
 
-class Hold(Protocol):
-    """What an attempt holds since it has passed a gate (:mod:`worker.jobs.gates`)."""
+class Hold:
+    """What an attempt holds since it has passed a gate (:mod:`worker.jobs.gates`): here, nothing."""
 
     def progress(self, tokens: int) -> bool:
         """Handle an output, after which the job has ``tokens`` tokens. Returns whether the next one matters, too."""
+        return False
 
     def leave(self) -> None:
         """End the hold, if it has not ended. Always called at the attempt's end."""

@@ -12,13 +12,5 @@ class Gate(Protocol):
         """Wait until ``attempt`` may run, and return what it holds from then on."""
 
 
-class _Nothing:
-    def progress(self, tokens: int) -> bool:
-        return False
-
-    def leave(self) -> None:
-        pass
-
-
-NOTHING: Hold = _Nothing()
+NOTHING = Hold()
 """The hold of an attempt that holds up nobody."""

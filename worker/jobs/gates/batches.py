@@ -105,7 +105,7 @@ class BatchGate:
         self._timer = asyncio.get_running_loop().call_later(delay, call)
 
 
-class _Preempting:
+class _Preempting(Hold):
     def __init__(self, gate: BatchGate, *, until_end: bool) -> None:
         self._gate = gate
         self._until_end = until_end
@@ -119,13 +119,10 @@ class _Preempting:
         self._gate.end(self)
 
 
-class _Preemptible:
+class _Preemptible(Hold):
     def __init__(self, gate: BatchGate, attempt: Attempt) -> None:
         self._gate = gate
         self._attempt = attempt
-
-    def progress(self, tokens: int) -> bool:
-        return False
 
     def leave(self) -> None:
         self._gate.remove(self._attempt)

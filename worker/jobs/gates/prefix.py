@@ -76,7 +76,7 @@ class PrefixGate:
         prefill.ended.set()
 
 
-class _Prefill:
+class _Prefill(Hold):
     """The computation of a prompt."""
 
     def __init__(self, gate: PrefixGate, blocks: list[bytes], *, is_batch: bool) -> None:

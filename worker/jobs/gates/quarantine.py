@@ -31,7 +31,7 @@ class Quarantine:
         return _Turn(attempt, self._turn)
 
 
-class _Turn:
+class _Turn(Hold):
     def __init__(self, attempt: Attempt, turn: asyncio.Lock) -> None:
         attempt.in_quarantine = True
         self._attempt = attempt

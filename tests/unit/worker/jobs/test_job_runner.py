@@ -328,7 +328,7 @@ class RecordingGate:
         return RecordingHold(f"{attempt.lease.job} {{}} {self.name}", self.log)
 
 
-class RecordingHold:
+class RecordingHold(Hold):
     def __init__(self, sign: str, log: list[str]) -> None:
         self._sign = sign
         self._log = log

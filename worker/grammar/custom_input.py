@@ -15,7 +15,7 @@ def input_string(rules: Rules, custom: CustomInput) -> str:
 
     Raises :class:`RequestRefused` if its grammar is invalid or not supported.
     """
-    return JsonRules.content() if custom.syntax == "text" else input_text(rules, custom, in_json=True)
+    return JsonRules(rules).content() if custom.syntax == "text" else input_text(rules, custom, in_json=True)
 
 
 def input_text(rules: Rules, custom: CustomInput, *, in_json: bool = False) -> str:
@@ -23,7 +23,7 @@ def input_text(rules: Rules, custom: CustomInput, *, in_json: bool = False) -> s
     :func:`input_string` does."""
     try:
         if custom.syntax == "regex":
-            return written(whole_regex_of(custom.definition), in_json=in_json)
+            return written(rules, whole_regex_of(custom.definition), in_json=in_json)
         return lark_expression(rules, custom.definition, in_json=in_json)
     except (PatternError, LarkError) as error:
         raise refuse(ProblemKind.INVALID, f"Invalid '{custom.param}': {error}.", param=custom.param) from error

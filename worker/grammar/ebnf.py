@@ -96,13 +96,27 @@ class Rules:
         ordered = sorted(set(texts))
         uses = Counter(text[end - 2 : end] for text in ordered for end in range(len(text), 2, -2))
         pairs = {pair for pair, count in uses.most_common(_MAX_PAIRS) if count >= _MIN_USES}
-        return self._define_tree(self._tree(ordered, 0, 0, pairs))
+        return self.define_exact(self._tree(ordered, 0, 0, pairs))
 
-    def _define_tree(self, tree: str) -> str:
-        if tree not in self._names:
-            self._names[tree] = f"t{len(self._trees)}"
-            self._trees[self._names[tree]] = tree
-        return self._names[tree]
+    def any_number(self, plain: str, escape: str, end: str = '""') -> str:
+        """Return the name of the rule of any number of ``plain`` and ``escape``, and then ``end``.
+
+        ``plain`` is a character class. ``escape`` and ``end`` begin with other characters, and not with a rule. A rule
+        beside the class, as in ``plain* (escape plain*)*``, would double the time to compile, because XGrammar follows
+        it at every byte of every token.
+        """
+        again = f"{sequence([f'{plain}*', end])} | {plain}* {escape} "
+        if again not in self._names:
+            self._names[again] = f"t{len(self._trees)}"
+            self._trees[self._names[again]] = again + self._names[again]
+        return self._names[again]
+
+    def define_exact(self, body: str) -> str:
+        """Return the name of the rule with this body, which XGrammar reads correctly as it is."""
+        if body not in self._names:
+            self._names[body] = f"t{len(self._trees)}"
+            self._trees[self._names[body]] = body
+        return self._names[body]
 
     def _tree(self, texts: Sequence[str], start: int, depth: int, pairs: Set[str]) -> str:
         """Return the expression of the sorted ``texts`` from index ``start`` on."""
@@ -126,7 +140,7 @@ class Rules:
             if text[at : at + 2] in pairs or parts[-1] in pairs:
                 parts.append("")
             parts[-1] += text[at : at + 2]
-        ends = (self._define_tree(literal(part)) if part in pairs else literal(part) for part in parts[1:])
+        ends = (self.define_exact(literal(part)) if part in pairs else literal(part) for part in parts[1:])
         return sequence([literal(parts[0]), *ends])
 
     def text(self, root: str) -> str:

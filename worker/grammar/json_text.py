@@ -27,9 +27,7 @@ _HEX = "[0-9a-fA-F]"
 _UNIT = f"([0-9abcefABCEF] {_HEX} | [dD] [0-7]) {_HEX} {_HEX}"
 _PAIR = f'[dD] [89abAB] {_HEX} {_HEX} "\\\\u" [dD] [c-fC-F] {_HEX} {_HEX}'
 """A surrogate pair. Half a pair is not a valid character."""
-
-
-ESCAPE = f'"\\\\" (["\\\\/bfnrt] | "u" ({_UNIT} | {_PAIR}))'
+_ESCAPED = f'["\\\\/bfnrt] | "u" ({_UNIT} | {_PAIR})'
 
 
 class JsonRules:
@@ -39,23 +37,27 @@ class JsonRules:
         self._rules = rules
         self._value: str | None = None
 
-    def character(self) -> str:
-        """Return the rule of one character of a string, plain or escaped."""
-        return self._rules.define(f"{PLAIN_CHARACTER} | {ESCAPE}")
+    def content(self) -> str:
+        """Return the rule of any number of characters of a string.
 
-    @staticmethod
-    def content(minimum: int = 0) -> str:
-        """Return the expression of at least ``minimum`` characters of a string, of which ``minimum`` are not escaped.
-
-        Characters are inlined. With a separate rule for a character, XGrammar would scan its whole vocabulary for each
-        token (70 ms with 49,152 tokens). So the upper limit is enforced by :mod:`worker.json_schema.lengths`.
+        With a rule for one character, XGrammar would scan its whole vocabulary for each token (70 ms with 49,152
+        tokens). So the upper limit is enforced by :mod:`worker.json_schema.lengths`.
         """
-        return sequence([*[PLAIN_CHARACTER] * minimum, f"{PLAIN_CHARACTER}*", f"({ESCAPE} {PLAIN_CHARACTER}*)*"])
+        return self._any_number(literal(""))
 
     def string(self, minimum: int = 0, maximum: int | None = None) -> str:
-        """Return the rule of a string of ``minimum`` to ``maximum`` characters. With ``maximum``, it has no escapes."""
-        content = self.content(minimum) if maximum is None else repeated(PLAIN_CHARACTER, minimum, maximum)
-        return self._rules.define(sequence([literal('"'), content, literal('"')]))
+        """Return the rule of a string of ``minimum`` to ``maximum`` characters.
+
+        The first ``minimum`` are not escaped; with ``maximum``, none is.
+        """
+        quote = literal('"')
+        if maximum is None:
+            return self._rules.define(sequence([quote, *[PLAIN_CHARACTER] * minimum, self._any_number(quote)]))
+        return self._rules.define(sequence([quote, repeated(PLAIN_CHARACTER, minimum, maximum), quote]))
+
+    def _any_number(self, end: str) -> str:
+        escape = sequence([literal("\\"), self._rules.define(_ESCAPED)])
+        return self._rules.any_number(PLAIN_CHARACTER, escape, end)
 
     def number(self) -> str:
         """Return the rule of any number."""

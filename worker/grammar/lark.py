@@ -83,7 +83,7 @@ def lark_expression(rules: Rules, definition: str, *, in_json: bool) -> str:
 
     ``in_json``: the text is the content of a JSON string. Raises :class:`LarkError`.
     """
-    reader = _Reader(definition, in_json=in_json)
+    reader = _Reader(rules, definition, in_json=in_json)
     reader.read()
     return _Converter(rules, reader).convert()
 
@@ -149,9 +149,10 @@ class _Converter:
 class _Reader:
     """Reads the text of a grammar. Bodies are expressions of EBNF with places for names, and for ignored text."""
 
-    def __init__(self, text: str, *, in_json: bool) -> None:
+    def __init__(self, rules: Rules, text: str, *, in_json: bool) -> None:
         self.definitions: dict[str, str] = {}
         self.ignored: list[str] = []
+        self._rules = rules
         self._text = text
         self._in_json = in_json
         self._at = 0
@@ -258,7 +259,7 @@ class _Reader:
     def _matched(self, pattern: str, at: int | None = None, *, ignore_case: bool = False, dot_all: bool = False) -> str:
         try:
             node = whole_regex_of(pattern, ignore_case=ignore_case, dot_all=dot_all)
-            return _BEFORE_TERMINAL + written(node, in_json=self._in_json)
+            return _BEFORE_TERMINAL + written(self._rules, node, in_json=self._in_json)
         except PatternError as error:
             raise self.failure(str(error), at) from error
 

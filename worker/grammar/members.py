@@ -132,4 +132,4 @@ def name_matching(rules: Rules, pattern: Node, taken: Ranges) -> str | None:
     node = beginning_without(pattern, taken) if taken else pattern
     if node is None:
         return None
-    return rules.define(sequence([literal('"'), written(node, in_json=True), literal('"')]))
+    return rules.define(sequence([literal('"'), written(rules, node, in_json=True), literal('"')]))

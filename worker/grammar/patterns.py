@@ -66,7 +66,8 @@ def whole_regex_of(pattern: str, *, ignore_case: bool = False, dot_all: bool = F
 
 def text_grammar(node: Node) -> str:
     """Return the grammar of the texts that ``node`` matches. Raises :class:`PatternError`."""
-    return Rules().text(written(node, in_json=False))
+    rules = Rules()
+    return rules.text(written(rules, node, in_json=False))
 
 
 _COUNTED = ((16, 128), (128, 8), (LAST_CHARACTER + 1, 4))

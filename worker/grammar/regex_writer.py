@@ -3,7 +3,7 @@
 In JSON strings, matched characters are escaped: a quotation mark in the text is ``\\"`` in the output.
 """
 
-from worker.grammar.ebnf import Ranges, character_class, either, literal, repeated, sequence, united, without
+from worker.grammar.ebnf import Ranges, Rules, character_class, either, literal, repeated, sequence, united, without
 from worker.grammar.json_text import JsonRules
 from worker.grammar.regex import ANYTHING, Characters, Choice, Node, PatternError, Repeat, Sequence, is_void
 
@@ -12,24 +12,24 @@ _ESCAPED_IN_JSON: Ranges = ((0x00, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0xD800, 0
 _NOT_IN_TEXT: Ranges = ((0x00, 0x00), (0xD800, 0xDFFF))
 
 
-def written(node: Node, *, in_json: bool) -> str:
-    """Return the expression for ``node``. Raises :class:`PatternError`."""
+def written(rules: Rules, node: Node, *, in_json: bool) -> str:
+    """Return the expression for ``node``; its rules are added to ``rules``. Raises :class:`PatternError`."""
     if node is ANYTHING and in_json:
-        return JsonRules.content()
+        return JsonRules(rules).content()
     match node:
         case Characters(sure):
             return either(_characters(sure, in_json=in_json))
         case Sequence(parts):
-            return sequence(written(part, in_json=in_json) for part in parts)
+            return sequence(written(rules, part, in_json=in_json) for part in parts)
         case Choice(options):
             left = [option for option in options if not is_void(option)]
             if not left:
                 raise PatternError("a look-ahead leaves no text")
-            return either([written(option, in_json=in_json) for option in left])
+            return either([written(rules, option, in_json=in_json) for option in left])
         case Repeat(Characters(sure), minimum, None) if len(forms := _characters(sure, in_json=in_json)) > 1:
-            return _unlimited(minimum, *forms)
+            return _unlimited(rules, minimum, *forms)
         case Repeat(part, minimum, maximum):
-            return repeated(written(part, in_json=in_json), minimum, maximum)
+            return repeated(written(rules, part, in_json=in_json), minimum, maximum)
 
 
 def _characters(ranges: Ranges, *, in_json: bool) -> list[str]:
@@ -46,14 +46,14 @@ def _characters(ranges: Ranges, *, in_json: bool) -> list[str]:
     return forms
 
 
-def _unlimited(minimum: int, plain: str, escape: str) -> str:
+def _unlimited(rules: Rules, minimum: int, plain: str, escape: str) -> str:
     """Return ``minimum`` or more characters in a form in which XGrammar scans few tokens for each of them.
 
     A rule for one character would make it scan its whole vocabulary (:mod:`worker.grammar.json_text`). So the first
     ``minimum - 1`` characters are not escaped.
     """
-    escapes = f"({escape} {plain}*)*"
+    rest = rules.any_number(plain, escape)
     if not minimum:
-        return f"{plain}* {escapes}"
-    first = either([f"{plain} {plain}*", f"{escape} {plain}*"])
-    return sequence([*[plain] * (minimum - 1), first, escapes])
+        return rest
+    first = rules.define_exact(f"{plain} {plain}* | {plain} {plain}* {escape} {rest} | {escape} {rest}")
+    return sequence([*[plain] * (minimum - 1), first])

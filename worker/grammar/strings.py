@@ -67,7 +67,7 @@ class Strings:
                 node, _ = without_upper_limit(node)
             if gone := [text for text in gone if possibly_matches(node, text)]:
                 node = self._without_texts(node, gone, minimum if expression is None else 0, path)
-            content = written(node, in_json=True)
+            content = written(self._rules, node, in_json=True)
         except PatternError as error:
             if self._strict:
                 raise UnsupportedKeyword(f"{path}/{keyword}", f"{error}") from error

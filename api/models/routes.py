@@ -8,6 +8,7 @@ from quart import Response, request
 from api.base.store_errors import store_errors
 from api.dialects.azure import Azure
 from api.dialects.base.models import NamedModel, parse_named_model
+from api.dialects.ovms.config import render_config
 from api.http.bodies import BodyParser
 from api.http.exchange import actor, current_exchange, key_owner, require_admin
 from api.http.guards import CrossOrigin
@@ -37,6 +38,13 @@ class ModelsHandler:
         await self._directory.refresh_if_empty()
         models = [*self._directory.visible(current_exchange().key).values()]
         return json_response(current_exchange().dialect.models(models, request.args))
+
+    @route("GET", "/v1/config", "modelServerConfig", errors=(401,))
+    @route("GET", "/v3/config", "modelServerConfigAtV3", errors=(401,))
+    async def config(self) -> Response:
+        """Say which models are loaded, in the form of OpenVINO Model Server."""
+        await self._directory.refresh_if_empty()
+        return json_response(render_config(self._directory.visible(current_exchange().key).values()))
 
     @route("GET", "/v1/models/<path:name>", "retrieveModel", errors=(401, 404, 503))
     @route("GET", "/v3/models/<path:name>", "modelServerModel", errors=(401, 404, 503))

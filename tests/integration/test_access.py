@@ -95,7 +95,7 @@ def test_both_headers_are_read_and_one_valid_key_is_enough(closed_fleet: tuple[F
 
 def test_nothing_is_revealed_without_a_valid_key(closed_fleet: tuple[Fleet, str]) -> None:
     fleet, secret = closed_fleet
-    for path in ("/v1/models", "/v3/models", "/v1/nothing", "/info?api-version=2024-05-01-preview"):
+    for path in ("/v1/models", "/v3/models", "/v3/config", "/v1/nothing", "/info?api-version=2024-05-01-preview"):
         assert fleet.request("GET", path)[0] == 401, path
     fleet.until(lambda: fleet.status("/ready") == 200, "readiness")
     assert [fleet.status(path) for path in ("/live", "/ready", "/health", "/metrics", "/openapi.json")] == [200] * 5

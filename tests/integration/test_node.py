@@ -136,6 +136,14 @@ def test_a_model_larger_than_the_node_or_its_gpu_is_named(service: Fleet) -> Non
         status, answer = ask(service, model)
         assert status == 503
         assert flag in answer["error"]["message"]
+    config = json.loads(service.request("GET", "/v3/config")[2])
+    assert config["a"] == {
+        "model_version_status": [
+            {"version": "1", "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": "OK"}}
+        ]
+    }
+    (failed,) = config["c"]["model_version_status"]
+    assert (failed["state"], "--memory" in failed["status"]["error_message"]) == ("LOADING", True)
     (found,) = nodes(service)
     assert found["devices"] == {"GPU.0": 50_000_000}
 

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from itertools import groupby
 from typing import BinaryIO, NamedTuple, TypeVar
@@ -232,8 +232,12 @@ class _Reader(io.RawIOBase):
 
 def _call(request: Callable[[], _Value]) -> _Value:
     """Return the result of a request. Raises :class:`OSError`, and :class:`FileNotFoundError` without an object."""
-    with _errors():
+    try:
         return request()
+    except FileNotFoundError as error:
+        raise FileNotFoundError(_reason(error)) from None
+    except (BaseError, OSError) as error:
+        raise OSError(_reason(error)) from None
 
 
 def _write(request: Callable[[], object]) -> None:
@@ -242,16 +246,6 @@ def _write(request: Callable[[], object]) -> None:
         _call(request)
     except FileNotFoundError as error:
         raise OSError(str(error)) from None
-
-
-@contextmanager
-def _errors() -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise FileNotFoundError(_reason(error)) from None
-    except (BaseError, OSError) as error:
-        raise OSError(_reason(error)) from None
 
 
 def _reason(error: Exception) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from api.dialects.base.fields import Items, NonEmptyText, Strict, StringOrItems, by
+from api.dialects.base.fields import ByKey, Items, NonEmptyText, Strict, StringOrItems
 from api.dialects.base.unsupported import Refused
 
 NO_SERVER_TOOLS = "Tools that run on Anthropic's servers, or that only its models know, are not available."
@@ -45,7 +45,7 @@ class FileSource(Strict):
 
 class ImageBlock(Strict):
     type: Literal["image"]
-    source: Annotated[Base64Source | URLSource | FileSource, by("type")]
+    source: Annotated[Base64Source | URLSource | FileSource, ByKey("type")]
     cache_control: CacheControl | None = None
     transformations: Annotated[
         dict[str, Any] | None, Refused("Send the image as the model should see it.", neutral=({},))
@@ -91,7 +91,7 @@ class PlainTextSource(Strict):
 
 class ContentSource(Strict):
     type: Literal["content"]
-    content: StringOrItems[Annotated[TextBlock | ImageBlock, by("type")]]
+    content: StringOrItems[Annotated[TextBlock | ImageBlock, ByKey("type")]]
 
 
 class PDFSource(Strict):
@@ -106,7 +106,7 @@ class DocumentURLSource(URLSource):
 
 class DocumentBlock(Strict):
     type: Literal["document"]
-    source: Annotated[PlainTextSource | ContentSource | PDFSource | DocumentURLSource | FileSource, by("type")]
+    source: Annotated[PlainTextSource | ContentSource | PDFSource | DocumentURLSource | FileSource, ByKey("type")]
     cache_control: CacheControl | None = None
     citations: CitationsConfig | None = None
     context: str | None = None
@@ -132,7 +132,9 @@ class ToolReferenceBlock(Strict):
     cache_control: CacheControl | None = None
 
 
-ResultContent = Annotated[TextBlock | ImageBlock | DocumentBlock | SearchResultBlock | ToolReferenceBlock, by("type")]
+ResultContent = Annotated[
+    TextBlock | ImageBlock | DocumentBlock | SearchResultBlock | ToolReferenceBlock, ByKey("type")
+]
 
 
 class ToolResultBlock(Strict):
@@ -144,5 +146,5 @@ class ToolResultBlock(Strict):
     toolset_name: Annotated[str | None, Refused(NO_SERVER_TOOLS)] = None
 
 
-UserBlock = Annotated[TextBlock | ImageBlock | DocumentBlock | SearchResultBlock | ToolResultBlock, by("type")]
-AssistantBlock = Annotated[TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock, by("type")]
+UserBlock = Annotated[TextBlock | ImageBlock | DocumentBlock | SearchResultBlock | ToolResultBlock, ByKey("type")]
+AssistantBlock = Annotated[TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock, ByKey("type")]

@@ -10,12 +10,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from api.dialects.anthropic.blocks import NO_SERVER_TOOLS, AssistantBlock, CacheControl, TextBlock, UserBlock
 from api.dialects.anthropic.errors import UNTHREADED
 from api.dialects.base.fields import (
+    ByKey,
+    ByType,
     Items,
     NonEmptyText,
     Strict,
     StringOrItems,
-    by,
-    by_type,
 )
 from api.dialects.base.sampling import MAX_COUNT, Into, StopText, TopP
 from api.dialects.base.unsupported import Only, Refused
@@ -31,7 +31,7 @@ class UserMessage(Strict):
 
     role: Literal["user"]
     content: Annotated[
-        str | Annotated[Items[UserBlock], Field(min_length=1)], by_type("one of a string or array of objects")
+        str | Annotated[Items[UserBlock], Field(min_length=1)], ByType("one of a string or array of objects")
     ]
 
 
@@ -52,7 +52,7 @@ class SystemMessage(Strict):
     ] = None
 
 
-Message = Annotated[UserMessage | AssistantMessage | SystemMessage, by("role")]
+Message = Annotated[UserMessage | AssistantMessage | SystemMessage, ByKey("role")]
 
 
 class Tool(Strict):
@@ -79,7 +79,7 @@ class AnthropicTool(BaseModel):
     type: Annotated[str, Refused(NO_SERVER_TOOLS)]
 
 
-AnyTool = Annotated[Tool | AnthropicTool, by("type", untyped=lambda _: "custom")]
+AnyTool = Annotated[Tool | AnthropicTool, ByKey("type", untyped=lambda _: "custom")]
 
 
 class FreeChoice(Strict):
@@ -103,7 +103,7 @@ class NoChoice(Strict):
     type: Literal["none"]
 
 
-ToolChoice = Annotated[FreeChoice | NamedChoice | NoChoice, by("type")]
+ToolChoice = Annotated[FreeChoice | NamedChoice | NoChoice, ByKey("type")]
 
 
 ThinkingDisplay = Literal["summarized", "omitted", "updates"]
@@ -133,7 +133,7 @@ class DisabledThinking(Strict):
     type: Literal["disabled"]
 
 
-Thinking = Annotated[EnabledThinking | AdaptiveThinking | DisabledThinking, by("type")]
+Thinking = Annotated[EnabledThinking | AdaptiveThinking | DisabledThinking, ByKey("type")]
 
 
 class OutputFormat(Strict):

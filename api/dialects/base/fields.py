@@ -53,14 +53,15 @@ _TAGS: Mapping[Any, str] = {str: STRING, list: ARRAY, dict: OBJECT}
 
 
 @dataclass(frozen=True, slots=True)
-class _ByKey:
-    """Chooses the branch of a union of objects by the string at ``key``, which is a literal in each of them.
+class ByKey:
+    """Annotates a union of objects: the string at ``key``, which is a literal in each of them, chooses one.
 
-    A branch that has no literal there takes all other strings. ``untyped`` chooses where the key is absent.
+    A branch that has no literal there takes all other strings. ``untyped`` chooses where the key is absent. Errors list
+    the strings in the union's order.
     """
 
     key: str
-    untyped: Callable[[Mapping[str, Any]], str | None]
+    untyped: Callable[[Mapping[str, Any]], str | None] = lambda _: None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         members = {name: member for member in get_args(source) for name in _literals(member, self.key)}
@@ -85,8 +86,8 @@ class _ByKey:
 
 
 @dataclass(frozen=True, slots=True)
-class _ByType:
-    """Chooses the branch of a union by the JSON type of the value."""
+class ByType:
+    """Annotates a union whose branches have different JSON types; ``expected`` describes them in errors."""
 
     expected: str
 
@@ -97,16 +98,6 @@ class _ByType:
             custom_error_type=WRONG_TYPE,
             custom_error_message=self.expected,
         )
-
-
-def by(key: str, *, untyped: Callable[[Mapping[str, Any]], str | None] = lambda _: None) -> Any:
-    """Annotate a union of objects: the string at ``key`` chooses one. Errors list the strings in the union's order."""
-    return _ByKey(key, untyped)
-
-
-def by_type(expected: str) -> Any:
-    """Annotate a union whose branches have different JSON types; ``expected`` describes them in errors."""
-    return _ByType(expected)
 
 
 def _literals(member: Any, key: str) -> list[str | None]:
@@ -160,7 +151,7 @@ class NotNull:
 Items = Annotated[list[_Item], Field(fail_fast=True)]
 """An array whose validation stops at the first invalid item, so that a million invalid items cost no more than one."""
 
-StringOrItems = Annotated[str | Items[_Item], by_type("one of a string or array of objects")]
+StringOrItems = Annotated[str | Items[_Item], ByType("one of a string or array of objects")]
 """A string, or an array of objects."""
 
 OptionalText = Annotated[str | None, NotNull("a string")]

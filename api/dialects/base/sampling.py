@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, Field
 
-from api.dialects.base.fields import Items, NonEmptyText, Strict, by_type
+from api.dialects.base.fields import ByType, Items, NonEmptyText, Strict
 from shared.protocol.request import PromptScoring, Sampling
 
 MAX_COUNT = 2**31 - 1
@@ -96,7 +96,7 @@ RepetitionPenalty = Annotated[float, Field(gt=0.0, le=100.0), Into()]
 Seed = Annotated[int, Field(ge=-(2**63), le=2**63 - 1), Into()]
 Stop = Annotated[
     StopText | Annotated[Items[StopText], Field(max_length=4)],
-    by_type("one of a string or array of strings"),
+    ByType("one of a string or array of strings"),
     Into(convert=_texts),
 ]
 """An empty array means no stop strings. An empty stop string is refused, because it would end every choice at once."""

@@ -5,11 +5,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from api.dialects.base.fields import (
+    ByKey,
+    ByType,
     Items,
     NotNull,
     Strict,
-    by,
-    by_type,
 )
 from api.dialects.base.unsupported import CACHED_ALWAYS, OtherModality, Refused
 
@@ -57,11 +57,11 @@ class FilePart(Strict):
     prompt_cache_breakpoint: OptionalBreakpoint = None
 
 
-ContentPart = Annotated[TextPart | ImagePart | AudioInputPart | RefusalPart | AudioPart | FilePart, by("type")]
+ContentPart = Annotated[TextPart | ImagePart | AudioInputPart | RefusalPart | AudioPart | FilePart, ByKey("type")]
 """Any part. The OpenAI service first validates all parts of all messages, and then whether their roles allow them."""
 
 Content = Annotated[
-    str | Annotated[Items[ContentPart], Field(min_length=1)], by_type("one of a string or array of objects")
+    str | Annotated[Items[ContentPart], Field(min_length=1)], ByType("one of a string or array of objects")
 ]
 """A string, or a list of one or more parts."""
 

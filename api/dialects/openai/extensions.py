@@ -12,7 +12,7 @@ import msgspec
 from pydantic import Field
 
 from api.dialects.base.body import json_text
-from api.dialects.base.fields import Items, NonEmptyText, Strict, by_type
+from api.dialects.base.fields import ByType, Items, NonEmptyText, Strict
 from api.dialects.base.sampling import VllmSampling
 from api.dialects.base.validation import invalid
 from api.dialects.openai.completions_schema import CompletionRequest
@@ -22,7 +22,7 @@ from shared.protocol.request import ChatRequest, Constraint
 NATIVE_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
 """Variables that the worker passes to chat templates itself. ``chat_template_kwargs`` can't set them."""
 
-Schema = Annotated[dict[str, Any] | NonEmptyText, by_type("one of an object or string")]
+Schema = Annotated[dict[str, Any] | NonEmptyText, ByType("one of an object or string")]
 """A JSON Schema, as an object or as JSON text."""
 Choices = Annotated[Items[NonEmptyText], Field(min_length=1)]
 

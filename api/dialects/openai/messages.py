@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from api.dialects.base.fields import Items, NotNull, Strict, by
+from api.dialects.base.fields import ByKey, Items, NotNull, Strict
 from api.dialects.base.unsupported import Refused
 from api.dialects.openai.content import Content
 
@@ -74,7 +74,7 @@ class CustomToolCall(Strict):
     custom: CalledCustomTool
 
 
-MessageToolCall = Annotated[FunctionToolCall | CustomToolCall, by("type")]
+MessageToolCall = Annotated[FunctionToolCall | CustomToolCall, ByKey("type")]
 
 
 def _without_message_fields(content: object) -> object:
@@ -132,5 +132,5 @@ class FunctionMessage(Strict):
 
 
 Message = Annotated[
-    SystemMessage | AssistantMessage | UserMessage | FunctionMessage | ToolMessage | DeveloperMessage, by("role")
+    SystemMessage | AssistantMessage | UserMessage | FunctionMessage | ToolMessage | DeveloperMessage, ByKey("role")
 ]

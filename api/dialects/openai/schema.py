@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from api.dialects.base.fields import (
+    ByKey,
+    ByType,
     Identifier,
     Items,
     NonEmptyText,
@@ -16,8 +18,6 @@ from api.dialects.base.fields import (
     OptionalFlag,
     OptionalText,
     Strict,
-    by,
-    by_type,
 )
 from api.dialects.base.sampling import Flag, LogitBias, Penalty, Seed, Stop, Temperature, TokenLimit, TopLogprobs, TopP
 from api.dialects.base.unsupported import CACHED_ALWAYS, Only, Refused
@@ -56,7 +56,7 @@ class JsonSchemaResponse(Strict):
     json_schema: JsonSchema
 
 
-ResponseFormat = Annotated[JsonObjectResponse | JsonSchemaResponse | TextResponse, by("type")]
+ResponseFormat = Annotated[JsonObjectResponse | JsonSchemaResponse | TextResponse, ByKey("type")]
 
 
 class StreamOptions(Strict):
@@ -72,7 +72,7 @@ class Prediction(Strict):
 
     type: Literal["content"]
     content: Annotated[
-        str | Annotated[Items[TextPart], Field(min_length=1)], by_type("one of a string or array of objects")
+        str | Annotated[Items[TextPart], Field(min_length=1)], ByType("one of a string or array of objects")
     ]
 
 

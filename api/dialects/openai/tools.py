@@ -5,13 +5,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from api.dialects.base.fields import (
+    ByKey,
+    ByType,
     Identifier,
     Items,
     NotNull,
     OptionalText,
     Strict,
-    by,
-    by_type,
 )
 
 Schema = Annotated[dict[str, Any] | None, NotNull("an object")]
@@ -55,7 +55,7 @@ class GrammarInput(Strict):
     grammar: Grammar
 
 
-CustomInput = Annotated[TextInput | GrammarInput, by("type")]
+CustomInput = Annotated[TextInput | GrammarInput, ByKey("type")]
 
 
 class Custom(Strict):
@@ -69,7 +69,7 @@ class CustomTool(Strict):
     custom: Custom
 
 
-Tool = Annotated[FunctionTool | CustomTool, by("type")]
+Tool = Annotated[FunctionTool | CustomTool, ByKey("type")]
 Tools = Annotated[Items[Tool], Field(min_length=1, max_length=128)]
 Functions = Annotated[Items[Function], Field(min_length=1, max_length=128)]
 
@@ -90,7 +90,7 @@ class CustomChoice(Strict):
     custom: Named
 
 
-ToolReference = Annotated[FunctionChoice | CustomChoice, by("type")]
+ToolReference = Annotated[FunctionChoice | CustomChoice, ByKey("type")]
 
 
 class AllowedTools(Strict):
@@ -105,6 +105,6 @@ class AllowedToolsChoice(Strict):
     allowed_tools: AllowedTools
 
 
-ToolChoiceObject = Annotated[FunctionChoice | AllowedToolsChoice | CustomChoice, by("type")]
-ToolChoice = Annotated[Literal["none", "auto", "required"] | ToolChoiceObject, by_type("one of a string or object")]
-FunctionCallChoice = Annotated[Literal["none", "auto"] | Named, by_type("one of a string or object")]
+ToolChoiceObject = Annotated[FunctionChoice | AllowedToolsChoice | CustomChoice, ByKey("type")]
+ToolChoice = Annotated[Literal["none", "auto", "required"] | ToolChoiceObject, ByType("one of a string or object")]
+FunctionCallChoice = Annotated[Literal["none", "auto"] | Named, ByType("one of a string or object")]

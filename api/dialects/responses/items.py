@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from api.dialects.base.fields import (
+    ByKey,
+    ByType,
     Items,
     NonEmptyText,
     Strict,
     StringOrItems,
-    by,
-    by_type,
 )
 from api.dialects.base.unsupported import OtherModality, Refused
 from api.dialects.openai.content import OptionalBreakpoint
@@ -71,7 +71,7 @@ class InputAudioPart(Strict):
     input_audio: dict[str, Any]
 
 
-ContentPart = Annotated[InputText | InputImage | InputFile | InputAudioPart | OutputText | RefusalText, by("type")]
+ContentPart = Annotated[InputText | InputImage | InputFile | InputAudioPart | OutputText | RefusalText, ByKey("type")]
 """Any part; ``conversation.py`` checks whether the message's role allows it."""
 
 PARTS_BY_ROLE: dict[str, tuple[str, ...]] = {
@@ -121,7 +121,7 @@ class CustomCall(Call):
     input: str
 
 
-OutputPart = Annotated[InputText | InputImage | InputFile, by("type")]
+OutputPart = Annotated[InputText | InputImage | InputFile, ByKey("type")]
 
 
 class CallOutput(Strict):
@@ -194,7 +194,7 @@ Item = Annotated[
     | CustomCallOutput
     | AdditionalTools
     | ItemReference,
-    by("type", untyped=_untyped),
+    ByKey("type", untyped=_untyped),
 ]
 
-Input = Annotated[str | Annotated[Items[Item], Field(max_length=2048)], by_type("one of a string or array of objects")]
+Input = Annotated[str | Annotated[Items[Item], Field(max_length=2048)], ByType("one of a string or array of objects")]

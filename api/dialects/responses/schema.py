@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from api.dialects.base.fields import Identifier, Items, NonEmptyText, Strict, by
+from api.dialects.base.fields import ByKey, Identifier, Items, NonEmptyText, Strict
 from api.dialects.base.sampling import (
     Count,
     Flag,
@@ -65,7 +65,7 @@ class JsonSchemaFormat(Strict):
     strict: bool | None = None
 
 
-TextFormat = Annotated[TextResponse | JsonSchemaFormat | JsonObjectResponse, by("type")]
+TextFormat = Annotated[TextResponse | JsonSchemaFormat | JsonObjectResponse, ByKey("type")]
 
 
 class TextConfig(Strict):

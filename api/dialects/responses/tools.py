@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from api.dialects.base.fields import Items, Strict, by, by_type
+from api.dialects.base.fields import ByKey, ByType, Items, Strict
 from api.dialects.base.unsupported import Refused
 from api.dialects.openai.tools import TextInput
 
@@ -41,7 +41,7 @@ class GrammarInput(Strict):
 
 class CustomDefinition(ClientTool):
     type: Literal["custom"]
-    format: Annotated[TextInput | GrammarInput, by("type")] | None = None
+    format: Annotated[TextInput | GrammarInput, ByKey("type")] | None = None
 
 
 class OtherTool(BaseModel):
@@ -51,7 +51,7 @@ class OtherTool(BaseModel):
     type: Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
 
 
-NamespacedTool = Annotated[FunctionDefinition | CustomDefinition | OtherTool, by("type")]
+NamespacedTool = Annotated[FunctionDefinition | CustomDefinition | OtherTool, ByKey("type")]
 
 
 class NamespaceTool(Strict):
@@ -63,7 +63,7 @@ class NamespaceTool(Strict):
     tools: Items[NamespacedTool]
 
 
-AnyTool = Annotated[FunctionDefinition | CustomDefinition | NamespaceTool | OtherTool, by("type")]
+AnyTool = Annotated[FunctionDefinition | CustomDefinition | NamespaceTool | OtherTool, ByKey("type")]
 
 
 class ChosenTool(Strict):
@@ -82,6 +82,6 @@ class AllowedFunctions(Strict):
 
 
 ToolChoice = Annotated[
-    Literal["none", "auto", "required"] | Annotated[ChosenTool | AllowedFunctions, by("type")],
-    by_type("one of a string or object"),
+    Literal["none", "auto", "required"] | Annotated[ChosenTool | AllowedFunctions, ByKey("type")],
+    ByType("one of a string or object"),
 ]

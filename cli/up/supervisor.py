@@ -18,6 +18,7 @@ from shared.redis.client import connect
 from shared.runtime.children import Child
 from shared.runtime.processes import cpus_for_others, exit_description, module_command, own_cpus
 from shared.runtime.settings import ApiSettings, NodeSettings, UpSettings, WorkerSettings, environment
+from shared.runtime.tasks import cancel_all
 from shared.runtime.ticks import Backoff
 from worker.engine.backends import computes_on_cpus
 
@@ -77,9 +78,7 @@ class _Supervisor:
             if serving.done():
                 serving.result()
         finally:
-            serving.cancel()
-            stopped.cancel()
-            await asyncio.gather(serving, stopped, return_exceptions=True)
+            await cancel_all([serving, stopped])
             await self._stop()
         return 0
 
@@ -108,9 +107,7 @@ class _Supervisor:
         try:
             await asyncio.gather(*tasks)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel_all(tasks)
 
     async def _keep(self, child: Child) -> NoReturn:
         """Run ``child``, and restart it with exponential backoff whenever it exits.

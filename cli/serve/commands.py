@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import click
 from arq.connections import ArqRedis
+from click.core import ParameterSource
 
 from api.fleet.commands import CommandIgnored, UnknownWorker, await_worker, command_worker
 from cli.base.instances import store_of, store_option
-from cli.base.options import SettingsCommand, SettingsGroup
+from cli.base.options import SettingsCommand, SettingsGroup, flag
 from cli.base.store_reader import actor, read_store
 from shared.runtime.logs import escaped
 from shared.runtime.settings import ApiSettings, NodeSettings, UpSettings, WorkerSettings
@@ -53,7 +54,23 @@ def _command(redis_url: str, run: Callable[[ArqRedis], Awaitable[None]]) -> None
         raise click.ClickException(escaped(str(error))) from None
 
 
+_IN_CATALOGUE = ("model", "served_model_name", "worker_id")
+"""Options of a worker that a catalogue replaces."""
+
+_OF_NODES = tuple(name for name in NodeSettings.model_fields if name not in (*WorkerSettings.model_fields, "models"))
+
+
+def _check_options(settings: NodeSettings) -> None:
+    """Raise :class:`click.UsageError` for an option that has no effect, with or without a catalogue."""
+    context = click.get_current_context()
+    for name in _IN_CATALOGUE if settings.models else _OF_NODES:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            why = "with --models: the catalogue names the models" if settings.models else "without --models"
+            raise click.UsageError(f"{flag(name)} has no effect {why}.")
+
+
 def _run_up(settings: UpSettings) -> int:
+    _check_options(settings)
     from cli.up.supervisor import run
 
     return run(settings)
@@ -74,6 +91,7 @@ def _run_worker(settings: WorkerSettings) -> int:
 def _run_node(settings: NodeSettings) -> int:
     if not settings.models:
         raise click.UsageError("A node needs a catalogue: --models models.toml (VINOQUEUE_MODELS).")
+    _check_options(settings)
     from worker.node.main import run
 
     return run(settings.model_copy(update={"redis_url": store_of(click.get_current_context(), settings.redis_url)}))

@@ -41,7 +41,7 @@ def check_available(options: EngineOptions) -> tuple[str, ...]:
     if is_missing(options.device, available):
         raise EngineLoadError(
             f"there is no device {options.device} here: OpenVINO finds {', '.join(available) or 'none'}. "
-            "How to give a worker a GPU is in docs/deployment.md"
+            "How to give a worker a GPU or an NPU is in docs/deployment.md"
         )
     return tuple(available)
 

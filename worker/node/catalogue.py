@@ -32,9 +32,9 @@ class CatalogueError(Exception):
     """A catalogue is invalid. The message names the line and what to do."""
 
 
-def _duration(text: str) -> str:
-    if text != "always" and _DURATION.fullmatch(text) is None:
-        raise ValueError("must be 'always', or a time such as '15m', '90s' or '0'")
+def _duration(text: object) -> object:
+    if not isinstance(text, str) or (text != "always" and _DURATION.fullmatch(text) is None):
+        raise ValueError("must be 'always', or a time such as '15m', '90s' or '0', in quotes")
     return text
 
 
@@ -48,7 +48,7 @@ class _Entry(BaseModel):
     memory: ByteSize = ByteSize(0)
     priority: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
 
-    _keep_is_a_duration = field_validator("keep")(_duration)
+    _keep_is_a_duration = field_validator("keep", mode="before")(_duration)
 
     @field_validator("replicas", mode="before")
     @classmethod
@@ -101,7 +101,11 @@ def read_catalogue(path: Path, defaults: WorkerSettings) -> tuple[CatalogueEntry
         raise CatalogueError(f"The catalogue {path} is not TOML: {error}.") from None
     tables = document.pop("models", None)
     if document:
-        raise _error(path, text, next(iter(document)), "", "is unknown; a catalogue has only [models.NAME] tables")
+        unknown = next(iter(document))
+        lines = enumerate(text.splitlines(), 1)
+        line = next((number for number, line in lines if line.lstrip("[ ").startswith(unknown)), 1)
+        reason = f"'{unknown}' is unknown; a catalogue has only [models.NAME] tables"
+        raise CatalogueError(f"The catalogue {path}, line {line}: {reason}.")
     if not isinstance(tables, dict) or not tables:
         raise CatalogueError(f'The catalogue {path} has no model. Add one: [models.chat] with source = "default".')
     entries = []

@@ -296,3 +296,16 @@ def test_shells_complete_commands_and_options(shell: str) -> None:
     assert (script.exit_code, "_VINOQUEUE_COMPLETE" in script.output) == (0, True)
     asked = {"_VINOQUEUE_COMPLETE": "bash_complete", "COMP_WORDS": "vinoqueue wor", "COMP_CWORD": "1"}
     assert "worker" in CliRunner().invoke(main, [], prog_name="vinoqueue", env=asked).output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("up", "--models", "models.toml", "--model", "default"), "--model has no effect with --models: the catalogue"),
+        (("node", "--models", "models.toml", "--worker-id", "w"), "--worker-id has no effect with --models"),
+        (("up", "--memory", "4GB"), "--memory has no effect without --models."),
+    ],
+)
+def test_an_option_that_a_catalogue_replaces_or_needs_is_refused(arguments: tuple[str, ...], why: str) -> None:
+    outcome = CliRunner().invoke(main, [*arguments])
+    assert (outcome.exit_code, why in outcome.output) == (2, True)

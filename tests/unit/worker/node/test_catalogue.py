@@ -29,13 +29,14 @@ def test_entries_have_names_sources_and_settings(tmp_path: Path) -> None:
     [
         ("", None, "has no model"),
         ("[models.a\n", None, "at line 1"),
-        ('[model.a]\nsource = "default"\n', 1, "[models.NAME]"),
+        ('\n[model.a]\nsource = "default"\n', 2, "'model' is unknown; a catalogue has only [models.NAME]"),
         ('[models.a]\nkeep = "1m"\n', 1, "models.a.source: field required"),
         (
             '[models.b]\nsource = "default"\n\n[models.a]\nsource = "default"\nkeep = "soon"\n',
             6,
             "models.a.keep: must be",
         ),
+        ('[models.a]\nsource = "default"\nkeep = 0\n', 3, "models.a.keep: must be 'always', or a time such as '15m'"),
         ('[models.a]\nsource = "default"\ndevise = "GPU"\n', 3, "models.a.devise: is unknown"),
         ('[models.a]\nsource = "default"\nmax_batch = 0\n', 3, "models.a.max_batch: input should be 'auto' or "),
         ('[models.a]\nsource = "default"\nredis_url = "redis://x"\n', 3, "models.a.redis_url: is unknown"),

@@ -7,6 +7,7 @@ requests need one.
 import gzip
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -63,8 +64,11 @@ class PageFile:
 
 def load(*, enabled: bool) -> Mapping[str, PageFile]:
     """Return the page's files by URL path; none if the page is not ``enabled``."""
-    if not enabled:
-        return {}
+    return _page() if enabled else {}
+
+
+@cache
+def _page() -> Mapping[str, PageFile]:
     found = {
         PAGE_FOLDER + name: PageFile(name, item.read_bytes()) for name, item in _files(files("api.page") / "web", "")
     }

@@ -76,8 +76,13 @@ def check(client: openai.OpenAI, rig: Rig, batch_id: str) -> None:
     assert batch.usage.output_tokens == LINES * LINE_TOKENS
     store = rig.fleet.redis()
     assert store.zcard("vinoqueue:batches") == 0
-    names = sorted(path.name for path in (rig.fleet.folder / "files").rglob("*") if path.is_file())
-    assert names == sorted([batch.input_file_id, batch.output_file_id or ""])
+    files = rig.fleet.folder / "files"
+    rig.fleet.until(
+        lambda: (
+            {path.name for path in files.rglob("*") if path.is_file()} == {batch.input_file_id, batch.output_file_id}
+        ),
+        "nothing but the batch's files to be left",
+    )
 
 
 def test_each_line_has_one_result_whatever_dies(rig: Rig) -> None:

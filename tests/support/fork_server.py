@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from typing import IO
@@ -92,9 +93,11 @@ def _serve(requests: socket.socket) -> list[str] | None:
     living: dict[int, socket.socket] = {}
 
     def report(*_: object) -> None:
-        while living and (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            with living.pop(ended[0]) as connection:
-                _tell(connection, ended[1])
+        # The next signal may interrupt this, and then the last child has been waited for already.
+        with suppress(ChildProcessError):
+            while living and (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                with living.pop(ended[0]) as connection:
+                    _tell(connection, ended[1])
 
     signal.signal(signal.SIGCHLD, report)
     while True:
@@ -137,10 +140,12 @@ def _become(output: int, environment: dict[str, str], folder: str) -> None:
 
 
 if __name__ == "__main__":
+    from api.page.static_files import load
     from cli.main import main
 
     for module in ("api.main", "cli.serve.commands", "worker.main", "worker.node.main"):
         import_module(module)
+    load(enabled=True)  # compressed once, not in each replica
     gc.freeze()
     arguments = _serve(socket.socket(fileno=int(sys.argv[1])))
     if arguments is not None:

@@ -1,6 +1,5 @@
 """The real default model, once behind real processes and once in the test's own: loading it takes seconds."""
 
-import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -8,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.engine_driver import ONE_THREAD, Bench
-from tests.support.fleet import Fleet, fleet
+from tests.support.engine_driver import Bench
+from tests.support.fleet import Fleet, exact, fleet
 from tests.support.paths import MODELS
 from worker.engine.logits.operation import LogitsHook
 
@@ -24,7 +23,7 @@ def real_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     the grammar of Codex's ``apply_patch`` takes longer to compile than the default limit.
     """
     with fleet(tmp_path_factory.mktemp("real")) as running:
-        running.worker("--precision", "exact", "--grammar-seconds", "1", "--plugin-config", json.dumps(ONE_THREAD))
+        running.worker(*exact("default", "--grammar-seconds", "1"))
         running.api()
         yield running
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from tests.support.batches import chat_line, ended, results, submit
 from tests.support.eventually import PATIENCE
-from tests.support.fleet import Fleet
+from tests.support.fleet import Fleet, exact
 from tests.support.fleet_fixture import fleet_fixture
 from tests.support.pictures import HELD_OUT, SHAPES_MODEL, data_url, png, question
 from tests.support.tutorials import Block, blocks, run
@@ -24,7 +24,7 @@ PICTURE, ASKED = question(HELD_OUT + 18)
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 
 
-shapes = fleet_fixture("--model", f"shapes={SHAPES_MODEL}", "--precision", "exact", "--cache-size", "1")
+shapes = fleet_fixture(*exact(f"shapes={SHAPES_MODEL}", "--cache-size", "1"))
 
 
 def body_of(content: object) -> dict[str, object]:

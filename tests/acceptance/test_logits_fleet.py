@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fleet import Fleet, Process
+from tests.support.fleet import Fleet, Process, exact
 from tests.support.logits_reference import Reference
 
 TINY = Path(__file__).parents[1] / "models" / "qwen2-byte-level-bpe"
@@ -20,7 +20,7 @@ def running(empty_fleet: Fleet) -> Fleet:
     return empty_fleet
 
 
-WORKER = ("--model", str(TINY), "--served-model-name", "tiny", "--precision", "exact", "--cache-size", "1")
+WORKER = exact(f"tiny={TINY}", "--cache-size", "1")
 
 
 def worker(fleet: Fleet, logits: str = "auto") -> Process:

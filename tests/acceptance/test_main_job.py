@@ -15,8 +15,7 @@ from faults.faults import ENGINE
 from faults.processes import child
 from shared.runtime.processes import cpus_for_others, own_cpus
 from tests.acceptance.conftest import MODEL
-from tests.support.engine_driver import ONE_THREAD
-from tests.support.fleet import Fleet
+from tests.support.fleet import ONE_THREAD, Fleet
 from tests.support.processes import family
 from worker.engine.load import EXACT
 from worker.model.local import default_model
@@ -39,7 +38,7 @@ QUESTIONS = [
     "Say hello in Spanish.",
     "用中文说你好",
 ]
-TOKENS = 16
+TOKENS = 10
 
 
 def chat(question: str) -> list[Any]:

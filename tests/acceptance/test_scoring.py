@@ -9,7 +9,7 @@ import numpy
 import openvino_genai
 import pytest
 
-from tests.support.fleet import Fleet
+from tests.support.fleet import Fleet, exact
 from tests.support.fleet_fixture import fleet_fixture
 from tests.support.logits_reference import Reference
 
@@ -17,9 +17,7 @@ TINY = Path(__file__).parents[1] / "models" / "qwen2-byte-level-bpe"
 WORDS = 423
 
 
-running = fleet_fixture(
-    "--model", str(TINY), "--served-model-name", "tiny", "--precision", "exact", "--cache-size", "1"
-)
+running = fleet_fixture(*exact(f"tiny={TINY}", "--cache-size", "1"))
 
 
 @pytest.fixture(scope="module")

@@ -129,7 +129,7 @@ REFUSED: list[tuple[Any, str]] = [
 
 def test_schemas_that_cannot_be_held_are_refused_and_harm_nobody(real_fleet: Fleet) -> None:
     def quiet() -> str:
-        text: str = ask(real_fleet, "Count to twenty.", temperature=0, max_tokens=40).message.content
+        text: str = ask(real_fleet, "Count to twenty.", temperature=0, max_tokens=16).message.content
         return text
 
     alone = quiet()

@@ -20,7 +20,7 @@ from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.request import Constraint, PromptScoring, Sampling
 from tests.support.engine_driver import options
 from tests.support.engine_outputs import deltas_of, text_of, tokens_of
-from tests.support.fleet import Fleet, Process, fleet
+from tests.support.fleet import Fleet, Process, exact, fleet
 from tests.support.pictures import data_url, picture
 from tests.support.processes import family
 from tests.support.unfused_attention import copy_unfused
@@ -331,7 +331,7 @@ def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         yield running
 
 
-WORKER = ("--model", f"eyes={MODELS / NAMES[1]}", "--precision", "exact", "--cache-size", "1")
+WORKER = exact(f"eyes={MODELS / NAMES[1]}", "--cache-size", "1")
 
 
 def random_picture(seed: int) -> str:

@@ -6,13 +6,13 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests.browser.chromium import CHROMIUM, MISSING, chromium
-from tests.support.fleet import Fleet, fleet
+from tests.support.fleet import Fleet, exact, fleet
 from tests.support.pictures import SHAPES_MODEL
 
 
 def simulated(name: str, slots: int) -> tuple[str, ...]:
     """Options of a simulated worker."""
-    return ("--engine", "simulated", "--model", name, "--max-batch", str(slots), "--sim-step", "0.02")
+    return ("--engine", "simulated", "--model", name, "--max-batch", str(slots), "--sim-step", "0.05")
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def shown(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with fleet(tmp_path_factory.mktemp("shown")) as running:
         for options in (simulated("sim", 4), simulated("sim", 4), simulated("narrow", 1)):
             running.start("worker", *options)
-        running.start("worker", "--model", f"shapes={SHAPES_MODEL}", "--precision", "exact", "--cache-size", "1")
+        running.start("worker", *exact(f"shapes={SHAPES_MODEL}", "--cache-size", "1"))
         running.api()
         running.until(lambda: len(running.workers("serving")) == 4, "four workers to serve")
         yield running

@@ -13,7 +13,7 @@ from tests.browser.page import WebPage, chat_page
 from tests.support.fleet import Fleet
 from tests.support.fleet_fixture import fleet_fixture
 
-one_worker = fleet_fixture(*simulated("sim", 4), "--sim-tokens", "1000")  # long enough to be stopped
+one_worker = fleet_fixture(*simulated("sim", 4), "--sim-tokens", "400")  # long enough to be stopped
 
 
 @pytest.fixture
@@ -179,17 +179,17 @@ def test_two_tabs_follow_one_answer(page: WebPage) -> None:
     page.expected = (404,)  # the answer is deleted, perhaps while the other tab reads it
     second.on("pageerror", lambda error: page.errors.append(str(error)))
     answers = [tab.get_by_role("article", name="Model") for tab in (first, second)]
-    page.ask("[[tokens 200]]")
+    page.ask("[[tokens 80]]")
     expect(answers[0].locator("p").first).to_have_text(re.compile(r"(\w+ ){10}"))
     second.goto(page.base)
     for shown in answers:
-        expect(shown.get_by_text("+ 200 tokens")).to_be_visible()
+        expect(shown.get_by_text("+ 80 tokens")).to_be_visible()
     # The tab that has not asked shows the answer too.
     box = second.get_by_label("Message", exact=True)
-    box.fill("[[tokens 200]]")
+    box.fill("[[tokens 80]]")
     box.press("Enter")
     for shown in answers:
-        expect(shown.nth(1).get_by_text("+ 200 tokens")).to_be_visible()
+        expect(shown.nth(1).get_by_text("+ 80 tokens")).to_be_visible()
     # Not the inner text, which what is not on the screen does not always have.
     texts = [words for shown in answers for words in map(str.split, shown.locator(".markdown").all_text_contents())]
     assert {len(words) for words in texts} == {len(texts[0])}

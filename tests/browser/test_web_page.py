@@ -82,12 +82,12 @@ def test_only_blocks_that_change_are_drawn_again(page: WebPage) -> None:
 
 def test_an_answer_goes_on_while_the_page_is_closed(page: WebPage, shown: Fleet) -> None:
     tab = page.tab
-    answer = page.ask("[[tokens 400]]")
+    answer = page.ask("[[tokens 120]]")
     expect(answer.locator("p").first).to_have_text(re.compile(r"(\w+ ){20}"))
     tab.reload()
-    expect(answer.get_by_text("+ 400 tokens")).to_be_visible()
-    again = page.ask("[[tokens 400]]")
-    expect(again.get_by_text("+ 400 tokens")).to_be_visible()
+    expect(answer.get_by_text("+ 120 tokens")).to_be_visible()
+    again = page.ask("[[tokens 120]]")
+    expect(again.get_by_text("+ 120 tokens")).to_be_visible()
     # Not the inner text, which what is not on the screen does not always have.
     one, other = (place.locator(".markdown").text_content() or "" for place in (answer, again))
     assert len(one.split()) == len(other.split())
@@ -355,7 +355,7 @@ def test_the_fleet_view_shows_where_requests_go_when_a_worker_dies(
         card = live.tab.get_by_role("region", name="sim", exact=True)
         expect(card.get_by_role("row", name=re.compile("default"))).to_be_visible()
         expect(live.tab.get_by_text(re.compile("All is quiet: 4 workers are ready"))).to_be_visible()
-        answer = page.ask("[[tokens 500]]")
+        answer = page.ask("[[tokens 200]]")
         stream = live.tab.locator("[data-job]")
         expect(stream).to_have_count(1)
         expect(live.tab.get_by_text("1 request runs; none waits.")).to_be_visible()
@@ -379,7 +379,7 @@ def test_the_fleet_view_shows_where_requests_go_when_a_worker_dies(
         # The stream goes on.
         expect(answer.get_by_text("continued on another worker, because its worker was gone")).to_be_visible()
         expect(answer.get_by_text("tokens/s")).to_be_visible()
-        expect(answer.get_by_text("+ 500 tokens")).to_be_visible()
+        expect(answer.get_by_text("+ 200 tokens")).to_be_visible()
         expect(card.get_by_role("img", name=re.compile(r"^Tokens.s over \d+ seconds, now"))).to_be_visible()
         page.ask("[[exhaust at 3]]")
         expect(card.get_by_role("img", name=re.compile(r"^Errors over \d+ seconds, in all 1$"))).to_be_visible()

@@ -54,7 +54,7 @@ class Proxied:
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
-        fleet.worker("--engine", "simulated", "--model", "sim", "--max-batch", "32", "--sim-step", "0.005")
+        fleet.worker("--engine", "simulated", "--model", "sim", "--max-batch", "32", "--sim-step", "0.02")
         self.ports = [free_port() for _ in range(REPLICAS)]
         self.processes = [self.start(port) for port in self.ports]
 
@@ -106,8 +106,8 @@ def test_no_request_fails_when_replicas_restart(proxied: Proxied) -> None:
     def long() -> str:
         chunks = client.chat.completions.create(
             model="sim",
-            messages=[{"role": "user", "content": "[[tokens 2000]]"}],
-            max_tokens=800,
+            messages=[{"role": "user", "content": "[[tokens 200]]"}],
+            max_tokens=200,
             temperature=0,
             stream=True,
         )

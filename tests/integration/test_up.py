@@ -13,7 +13,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from click.testing import CliRunner, Result
 
+from cli.main import main
 from shared.runtime.processes import die_with_parent, module_command
 from tests.support.eventually import PATIENCE, wait_until
 from tests.support.fleet import SIMULATED, free_port
@@ -109,15 +111,9 @@ def test_the_printed_command_streams_an_answer(lasting: Up) -> None:
     assert answer.endswith("data: [DONE]\n\n")
 
 
-def vinoqueue(runtime: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def vinoqueue(runtime: Path, *arguments: str) -> Result:
     """Run a command as in a second terminal: with the same runtime directory, and no settings."""
-    return subprocess.run(
-        [sys.executable, "-m", "cli.main", *arguments],
-        capture_output=True,
-        text=True,
-        env=environment_of(runtime),
-        check=False,
-    )
+    return CliRunner().invoke(main, arguments, env=environment_of(runtime))
 
 
 def environment_of(runtime: Path) -> dict[str, str]:
@@ -140,8 +136,8 @@ def test_commands_find_the_running_instance_and_distinguish_two(up: Up, tmp_path
     status = vinoqueue(up.runtime, "status", "--json")
     assert [one["pid"] for one in json.loads(status.stdout)["replicas"]] == [up.child("cli.main api")]
     assert status.stderr == f"Using the store of 'vinoqueue up' on port {up.port}.\n"
-    assert vinoqueue(up.runtime, "health", "worker").returncode == 0
-    assert vinoqueue(up.runtime, "health", "api", "--port", str(up.port)).returncode == 0
+    assert vinoqueue(up.runtime, "health", "worker").exit_code == 0
+    assert vinoqueue(up.runtime, "health", "api", "--port", str(up.port)).exit_code == 0
     arguments = module_command("cli.main", "worker", *SIMULATED, "--worker-id", "another")
     with subprocess.Popen(arguments, env=environment_of(up.runtime), preexec_fn=die_with_parent) as worker:
         up.until(lambda: "another" in vinoqueue(up.runtime, "status").stdout, "the second worker")
@@ -152,7 +148,7 @@ def test_commands_find_the_running_instance_and_distinguish_two(up: Up, tmp_path
     with started(tmp_path / "second", up.runtime) as other:
         other.until_ready()
         both = vinoqueue(up.runtime, "status")
-        assert both.returncode == 2
+        assert both.exit_code == 2
         choices = dict(re.findall(r"--redis-url (\S+) +\(port (\d+)\)", both.stderr))
         assert set(choices.values()) == {str(up.port), str(other.port)}
         for url, port in choices.items():
@@ -160,7 +156,7 @@ def test_commands_find_the_running_instance_and_distinguish_two(up: Up, tmp_path
             assert [one["address"] for one in shown["replicas"]] == [f"http://127.0.0.1:{port}"]
         other.process.send_signal(signal.SIGTERM)
         assert other.process.wait(PATIENCE) == 0
-        assert vinoqueue(up.runtime, "status").returncode == 0
+        assert vinoqueue(up.runtime, "status").exit_code == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -10,6 +10,7 @@ import pytest
 
 from shared.protocol.request import Constraint, Sampling
 from shared.runtime.settings import EngineSettings
+from tests.support.fleet import ONE_THREAD
 from worker.engine.engine import OpenVINOEngine
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import Sequence, StepOutput
@@ -21,10 +22,6 @@ TOPICS = (
     "the sea", "a clock", "bread", "Paris", "a red fox", "winter", "numbers", "the moon",
     "a train", "tea", "gardens", "maps", "an old friend", "rain", "chess", "bees",
 )  # fmt: skip
-
-
-ONE_THREAD = {"INFERENCE_NUM_THREADS": 1}
-"""Tests run at the same time, one for each CPU: with a thread for each CPU too, they take a third more of its time."""
 
 
 def options(path: str, **fields: Any) -> EngineOptions:

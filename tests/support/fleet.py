@@ -33,6 +33,15 @@ SEEING = ("--engine", "simulated", "--model", "sim=[[see images]]", "--max-batch
 """The same, for a model that reads images."""
 
 
+ONE_THREAD = {"INFERENCE_NUM_THREADS": 1}
+"""Tests run at the same time, one for each CPU: with a thread for each CPU too, they take a third more of its time."""
+
+
+def exact(model: str, *options: str) -> tuple[str, ...]:
+    """Options of a worker with a real model, whose texts do not depend on what else is in the batch."""
+    return ("--model", model, "--precision", "exact", "--plugin-config", json.dumps(ONE_THREAD), *options)
+
+
 Launch = Callable[[Sequence[str], IO[bytes], dict[str, str]], subprocess.Popen[bytes] | Fork]
 """Runs a ``vinoqueue`` command with these arguments, this output and this environment."""
 

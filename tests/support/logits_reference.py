@@ -6,7 +6,7 @@ import numpy
 import openvino
 from numpy.typing import NDArray
 
-from tests.support.engine_driver import ONE_THREAD
+from tests.support.fleet import ONE_THREAD
 from worker.engine.load import EXACT
 
 

@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, FilePayload, expect
 
 from tests.browser.conftest import simulated
 from tests.browser.page import WebPage, chat_page
+from tests.support.eventually import wait_until
 from tests.support.fleet import Fleet
 from tests.support.fleet_fixture import fleet_fixture
 
@@ -206,3 +207,34 @@ def test_two_tabs_follow_one_answer(page: WebPage) -> None:
         expect(shown.nth(2)).to_contain_text("stopped")
         assert [words.split() for words in shown.locator(".markdown").all_text_contents()][:2] == texts[:2]
         expect(tab.get_by_role("alert")).to_have_count(0)
+
+
+_STORED = """async () => {
+    const opened = indexedDB.open("vinoqueue", 1);
+    await new Promise((resolve) => opened.onsuccess = resolve);
+    const asked = opened.result.transaction("conversations").objectStore("conversations").getAll();
+    await new Promise((resolve) => asked.onsuccess = resolve);
+    opened.result.close();
+    return asked.result.map(({ pinned, messages }) => [pinned, Object.keys(messages).length]);
+}"""
+
+
+def test_a_tab_keeps_what_another_has_added(page: WebPage) -> None:
+    # The tabs do not hear of each other, as one that saves at this moment may not have yet.
+    page.context.add_init_script("BroadcastChannel = class { postMessage() {} addEventListener() {} };")
+    first, second = page.tab, page.context.new_page()
+    first.reload()
+    page.ask("[[say plums]]")
+    answers = [tab.get_by_role("article", name="Model") for tab in (first, second)]
+    expect(answers[0]).to_contain_text(" tokens")
+    second.goto(page.base)
+    expect(answers[1]).to_contain_text(" tokens")
+    box = second.get_by_label("Message", exact=True)
+    box.fill("[[say pears]]")
+    box.press("Enter")
+    expect(answers[1].nth(1)).to_contain_text(" tokens")
+    act(page, "[[say plums]]", "Pin")
+    wait_until(lambda: first.evaluate(_STORED) == [[True, 4]], "both changes in the store")
+    first.reload()
+    expect(answers[0].nth(1)).to_contain_text("pears")
+    act(page, "[[say plums]]", "Unpin")

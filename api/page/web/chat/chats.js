@@ -55,9 +55,7 @@ async function adopt(id) {
     if (mine && !tree.isEmpty(mine)) drop(id);
     return;
   }
-  const messages = { ...stored.messages };
-  for (const message of Object.values(mine?.messages ?? {})) if (running.has(place(message.id, id))) messages[message.id] = message;
-  const changed = { ...stored, messages, settings: unsaved.has(id) ? mine.settings : stored.settings };
+  const changed = mine ? tree.merged(stored, mine, ({ id: message }) => running.has(place(message, id))) : stored;
   const { list } = chats.get();
   chats.set({ ...chats.get(), list: mine ? list.map((one) => (one.id === id ? changed : one)) : [changed, ...list] });
   resume(changed);
@@ -86,7 +84,7 @@ export function removeChat(id) {
 }
 
 function change(id, fields) {
-  keep({ ...find(id), ...fields });
+  keep({ ...find(id), ...fields, edited: Date.now() });
   save(id);
 }
 
@@ -105,7 +103,7 @@ export async function add(conversations, name) {
 }
 
 export function configure(fields) {
-  const changed = { ...current(), settings: { ...current().settings, ...fields } };
+  const changed = { ...current(), settings: { ...current().settings, ...fields }, edited: Date.now() };
   remember("settings", changed.settings);
   keep(changed);
 }

@@ -81,6 +81,27 @@ export function changed(conversation, id, fields) {
   return { ...conversation, messages: { ...conversation.messages, [id]: { ...message, ...fields } } };
 }
 
+/** Returns two forms of a conversation, from two tabs, as one: with all messages, the branch of the latest message, and the
+ * title and settings that were edited last. Returns `one` itself if `other` has nothing to add. Of a message that both
+ * have, that of `one` is taken unless `otherIsBetter`.
+ * @param {object} one @param {object} other
+ * @param {(message: object, other: object) => boolean} otherIsBetter */
+export function merged(one, other, otherIsBetter) {
+  const better = Object.values(other.messages).filter(
+    (message) => !(message.id in one.messages) || otherIsBetter(one.messages[message.id], message),
+  );
+  const edited = (other.edited ?? 0) > (one.edited ?? 0);
+  if (!better.length && !edited) return one;
+  const [older, newer] = other.updated > one.updated ? [one, other] : [other, one];
+  return {
+    ...(edited ? other : one),
+    updated: newer.updated,
+    messages: { ...one.messages, ...Object.fromEntries(better.map((message) => [message.id, message])) },
+    shown: { ...older.shown, ...newer.shown },
+    next: Math.max(one.next, other.next),
+  };
+}
+
 export function siblings(conversation, id) {
   const { parent } = conversation.messages[id];
   return Object.values(conversation.messages).filter((message) => message.parent === parent).map(({ id }) => id);

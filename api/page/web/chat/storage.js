@@ -1,7 +1,7 @@
 // Conversations in the browser's IndexedDB. Without it, as in some private windows, they last as long as the page. Other
 // tabs are told what has changed.
 
-import { restored } from "./conversation.js";
+import { merged, restored } from "./conversation.js";
 
 const NAME = "conversations";
 
@@ -19,14 +19,15 @@ function open() {
   return opened;
 }
 
+// Runs `work` in a transaction, and returns the result of the request that it returns.
 async function run(mode, work) {
   try {
     const database = await open();
     return await new Promise((resolve, reject) => {
       const transaction = database.transaction(NAME, mode);
       const asked = work(transaction.objectStore(NAME));
-      asked.onsuccess = () => resolve(asked.result);
-      asked.onerror = () => reject(asked.error);
+      transaction.oncomplete = () => resolve(asked.result);
+      transaction.onabort = () => reject(transaction.error);
       // At once, because the page may be about to close.
       transaction.commit();
     });
@@ -49,8 +50,18 @@ export async function loadConversation(id) {
   return found ? restored(found) : null;
 }
 
+/** Stores a conversation, with what another tab has stored of it in the meantime.
+ * @param {object} conversation */
 export async function saveConversation(conversation) {
-  await run("readwrite", (store) => store.put(conversation));
+  const replaced = await run("readwrite", (store) => {
+    const asked = store.get(conversation.id);
+    store.put(conversation);
+    return asked;
+  });
+  const other = replaced && restored(replaced);
+  // An answer that another tab has followed to its end is complete.
+  const whole = other ? merged(conversation, other, (mine, stored) => mine.pending && !stored.pending) : conversation;
+  if (whole !== conversation) await run("readwrite", (store) => store.put(whole));
   tabs.postMessage(conversation.id);
 }
 

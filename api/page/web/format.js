@@ -17,3 +17,8 @@ const LOADING = { loading: "is loading", unloading: "is being unloaded", unloade
 /** Returns what a model of a catalogue does now: "" where it is ready.
  * @param {string | undefined} status */
 export const loadState = (status) => LOADING[status] ?? "";
+
+/** Returns why a model of a catalogue is in its state, for each node that says so.
+ * @param {{host: string, models: {name: string, detail?: string}[]}[]} nodes @param {string} id */
+export const reasons = (nodes, id) =>
+  nodes.flatMap(({ host, models }) => models.filter(({ name, detail }) => name === id && detail).map(({ detail }) => `${host}: ${detail}`)).join("; ");

@@ -1,7 +1,7 @@
 // Models as cards: their queue by priority, and charts.
 
 import { html } from "../vendor/htm-preact-3.1.1.js";
-import { loadState, seconds } from "../format.js";
+import { loadState, reasons, seconds } from "../format.js";
 import { Chart } from "./chart.js";
 import { HISTORY_SECONDS, history } from "./feed.js";
 
@@ -35,13 +35,14 @@ function Charts({ model }) {
   </div>`;
 }
 
-function Model({ model }) {
+function Model({ model, nodes }) {
   const facts = [
     loadState(model.state),
     model.modalities.join(" + "),
     model.context_length > 0 && `${model.context_length.toLocaleString()} tokens of context`,
     model.workers === 1 ? "1 worker" : `${model.workers} workers`,
     `${model.used} of ${model.slots} slots`,
+    reasons(nodes, model.id),
   ];
   const busy = model.tiers.filter(({ tier, running, waiting }) => running || waiting || tier === "default");
   return html`<section class="card model" aria-label=${model.id}>
@@ -57,10 +58,10 @@ function Model({ model }) {
   </section>`;
 }
 
-/** @param {{models: object[]}} props */
-export function Models({ models }) {
+/** @param {{models: object[], nodes: object[]}} props */
+export function Models({ models, nodes }) {
   return html`<section aria-label="Models">
     <h2>Models and their queues</h2>
-    <div class="cards">${models.map((model) => html`<${Model} key=${model.id} model=${model} />`)}</div>
+    <div class="cards">${models.map((model) => html`<${Model} key=${model.id} model=${model} nodes=${nodes} />`)}</div>
   </section>`;
 }

@@ -36,7 +36,7 @@ function Seen({ document, connected }) {
     <${Summary} document=${document} />
     <${Hosts} workers=${document.workers} nodes=${document.nodes ?? []} now=${now} />
     <${Moves} moves=${document.moves} />
-    <${Models} models=${document.models} />
+    <${Models} models=${document.models} nodes=${document.nodes ?? []} />
     <${Batches} batches=${document.batches} now=${now} />
     <${Replicas} replicas=${document.replicas} own=${document.replica} />
   `;

@@ -131,7 +131,9 @@ def _answers(engine: OpenVINOEngine, maker: TemplatePromptMaker, task: Task, for
                 reasons[output.number] = output.reason or reasons[output.number]
             assert not engine.refused()
         for text, reason, made, own, count in zip(texts, reasons, tokens, logprobs, masked, strict=True):
-            yield Answer(text, reason == "stop", made[: len(own)] == _tokens_of(maker, text), tuple(own), count)
+            ended = reason == "stop"
+            spelled = made[:-1] if ended else made  # without the token that ends the text
+            yield Answer(text, ended, spelled == _tokens_of(maker, text), tuple(own), count)
 
 
 def _sequence(maker: TemplatePromptMaker, task: Task, form: Form, case: Case, number: int) -> EngineSequence:

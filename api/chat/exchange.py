@@ -283,5 +283,4 @@ class ChatExchange:
             self.recorder,
             self._stream,
             self._cancellation,
-            weights=admitted.weights,
         )

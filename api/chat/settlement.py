@@ -13,7 +13,6 @@ from api.chat.usage import UsageRecorder
 from api.limits import Limiter, Reservation
 from shared.protocol.cost import prompt_cost, response_cost
 from shared.protocol.errors import ProblemKind
-from shared.protocol.queue import EQUAL, Weights
 from shared.protocol.request import ChatRequest
 from shared.redis import outage
 from shared.runtime.tasks import BackgroundTasks
@@ -41,8 +40,6 @@ class Settlement:
         recorder: UsageRecorder,
         stream: ResponseStream | None,
         cancellation: asyncio.Task[frozenset[str]] | None,
-        *,
-        weights: Weights = EQUAL,
     ) -> None:
         """Settle a request: correct its ``account``'s share of the queue, and the ``reservation`` in its limits.
 
@@ -59,18 +56,16 @@ class Settlement:
             finally:
                 if stream is not None and stream.is_queued:
                     excess = used - _estimate(request) if account else 0  # Without keys, in order of arrival.
-                    await self._charge(request, account, excess, stream.jobs[0], weights, recorder.reasoning_tokens)
+                    await self._charge(request, account, excess, stream.jobs[0], recorder.reasoning_tokens)
 
         if account or recorder.reasoning_tokens:
             self._tasks.run(settle(), "settle")
 
-    async def _charge(
-        self, request: ChatRequest, account: str, excess: int, job: str, weights: Weights, reasoning: int
-    ) -> None:
+    async def _charge(self, request: ChatRequest, account: str, excess: int, job: str, reasoning: int) -> None:
         """Charge ``excess`` tokens beyond the estimate in fair queueing, and count ``reasoning`` tokens."""
         queue = self._queues.of(request.model)
         try:
-            await queue.charge(account, request.tier, excess, job=job, weights=weights, reasoning=reasoning)
+            await queue.charge(account, request.tier, excess, job=job, reasoning=reasoning)
         except (RedisError, OSError) as error:
             logger.log(outage.store.level, "tokens of a request of %s not charged: %s", account, error)
 

@@ -1,16 +1,18 @@
 #!lua flags=allow-oom
 -- Corrects a tenant's finish tag once the usage of a request is known, and counts its reasoning, which workers cannot tell
 -- from other text. A repeated call does nothing.
--- KEYS: see the prelude, fair_queue, the mark that the request was corrected
--- ARGV: priority class, account, tokens used beyond the estimate (negative if fewer), TTL (ms) of the mark, reasoning (a
---       UsageCounts), weight of the key, weight of its team
-if not redis.call('SET', KEYS[7], '', 'NX', 'PX', ARGV[4]) then
+-- A token has the weight that it had when the request was enqueued: since then, keys of its team have come and gone.
+-- KEYS: see the prelude, fair_queue, the weight of the request, by default 1; empty once the request was corrected
+-- ARGV: priority class, account, tokens used beyond the estimate (negative if fewer), TTL (ms) of the mark that the
+--       request was corrected, reasoning (a UsageCounts)
+local weight = redis.call('GET', KEYS[7]) or 1
+if weight == '' then
   return
 end
+redis.call('SET', KEYS[7], '', 'PX', ARGV[4])
 local finish = finish_field(ARGV[1], ARGV[2])
 local past = redis.call('HMGET', KEYS[6], 'time:' .. ARGV[1], finish)
 if past[2] then
-  local weight = weight_of(KEYS[6], ARGV[1], ARGV[2], tonumber(ARGV[6]), tonumber(ARGV[7]))
   local tag = math.max(tag_of(past[1]), tag_of(past[2]) + ARGV[3] / weight)
   redis.call('HSET', KEYS[6], finish, string.format('%.0f', tag))
 end

@@ -10,7 +10,7 @@
 -- The bytes of all queued and claimed jobs have a limit, and so have those of their images.
 -- A job with records is skipped: it was cancelled before it arrived, or the call is repeated because its reply was lost
 -- and the job waits, is claimed or has ended.
--- KEYS: see the prelude, fair_queue, prefixes, reserved
+-- KEYS: see the prelude, fair_queue, prefixes, reserved, the weight of the request (see charge.lua)
 -- ARGV: maximum of jobs ahead plus new jobs, maximum of bytes, priority class, account ('' without a key),
 --       duration (ms) of a reservation, maximum of bytes of images, number of shared requests, number
 --       of images, weight of the key, weight of its team, (id, encoded request)... of the shared requests, (digest,
@@ -23,7 +23,7 @@
 -- jobs ahead, then the counts of the jobs with digests that went to a worker with the prefix, to another worker because
 -- of the load, to any worker because the prefix is new, and to no worker because none has a free slot}.
 
-local FAIR_QUEUE, PREFIXES, RESERVED = KEYS[6], KEYS[7], KEYS[8]
+local FAIR_QUEUE, PREFIXES, RESERVED, WEIGHT = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local MAX_JOBS, MAX_BYTES, CLASS, ACCOUNT = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4]
 
 -- The first characters of a digest are its field in the hash of prefixes. A new prefix overwrites an old one in the
@@ -224,6 +224,9 @@ end
 
 local reply = {ahead, 0, 0, 0, 0}
 local weight = weight_of(FAIR_QUEUE, CLASS, ACCOUNT, tonumber(ARGV[9]), tonumber(ARGV[10]))
+if weight ~= 1 then
+  redis.call('SET', WEIGHT, string.format('%.17g', weight), 'PX', JOB_TTL)
+end
 for _, at in ipairs(new) do
   local job, payload, digests = ARGV[at], ARGV[at + 1], ARGV[at + 3]
   redis.call('SET', PAYLOAD .. job, payload, 'PX', JOB_TTL)

@@ -163,7 +163,12 @@ class JobQueue:
         priority_class, account = _class_of(jobs[0].request.tier), account_of(jobs[0].tenant, jobs[0].team)
         ahead, *routed = await self._run(
             "enqueue",
-            [keys.fair_queue(self.model), keys.prefixes(self.model), keys.reserved(self.model)],
+            [
+                keys.fair_queue(self.model),
+                keys.prefixes(self.model),
+                keys.reserved(self.model),
+                keys.charged(jobs[0].id),
+            ],
             [
                 limit,
                 limit_bytes,
@@ -184,23 +189,14 @@ class JobQueue:
         self.routed.update({route: count for route, count in zip(_ROUTES, routed, strict=True) if count})
         return int(ahead)
 
-    async def charge(
-        self,
-        account: str,
-        tier: Tier | None,
-        tokens: int,
-        *,
-        job: str,
-        weights: Weights = EQUAL,
-        reasoning: int = 0,
-    ) -> None:
+    async def charge(self, account: str, tier: Tier | None, tokens: int, *, job: str, reasoning: int = 0) -> None:
         """Correct the charge of ``account`` (:func:`~shared.protocol.usage.account_of`) at enqueue by ``tokens``,
         negative if the estimate was too high; count ``reasoning`` tokens.
 
         ``job`` is the request's first job. A request is corrected once.
         """
         used = UsageCounts(reasoning_tokens=reasoning).encode()
-        arguments: list[str | int] = [_class_of(tier), account, tokens, _REPEAT_TTL_MS, used, *weights]
+        arguments: list[str | int] = [_class_of(tier), account, tokens, _REPEAT_TTL_MS, used]
         await self._run("charge", [keys.fair_queue(self.model), keys.charged(job)], arguments)
 
     async def any_claimed(self, jobs: Iterable[str]) -> bool:

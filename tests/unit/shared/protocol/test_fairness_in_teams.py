@@ -21,6 +21,10 @@ async def order(redis: ArqRedis) -> str:
     return "".join(job.decode()[0] for job in await redis.zrange(keys.queue("tiny"), 0, -1))
 
 
+async def finish(redis: ArqRedis, key: str) -> int:
+    return int(await awaitable(redis.hget(keys.fair_queue("tiny"), f"finish:-2:{key}")) or 0)
+
+
 async def test_a_key_does_not_wait_for_the_flood_of_another_key_of_its_team(redis: ArqRedis) -> None:
     for number in range(20):
         await enqueue(redis, f"a{number:02}", "anna", "physics")
@@ -58,5 +62,10 @@ async def test_a_key_that_is_served_leaves_its_share_to_the_others(redis: ArqRed
 
 async def test_what_a_request_did_not_use_is_returned_to_its_key(redis: ArqRedis) -> None:
     await enqueue(redis, "a", "anna", "physics", Weights(team=2))
-    await JobQueue(redis, "tiny").charge("anna@physics", None, -10_000, job="a", weights=Weights(team=2))
-    assert await awaitable(redis.hget(keys.fair_queue("tiny"), "finish:-2:anna")) == b"1"
+    queued = await finish(redis, "anna")
+    for name in ("b", "c"):
+        await enqueue(redis, name, name, "physics", Weights(team=2))
+    await JobQueue(redis, "tiny").charge("anna@physics", None, -1000, job="a")
+    assert await finish(redis, "anna") == queued - 500, "at the weight at which it was queued, when anna was alone"
+    await JobQueue(redis, "tiny").charge("anna@physics", None, -1000, job="a")
+    assert await finish(redis, "anna") == queued - 500, "once"

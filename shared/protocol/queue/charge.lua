@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- Corrects a tenant's finish tag once the usage of a request is known, and counts its reasoning, which workers cannot tell
 -- from other text. A repeated call does nothing.
--- A token has the weight that it had when the request was enqueued: since then, keys of its team have come and gone.
+-- A token has the weight that it had when the request was enqueued: since then, keys of its team have come and gone. What
+-- a tenant used beyond the estimate while no other one waited has delayed nobody, and costs nothing.
 -- KEYS: see the prelude, fair_queue, the weight of the request, by default 1; empty once the request was corrected
 -- ARGV: priority class, account, tokens used beyond the estimate (negative if fewer), TTL (ms) of the mark that the
 --       request was corrected, reasoning (a UsageCounts)
@@ -10,10 +11,9 @@ if weight == '' then
   return
 end
 redis.call('SET', KEYS[7], '', 'PX', ARGV[4])
-local finish = finish_field(ARGV[1], ARGV[2])
-local past = redis.call('HMGET', KEYS[6], 'time:' .. ARGV[1], finish)
-if past[2] then
+local past = redis.call('HMGET', KEYS[6], 'time:' .. ARGV[1], finish_field(ARGV[1], ARGV[2]))
+if past[2] and (tonumber(ARGV[3]) < 0 or not is_alone(KEYS[6], ARGV[1], ARGV[2])) then
   local tag = math.max(tag_of(past[1]), tag_of(past[2]) + ARGV[3] / weight)
-  redis.call('HSET', KEYS[6], finish, string.format('%.0f', tag))
+  set_finish(KEYS[6], ARGV[1], ARGV[2], tag)
 end
 add_usage(kind_of(ARGV[1]), ARGV[2], ARGV[5])

@@ -181,8 +181,7 @@ for at = 11, images - 1, 2 do
   bytes = bytes + #ARGV[at + 1]
 end
 
-local finish = finish_field(CLASS, ACCOUNT)
-local past = redis.call('HMGET', FAIR_QUEUE, 'time:' .. CLASS, finish)
+local past = redis.call('HMGET', FAIR_QUEUE, 'time:' .. CLASS, finish_field(CLASS, ACCOUNT))
 local tag = math.max(tag_of(past[1]), tag_of(past[2]))
 local ahead = redis.call('ZCOUNT', QUEUE, '-inf', string.format('(%.0f', base + tag))
 if ahead + #new > MAX_JOBS then
@@ -243,6 +242,6 @@ for _, at in ipairs(new) do
   count('job:' .. job, 'text', KIND, #payload, outcome, ACCOUNT)
 end
 redis.call('PEXPIRE', SIZES, JOB_TTL)
-redis.call('HSET', FAIR_QUEUE, finish, string.format('%.0f', tag))
+set_finish(FAIR_QUEUE, CLASS, ACCOUNT, tag)
 redis.call('PEXPIRE', FAIR_QUEUE, JOB_TTL)
 return reply

@@ -182,6 +182,27 @@ local function weight_of(fair_queue, class, account, own, of_team)
   return own * of_team / sum
 end
 
+-- Sets the finish tag of an account, and notes which one has the latest tag, and that of all others.
+local function set_finish(fair_queue, class, account, tag)
+  local key, latest, others = parse_account(account), 'latest:' .. class, 'others:' .. class
+  local past = redis.call('HMGET', fair_queue, latest, others)
+  if past[1] ~= key then
+    local first = past[1] and tag_of(redis.call('HGET', fair_queue, finish_field(class, past[1]))) or 1
+    if tag > first then
+      redis.call('HSET', fair_queue, latest, key, others, string.format('%.0f', math.max(first, tag_of(past[2]))))
+    elseif tag > tag_of(past[2]) then
+      redis.call('HSET', fair_queue, others, string.format('%.0f', tag))
+    end
+  end
+  redis.call('HSET', fair_queue, finish_field(class, account), string.format('%.0f', tag))
+end
+
+-- Returns whether the virtual time has reached the finish tags of all other accounts: none of them waits.
+local function is_alone(fair_queue, class, account)
+  local state = redis.call('HMGET', fair_queue, 'latest:' .. class, 'others:' .. class, 'time:' .. class)
+  return state[1] == parse_account(account) and tag_of(state[2]) <= tag_of(state[3])
+end
+
 -- Adds the tokens that a key or a team used today to those of its budgets.
 local function spend(owner, today, tokens)
   local key = SPENT .. owner

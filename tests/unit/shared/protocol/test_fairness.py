@@ -69,3 +69,19 @@ async def test_what_a_request_did_not_use_is_returned_to_its_key(redis: ArqRedis
     assert await finish(redis, "anna") == queued - 500, "at the weight at which it was queued, when anna was alone"
     await JobQueue(redis, "tiny").charge("anna@physics", None, -1000, job="a")
     assert await finish(redis, "anna") == queued - 500, "once"
+
+
+async def test_a_key_that_had_the_service_to_itself_owes_nothing(redis: ArqRedis) -> None:
+    queue = JobQueue(redis, "tiny")
+    for job in ("first", "second", "third"):
+        await enqueue(redis, job, "anna")
+        await queue.claim("w1", used=0, slots=8)
+        await queue.charge("anna", None, 10_000, job=job)
+    for number in range(3):
+        await enqueue(redis, f"a{number}", "anna")
+        await enqueue(redis, f"b{number}", "ben")
+    assert (await order(redis))[:4].count("a") == 2
+    await queue.charge("anna", None, 10_000, job="a0")
+    await enqueue(redis, "a3", "anna")
+    await enqueue(redis, "b3", "ben")
+    assert (await order(redis)).endswith("ba"), "ben waits, so anna pays"

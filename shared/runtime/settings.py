@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     ByteSize,
     Field,
     NonNegativeFloat,
@@ -38,8 +39,17 @@ def _check_plugin_config(text: str) -> str:
     return text
 
 
+def _no_less_than_1_mb(size: ByteSize) -> ByteSize:
+    if 0 < size < 1_000_000:
+        raise ValueError(f"{size:d} bytes are too few for a model; give the unit, as in 24GB")
+    return size
+
+
+MemorySize = Annotated[ByteSize, AfterValidator(_no_less_than_1_mb)]
+"""Bytes of memory for models, as a number with a unit; 0 where none is given."""
+
 _DEVICE_MEMORY = re.compile(r"(GPU(?:\.\d+)?)=([^,]+)")
-_bytes = TypeAdapter(ByteSize)
+_bytes = TypeAdapter(MemorySize)
 
 
 def _device_memory(text: str) -> dict[str, int]:
@@ -436,7 +446,7 @@ class NodeSettings(WorkerSettings):
         "",
         description="TOML file with the models to load by demand (docs/catalogue.md); read again when it changes.",
     )
-    memory: ByteSize = Field(
+    memory: MemorySize = Field(
         ByteSize(0),
         description="Memory that the models of this host may take together, such as 24GB; 0 is what is free when the "
         "node starts, less a tenth.",

@@ -224,8 +224,8 @@ def test_a_model_of_a_catalogue_is_loaded_and_unloaded(browser: Browser, closed:
         headers = {"authorization": f"Bearer {admin}", "content-type": "application/json"}
         _, _, waiting = running.request("POST", "/v1/responses", json.dumps(body), headers)
         expect(page.tab.get_by_text("1 request waits for its model to be loaded.")).to_be_visible()
-        expect(memory.locator("..")).to_contain_text("never 30 MB (loading: 1 requests wait")
-        expect(page.tab.get_by_role("region", name="never")).to_contain_text(": 1 requests wait")
+        expect(memory.locator("..")).to_contain_text("never 30 MB (loading: 1 request waits")
+        expect(page.tab.get_by_role("region", name="never")).to_contain_text(": 1 request waits")
         running.request("POST", f"/v1/responses/{json.loads(waiting)['id']}/cancel", None, headers)
         page.open("desk")
         row.get_by_role("button", name="Unload").click()

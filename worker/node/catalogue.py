@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, field_validator
 
-from shared.runtime.settings import EngineSettings, Settings, WorkerSettings, joined_reasons
+from shared.runtime.settings import EngineSettings, MemorySize, Settings, WorkerSettings, joined_reasons
 from worker.engine.backends import BACKENDS
 from worker.model.source import ModelError, check_name, parse_source
 
@@ -45,7 +45,7 @@ class _Entry(BaseModel):
     aliases: list[str] = []
     keep: str = "15m"
     replicas: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=1)]] | None = None
-    memory: ByteSize = ByteSize(0)
+    memory: MemorySize = ByteSize(0)
     priority: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
 
     _keep_is_a_duration = field_validator("keep", mode="before")(_duration)

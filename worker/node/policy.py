@@ -157,7 +157,7 @@ def _reason(model: ModelState) -> str:
     if model.requested:
         return "an operator has loaded it"
     jobs = model.waiting + model.waiting_batch
-    return f"{jobs} requests wait" if jobs else "it is kept loaded"
+    return f"{jobs} request{'s wait' if jobs > 1 else ' waits'}" if jobs else "it is kept loaded"
 
 
 def _victims(

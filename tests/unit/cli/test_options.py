@@ -303,6 +303,7 @@ def test_shells_complete_commands_and_options(shell: str) -> None:
     [
         (("up", "--models", "models.toml", "--model", "default"), "--model has no effect with --models: the catalogue"),
         (("node", "--models", "models.toml", "--worker-id", "w"), "--worker-id has no effect with --models"),
+        (("node", "--memory", "24"), "24 bytes are too few for a model; give the unit, as in 24GB"),
         (("up", "--memory", "4GB"), "--memory has no effect without --models."),
     ],
 )

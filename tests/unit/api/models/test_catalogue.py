@@ -112,7 +112,7 @@ async def test_streams_that_waited_for_such_a_model_end_with_the_reasons_too(red
         ("loading", "3 requests wait", "still loading at the queue timeout. a: 3 requests wait."),
         ("unloaded", "no request for a while", "not loaded within the queue timeout. Other models use the memory"),
         ("failed", "no such file", "can't be loaded at the moment. a: no such file."),
-        ("loaded", "1 requests wait", "No worker became free within the queue timeout."),
+        ("loaded", "1 request waits", "No worker became free within the queue timeout."),
     ],
 )
 async def test_a_queue_timeout_says_what_the_model_waited_for(

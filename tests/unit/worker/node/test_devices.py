@@ -62,6 +62,6 @@ def test_a_model_on_a_gpu_takes_its_weights_there_and_its_processes_from_the_hos
 
 def test_the_memory_of_a_gpu_is_set_by_its_name() -> None:
     assert NodeSettings(device_memory="GPU=16GB, GPU.1=8GiB").device_budgets == {"GPU.0": 16 * 10**9, "GPU.1": 8 * GB}
-    for wrong in ("16GB", "CPU=1GB", "GPU.0=much"):
+    for wrong in ("16GB", "CPU=1GB", "GPU.0=much", "GPU.0=16"):
         with pytest.raises(ValidationError, match="device_memory"):
             NodeSettings(device_memory=wrong)

@@ -75,6 +75,11 @@ class Fleet:
             if model in serving
         }
 
+    def loaded(self) -> frozenset[str]:
+        """Return the names and aliases of the models that a worker serves now."""
+        serving = {worker.model for worker in self.workers if worker.status == "serving"}
+        return frozenset(name for name, model in self.names.items() if model in serving)
+
     def own_name(self, name: str) -> str:
         """Resolve an alias to the model's own name; return ``name`` itself if it is unknown."""
         return self.names.get(name, name)

@@ -44,7 +44,8 @@ class ModelsHandler:
     async def config(self) -> Response:
         """Say which models are loaded, in the form of OpenVINO Model Server."""
         await self._directory.refresh_if_empty()
-        return json_response(render_config(self._directory.visible(current_exchange().key).values()))
+        models = self._directory.visible(current_exchange().key).values()
+        return json_response(render_config(models, self._directory.fleet.loaded()))
 
     @route("GET", "/v1/models/<path:name>", "retrieveModel", errors=(401, 404, 503))
     @route("GET", "/v3/models/<path:name>", "modelServerModel", errors=(401, 404, 503))

@@ -10,6 +10,7 @@ from arq.connections import ArqRedis
 from fakeredis import FakeServer
 from redis.exceptions import ConnectionError
 
+from api.dialects.ovms.config import render_config
 from api.models.directory import Directory, Fleet
 from shared.protocol.registry import WorkerInfo, announce, withdraw
 from tests.support.jobs import WORKER
@@ -128,3 +129,18 @@ def test_fields_that_need_logits_are_served_if_no_worker_that_may_claim_the_job_
     workers: list[WorkerInfo], expected: bool
 ) -> None:
     assert Fleet(tuple(workers)).has_logits("tiny") is expected
+
+
+@pytest.mark.parametrize(
+    ("status", "state"), [("serving", "AVAILABLE"), ("loading", "LOADING"), ("failing", "LOADING")]
+)
+async def test_the_model_servers_config_says_whether_a_worker_serves_a_model_now(
+    redis: ArqRedis, status: str, state: str
+) -> None:
+    served = worker("a", "b")
+    fleet = await look(redis, served, msgspec.structs.replace(served, status=status))
+    config = msgspec.json.decode(render_config(fleet.listed().values(), fleet.loaded()))
+    assert {name: model["model_version_status"][0]["state"] for name, model in config.items()} == {
+        "a": state,
+        "b": state,
+    }

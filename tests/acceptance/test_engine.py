@@ -156,10 +156,13 @@ def test_a_draft_model_serves_greedy_and_sampled_requests(tiny: Bench) -> None:
     assert all(outputs[-1].reason for outputs in others)
 
 
-def test_what_beam_search_would_ignore_is_refused(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    ("field", "value"), [("presence_penalty", 1.0), ("ignore_eos", True), ("min_tokens", 5), ("bad_words", ("a",))]
+)
+def test_what_beam_search_would_ignore_is_refused(bench: Bench, field: str, value: object) -> None:
     with pytest.raises(RequestRefused) as refusal:
-        bench.one("Hi", beams=2, presence_penalty=1.0)
-    assert refusal.value.problem.param == "presence_penalty"
+        bench.one("Hi", beams=2, **{field: value})
+    assert refusal.value.problem.param == field
 
 
 def test_penalties_count_what_was_generated_before_the_interruption(tiny: Bench) -> None:

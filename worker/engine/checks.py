@@ -139,7 +139,7 @@ def _check_beams(sequence: Sequence) -> None:
             sampling.prompt_scoring.param,
             "Log probabilities of the prompt are not supported with beam search ('best_of' above 1).",
         )
-    for field in ("top_logprobs", "logit_bias", "allowed_token_ids", "bad_words"):
+    for field in ("ignore_eos", "min_tokens", "top_logprobs", "logit_bias", "allowed_token_ids", "bad_words"):
         if getattr(sampling, field):
             raise _invalid(field, f"'{field}' is not supported with beam search ('best_of' above 1).")
     penalties = {

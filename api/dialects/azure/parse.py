@@ -13,7 +13,7 @@ import msgspec
 
 from api.dialects.azure.errors import INVALID_API_VERSION, INVALID_REQUEST
 from api.dialects.base.interface import Lookup
-from api.dialects.base.validation import listed, validate
+from api.dialects.base.validation import listed, missing, unknown_parameter, validate, wrong_type
 from api.dialects.openai.extended import EXTENSIONS, ExtendedChatRequest, translate_chat
 from shared.protocol.errors import ProblemKind, RequestRefused, modality_refused, refuse
 from shared.protocol.request import ChatRequest
@@ -53,6 +53,7 @@ PASSED = EXTENSIONS | {
 _AUDIO = ("input_audio", "audio_url")
 _IMAGE_DATA = "image"
 """The reference's second type of image: a URL or plain base64."""
+_IMAGE_FIELDS = {"type", "content", "detail"}
 
 
 class ExtraParameters(StrEnum):
@@ -89,9 +90,11 @@ def parse_chat(value: Mapping[str, Any], model: str, extras: ExtraParameters) ->
     fields["model"] = model if named is None or isinstance(named, str) else named
     if isinstance(value.get("messages"), list):
         fields["messages"] = [_message(index, message) for index, message in enumerate(value["messages"])]
-    chat = translate_chat(validate(ExtendedChatRequest, fields))
+    request = validate(ExtendedChatRequest, fields)
+    chat = translate_chat(request)
     # The SDK's stream updates include the usage, and the reference has no option to request it.
-    return msgspec.structs.replace(chat, include_usage=chat.stream)
+    declined = request.stream_options is not None and request.stream_options.include_usage is False
+    return msgspec.structs.replace(chat, include_usage=chat.stream and not declined)
 
 
 def _is_taken(field: str, extras: ExtraParameters) -> bool:
@@ -100,7 +103,8 @@ def _is_taken(field: str, extras: ExtraParameters) -> bool:
         return True
     match extras:
         case ExtraParameters.ERROR:
-            raise _extra(field, f"Set the header '{EXTRA_PARAMETERS_HEADER}' to 'pass-through' or 'ignore' to allow it")
+            remedy = "'pass-through' or 'ignore'" if field in PASSED else "'ignore'"
+            raise _extra(field, f"Set the header '{EXTRA_PARAMETERS_HEADER}' to {remedy} to allow it")
         case ExtraParameters.PASS_THROUGH if field not in PASSED:
             raise _extra(field, "The model does not support it, so it can't be passed through")
     return extras is ExtraParameters.PASS_THROUGH
@@ -129,11 +133,19 @@ def _part(message: int, index: int, part: object) -> object:
     kind = part.get("type") if isinstance(part, dict) else None
     if not isinstance(part, dict) or not isinstance(kind, str):
         return part
+    place = f"messages[{message}].content[{index}]"
     if kind in _AUDIO:
-        raise modality_refused(kind, f"messages[{message}].content[{index}]")
-    data = part.get("content")
-    if kind != _IMAGE_DATA or not isinstance(data, str):
+        raise modality_refused(kind, place)
+    if kind != _IMAGE_DATA:
         return part
+    unknown = sorted(part.keys() - _IMAGE_FIELDS)
+    if unknown:
+        raise unknown_parameter(f"{place}.{unknown[0][:64]}")
+    if "content" not in part:
+        raise missing(f"{place}.content")
+    data = part["content"]
+    if not isinstance(data, str):
+        raise wrong_type(f"{place}.content", "a string", data)
     url = data if data.startswith(("http:", "https:", "data:")) else f"data:;base64,{data}"
     detail = {"detail": part["detail"]} if "detail" in part else {}
     return {"type": "image_url", "image_url": {"url": url} | detail}

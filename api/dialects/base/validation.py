@@ -187,17 +187,17 @@ def _translate(finding: ErrorDetails) -> RequestRefused:
         case "literal_error" if isinstance(value, str):
             return wrong_value(param, value, re.findall(r"'([^']*)'", finding["ctx"]["expected"]))
         case "literal_error":
-            return _wrong_type(param, "a string", value)
+            return wrong_type(param, "a string", value)
         case kind if kind == WRONG_BRANCH:
             return _wrong_branch(param, finding["msg"].split(" "), value)
         case kind if kind == WRONG_TYPE:
-            return _wrong_type(param, finding["msg"], value)
+            return wrong_type(param, finding["msg"], value)
         case "list_type":
             items = next((_ITEMS[part] for part in finding["loc"] if part in _ITEMS), "objects")
-            return _wrong_type(param, f"an array of {items}", value)
+            return wrong_type(param, f"an array of {items}", value)
         case kind if kind in _EXPECTED:
             expected = "a metadata object" if param == "metadata" else _EXPECTED[kind]
-            return _wrong_type(param, expected, value)
+            return wrong_type(param, expected, value)
         case _:
             return _out_of_bounds(finding)
 
@@ -213,7 +213,8 @@ def _path(location: Sequence[str | int]) -> str:
     return path
 
 
-def _wrong_type(param: str, expected: str, value: Any) -> RequestRefused:
+def wrong_type(param: str, expected: str, value: Any) -> RequestRefused:
+    """Return the refusal of a value with the wrong JSON type; ``expected`` is a noun phrase."""
     message = f"Invalid type for '{param}': expected {expected}, but got {_json_type(value)} instead."
     return refuse(ProblemKind.INVALID, message, param=param, code="invalid_type")
 
@@ -221,11 +222,11 @@ def _wrong_type(param: str, expected: str, value: Any) -> RequestRefused:
 def _wrong_branch(param: str, names: Sequence[str], value: Any) -> RequestRefused:
     key, *branches = names
     if not isinstance(value, dict):
-        return _wrong_type(param, "an object", value)
+        return wrong_type(param, "an object", value)
     if key not in value:
         return missing(f"{param}.{key}")
     if not isinstance(value[key], str):
-        return _wrong_type(f"{param}.{key}", "a string", value[key])
+        return wrong_type(f"{param}.{key}", "a string", value[key])
     return wrong_value(f"{param}.{key}", value[key], branches)
 
 

@@ -16,7 +16,8 @@ from api.dialects.openai.schema import ChatCompletionRequest, JsonSchemaResponse
 from api.dialects.openai.tools import CustomChoice, CustomTool, FunctionChoice, FunctionTool, Named
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 
-_TOKEN_ID = re.compile(r"[0-9]{1,10}")
+# Without leading zeros, which would give one token several biases.
+_TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 def check(request: ChatCompletionRequest) -> None:

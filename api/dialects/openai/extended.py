@@ -12,7 +12,7 @@ from api.dialects.openai.extensions import ServedChatRequest, ServedCompletionRe
 from api.dialects.openai.parse import translate
 from api.dialects.openai.schema import ChatCompletionRequest
 from api.dialects.openai.tools import CustomTool
-from shared.protocol.request import ChatRequest
+from shared.protocol.request import ChatRequest, Sampling
 
 
 class ExtendedChatRequest(ServedChatRequest, EngineSampling):
@@ -29,6 +29,9 @@ class ExtendedCompletionRequest(ServedCompletionRequest, EngineSampling):
 
 EXTENSIONS = frozenset(ExtendedChatRequest.model_fields) - frozenset(ChatCompletionRequest.model_fields)
 """Names of the chat request fields that are not in OpenAI's reference."""
+
+_RANDOM = {"temperature": 0, "top_p": 1, "top_k": 0, "min_p": 0}
+"""The fields of random sampling, with the values that have no effect on a beam search."""
 
 
 def translate_chat(request: ExtendedChatRequest) -> ChatRequest:
@@ -59,11 +62,19 @@ def translate_plain(request: ExtendedCompletionRequest) -> ChatRequest:
 def _checked(chat: ChatRequest, fields: ExtendedChatRequest | ExtendedCompletionRequest) -> ChatRequest:
     if fields.best_of is not None and chat.n > fields.best_of:
         raise invalid("n", f"it can't be greater than 'best_of', which is {fields.best_of}")
-    check_assistants(fields)
+    check_combinations(chat.sampling)
     return chat
 
 
-def check_assistants(fields: EngineSampling) -> None:
-    """Raise :class:`RequestRefused` if both ways to limit the number of speculated tokens are used."""
-    if fields.num_assistant_tokens is not None and fields.assistant_confidence_threshold is not None:
+def check_combinations(sampling: Sampling) -> None:
+    """Raise :class:`RequestRefused` for fields that exclude each other.
+
+    They are both ways to limit the number of speculated tokens, and beam search and what only random sampling obeys.
+    """
+    if sampling.num_assistant_tokens is not None and sampling.assistant_confidence_threshold is not None:
         raise invalid("assistant_confidence_threshold", "it can't be used together with 'num_assistant_tokens'")
+    if sampling.beams > 1:
+        for field, neutral in _RANDOM.items():
+            if getattr(sampling, field) not in (None, neutral):
+                reason = f"a beam search ('best_of' above 1) does not use it. Omit it or set it to {neutral}"
+                raise invalid(field, reason)

@@ -12,7 +12,7 @@ from pydantic import Field
 from api.dialects.base.body import decode_object, json_text
 from api.dialects.base.sampling import Beams, EngineSampling, Flag
 from api.dialects.base.validation import invalid
-from api.dialects.openai.extended import check_assistants
+from api.dialects.openai.extended import check_combinations
 from api.dialects.openai.extensions import with_variables
 from api.dialects.ovms.fields import not_served
 from api.dialects.ovms.parse import Seed, TopP, finished, take_structure
@@ -49,8 +49,8 @@ class ModelServerResponses(Responses):
         _rename(value)
         valid = validated(ModelServerResponsesRequest, value)
         self.skipped_tools = valid.skipped_tools
-        check_assistants(valid.body)
         request = finished(valid.request(StoredConversation(), store=False), value, structure)
+        check_combinations(request.sampling)
         return msgspec.structs.replace(request, template_kwargs=_template_kwargs(valid.body, request.template_kwargs))
 
     def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ResponsesEncoder:

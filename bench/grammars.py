@@ -60,7 +60,7 @@ LOADS = (
     Load("new schemas, 100 properties", lambda number: _object(number, 100)),
     Load("new enums of 1,000 values", lambda number: {"enum": [f"value {number} {index}" for index in range(1000)]}),
     Load("none, long answers", None, 100),
-    Load("strings of 20 characters and more", lambda _: {"type": "string", "minLength": 20, "maxLength": 2000}, 100),
+    Load("strings of 40 characters and more", lambda _: {"type": "string", "minLength": 40, "maxLength": 2000}, 100),
 )
 """Each is compared with the last one before it that has no schema."""
 

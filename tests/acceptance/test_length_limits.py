@@ -1,4 +1,4 @@
-"""Strings that reach their ``maxLength`` on the real model: closed where the logits hook is, and cut elsewhere."""
+"""Strings with ``maxLength`` and ``minLength`` on real models: closed in time where the hook is, cut elsewhere."""
 
 from typing import Any
 
@@ -80,6 +80,27 @@ def test_an_interrupted_answer_goes_on_with_the_same_tokens(tiny: Bench, samplin
         assert outputs[-1].reason == "stop"
         if not sampling:
             assert tokens_of(outputs) == tokens[cut:]
+
+
+def test_a_long_minimum_holds_wherever_the_answer_is_interrupted(tiny: Bench) -> None:
+    schema = '{"type":"object","properties":{"a":{"type":"string","minLength":100,"maxLength":104}},"required":["a"]}'
+    sequence = tiny.sequence(
+        PROMPTS[0],
+        constraint=Constraint(kind="grammar", value=schema_grammar(schema, minimums=False)),
+        temperature=1.5,
+        max_tokens=300,
+    )
+    for seed in range(4):
+        sampling = msgspec.structs.replace(sequence.sampling, seed=seed)
+        limited = msgspec.structs.replace(
+            sequence, number=1000 + seed, sampling=sampling, length_limits=(LengthLimits("", schema, minimums=True),)
+        )
+        (whole,) = tiny.run([limited])
+        tokens = tokens_of(whole)
+        assert whole[-1].reason == "stop"
+        assert 100 <= len(msgspec.json.decode(text_of(whole))["a"]) <= 104
+        (rest,) = tiny.run([msgspec.structs.replace(limited, number=2000 + seed, generated=tokens[: len(tokens) // 2])])
+        assert rest[-1].reason == "stop"
 
 
 LETTERS = 'Fill this JSON object: {"letters": ["a", "a", "a", "a", "a", "a", "a", "a", ...]}'

@@ -97,6 +97,21 @@ def test_sixteen_schemas_at_once_all_hold(real_fleet: Fleet) -> None:
     assert finished >= 12
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_long_minimum_length_holds(real_fleet: Fleet, stream: bool) -> None:
+    schema = TypeAdapter(Annotated[str, Field(min_length=100, max_length=120)]).json_schema()
+    options: dict[str, Any] = {"response_format": schema_format(schema), "temperature": 0, "max_tokens": 120}
+    messages = user("What is the capital of France? One word.")
+    answer: Any = real_fleet.client().chat.completions.create(model=MODEL, messages=messages, stream=stream, **options)
+    if stream:
+        choices = [choice for chunk in answer for choice in chunk.choices]
+        text, reason = "".join(choice.delta.content or "" for choice in choices), choices[-1].finish_reason
+    else:
+        text, reason = answer.choices[0].message.content, answer.choices[0].finish_reason
+    assert reason == "stop"
+    assert 100 <= len(json.loads(text)) <= 120
+
+
 def test_json_mode_gives_an_object_with_a_property(real_fleet: Fleet) -> None:
     def answered(text: str) -> Any:
         return ask(real_fleet, text, response_format={"type": "json_object"}, temperature=0)
@@ -162,7 +177,7 @@ def test_schemas_that_cannot_be_held_are_refused_and_harm_nobody(real_fleet: Fle
     ],
 )
 def test_structural_tags_hold(real_fleet: Fleet, form: Any, allowed: list[str]) -> None:
-    answer = real_fleet.client("v3").chat.completions.create(
+    answer: Any = real_fleet.client("v3").chat.completions.create(
         model=MODEL, messages=user("Say something."), max_tokens=30, extra_body={"response_format": form}
     )
     assert answer.choices[0].message.content in allowed

@@ -242,7 +242,7 @@ class OpenVINOEngine:
             number=number,
             width=self._logits_width,
             logprobs=not self._batched,
-            limits=self._speculation == "none",
+            limits=self.engine_info.limits_strings,
         )
         try:
             handle = add_prompt(

@@ -77,6 +77,9 @@ class Generation:
         if reader.room is not None:
             too_long = self._vocabulary.string_lengths > max(0, reader.room - unread)
             excluded = too_long if excluded is None else excluded | too_long
+        if (lacking := reader.lacking) is not None:
+            too_short = self._vocabulary.closing_lengths[reader.in_string + reader.after_backslash] < lacking
+            excluded = too_short if excluded is None else excluded | too_short
         return excluded
 
     @property

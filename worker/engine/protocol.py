@@ -46,7 +46,7 @@ class Sequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     - ``triggers``: the constraint applies from the first of these texts on; without any, from the start.
     - ``bad_word_tokens``: sequences of tokens that must not be generated.
     - ``length_limits``: length limits of strings in the output. With access to logits, a string is closed at its
-      limit; a longer string ends the sequence.
+      limit, and not before its ``minLength``; a longer or shorter string ends the sequence.
     """
 
     number: int
@@ -106,7 +106,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     ``max_prompt`` is the maximum length of a prompt in tokens; 0 if only the context limits it.
 
-    ``devices`` are all that OpenVINO finds. ``logits`` is whether the engine has access to the model's logits.
+    ``devices`` are all that OpenVINO finds. ``logits`` is whether the engine has access to the model's logits,
+    ``limits_strings`` whether it masks tokens by ``length_limits``.
     ``vocabulary`` is the digest of its vocabulary and chat template. ``engine`` is an :data:`EngineKind` or
     ``simulated``, and ``reason`` says why it was chosen. ``prefix_caching`` is whether prompts reuse the KV cache of
     earlier ones.
@@ -120,6 +121,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     load_seconds: float
     devices: tuple[str, ...] = ()
     logits: bool = False
+    limits_strings: bool = False
     vocabulary: str = ""
     engine: str = ""
     reason: str = ""

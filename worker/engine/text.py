@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from worker.json_schema.lengths import characters_in, goes_on
+from worker.json_schema.lengths import characters_in, closing_lengths, goes_on
 
 if TYPE_CHECKING:
     import numpy
@@ -129,7 +129,7 @@ class Vocabulary:
 
     def make_masks(self) -> None:
         """Make the tables of masks, which takes up to half a second, before the first step that needs them."""
-        _ = self.string_lengths, self.continuing
+        _ = self.string_lengths, self.closing_lengths, self.continuing
 
     @cached_property
     def string_lengths(self) -> "NDArray[numpy.int32]":
@@ -137,6 +137,16 @@ class Vocabulary:
         import numpy  # takes half of the start of a process that needs neither of these
 
         return numpy.array([characters_in(self.piece(token)) for token in range(self._size)], numpy.int32)
+
+    @cached_property
+    def closing_lengths(self) -> "NDArray[numpy.int32]":
+        """Three rows: the number of characters that each token adds to a JSON string before it closes it, if it begins
+        outside of the string, in it, and in it after a backslash (:func:`worker.json_schema.lengths.closing_lengths`).
+        """
+        import numpy
+
+        lengths = [closing_lengths(self.piece(token)) for token in range(self._size)]
+        return numpy.array(lengths, numpy.int32).reshape(-1, 3).T.copy()
 
     @cached_property
     def continuing(self) -> "tuple[NDArray[numpy.bool_], NDArray[numpy.bool_]]":

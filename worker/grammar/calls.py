@@ -79,19 +79,25 @@ _ONE_AT_A_TIME = frozenset({"harmony"})
 
 
 class CallableTool(msgspec.Struct, frozen=True):
-    """A tool that the model may call, and its index in the request."""
+    """A tool that the model may call, and its index in the request.
+
+    ``minimums``: its grammar counts what every ``minLength`` asks for, as it must if the tool is not strict.
+    """
 
     tool: Tool
     index: int
+    minimums: bool = True
 
 
-def callable_tools(request: ChatRequest) -> tuple[CallableTool, ...]:
-    """Return the tools that the request allows the model to call."""
+def callable_tools(request: ChatRequest, *, minimums: bool) -> tuple[CallableTool, ...]:
+    """Return the tools that the request allows the model to call. ``minimums``: all grammars count ``minLength``."""
     if request.tool_choice == "none":
         return ()
     named = request.named_tool
     return tuple(
-        CallableTool(tool, index) for index, tool in enumerate(request.tools) if named is None or tool.name == named
+        CallableTool(tool, index, minimums or not tool.strict)
+        for index, tool in enumerate(request.tools)
+        if named is None or tool.name == named
     )
 
 
@@ -137,7 +143,7 @@ def argument_length_limits(shape: CallShape, tools: Sequence[CallableTool]) -> t
         if function.tool.strict and function.tool.parameters is not None:
             listed = shape.content == "calls"
             begin = _listed_begin(function) if listed else shape.begin_for(function.tool.name)
-            values += length_limits_of([begin], function.tool.parameters)
+            values += length_limits_of([begin], function.tool.parameters, minimums=function.minimums)
     return tuple(values)
 
 
@@ -161,7 +167,7 @@ def arguments(rules: Rules, function: CallableTool) -> str:
             raise SchemaError("", "the parameters are described by an object")
         # Arguments are always an object, even if the schema does not say so.
         schema.setdefault("type", "object")
-        return SchemaCompiler(rules, schema, strict=function.tool.strict).compile()
+        return SchemaCompiler(rules, schema, strict=function.tool.strict, minimums=function.minimums).compile()
     except SchemaError as error:
         if isinstance(error, UnsupportedKeyword) and not function.tool.strict:
             return JsonRules(rules).object(JsonRules(rules).value())

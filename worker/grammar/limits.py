@@ -1,8 +1,10 @@
 """Length limits of strings that the engine's process enforces (:mod:`worker.json_schema.lengths`), not the grammar.
 
-These are ``maxLength`` and the upper limits of patterns such as ``^[a-z]{1,64}$``, which become a ``maxLength``.
+These are ``maxLength``, long ``minLength``, and the upper limits of patterns such as ``^[a-z]{1,64}$``, which become a
+``maxLength``.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,18 +12,25 @@ import msgspec
 
 from worker.grammar.patterns import regex_of, without_upper_limit
 from worker.grammar.regex import PatternError
-from worker.json_schema.lengths import LengthLimits
+from worker.json_schema.lengths import GRAMMAR_MINIMUM, LengthLimits
+
+_LONG = re.compile(rf'\\u00|"minLength"\s*:(?!\s*[0-{GRAMMAR_MINIMUM}]\s*[,}}])')
+"""In a schema that may have a long ``minLength``. An escape may hide one."""
 
 
-def length_limits_of(begins: Iterable[str], schema: str) -> tuple[LengthLimits, ...]:
-    """Return the values to check, one for each of ``begins``; empty if ``schema`` limits no string or list."""
+def length_limits_of(begins: Iterable[str], schema: str, *, minimums: bool = True) -> tuple[LengthLimits, ...]:
+    """Return the values to check, one for each of ``begins``; empty if ``schema`` limits no string or list.
+
+    ``minimums``: the grammar counts what every ``minLength`` asks for. Otherwise, it leaves long ones out.
+    """
+    minimums = minimums or _LONG.search(schema) is None
     if "pattern" in schema:
         try:
             schema = msgspec.json.encode(_with_limits_of_patterns(msgspec.json.decode(schema))).decode()
         except (msgspec.DecodeError, RecursionError):
             return ()  # It is refused when its grammar is made.
-    watched = "maxLength" in schema or "uniqueItems" in schema
-    return tuple(LengthLimits(begin, schema) for begin in begins) if watched else ()
+    watched = not minimums or "maxLength" in schema or "uniqueItems" in schema
+    return tuple(LengthLimits(begin, schema, minimums=not minimums) for begin in begins) if watched else ()
 
 
 def _with_limits_of_patterns(document: Any) -> Any:

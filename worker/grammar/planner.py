@@ -29,13 +29,14 @@ _HARMONY_TURN = f"{HARMONY_START}assistant"
 _HARMONY_FINAL = "<|channel|>final<|message|>"
 
 
-def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Plan:
+def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str, *, minimums: bool = True) -> Plan:
     """Return the plan for a chat, without ``shown_tokens``.
 
-    ``output`` is the model's output format, ``prompt_end`` the end of the rendered prompt.
+    ``output`` is the model's output format, ``prompt_end`` the end of the rendered prompt. ``minimums``: the grammar
+    counts what every ``minLength`` asks for. Otherwise, ``length_limits`` enforce long ones.
     Raises :class:`RequestRefused` if a schema is invalid or can't be expressed as a grammar.
     """
-    tools = callable_tools(request)
+    tools = callable_tools(request, minimums=minimums)
     parallel = request.max_calls != 1
     required = bool(tools) and (request.tool_choice == "required" or request.named_tool is not None)
     if request.constraint is not None or required:
@@ -62,7 +63,7 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Pl
             message = f"This model's tool calls can't be combined with '{param}'. Leave one of them out."
             raise refuse(ProblemKind.INVALID, message, param=param)
         begins = _content_begins(output, prompt_end)
-        content, limits = _content(request.constraint, begins, alone=not tools)
+        content, limits = _content(request.constraint, begins, alone=not tools, minimums=minimums)
         plan = msgspec.structs.replace(plan, length_limits=(*plan.length_limits, *limits))
         part = _after_reasoning(content, output, prompt_end, final=True)
         if form and shape:
@@ -76,15 +77,15 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Pl
     return plan
 
 
-def plain_plan(request: ChatRequest) -> Plan:
-    """Return the plan for a plain completion, whose whole text is content.
+def plain_plan(request: ChatRequest, *, minimums: bool = True) -> Plan:
+    """Return the plan for a plain completion, whose whole text is content. ``minimums`` is as in :func:`make_plan`.
 
     Raises :class:`RequestRefused` as :func:`make_plan` does.
     """
     if request.constraint is None:
         return Plan()
     _check_end(request)
-    content, limits = _content(request.constraint, [""], alone=True)
+    content, limits = _content(request.constraint, [""], alone=True, minimums=minimums)
     return _with_constraint(Plan(param=request.constraint.param, length_limits=limits), content)
 
 
@@ -117,7 +118,7 @@ def _with_constraint(plan: Plan, part: tags.Format) -> Plan:
 
 
 def _content(
-    constraint: Constraint, begins: Sequence[str], *, alone: bool
+    constraint: Constraint, begins: Sequence[str], *, alone: bool, minimums: bool
 ) -> tuple[tags.Format, tuple[LengthLimits, ...]]:
     """Return the format of the content, which follows one of ``begins``, and what it does not limit.
 
@@ -128,7 +129,8 @@ def _content(
             case "json_object":
                 return tags.grammar(json_mode_grammar()), tuple(LengthLimits(begin, "{}") for begin in begins)
             case "json_schema":
-                return tags.grammar(schema_grammar(constraint.value)), length_limits_of(begins, constraint.value)
+                limits = length_limits_of(begins, constraint.value, minimums=minimums)
+                return tags.grammar(schema_grammar(constraint.value, minimums=minimums)), limits
             case "regex":
                 node, maximum = whole_regex_of(constraint.value), None
                 # Text can only be counted from a known place on, and only if no tool call can take its place.

@@ -42,14 +42,17 @@ MAX_STEPS = 20_000
 _ROOT = "root"
 
 
-def schema_grammar(text: str, *, strict: bool = True, lengths: bool = True) -> str:
+def schema_grammar(text: str, *, strict: bool = True, lengths: bool = True, minimums: bool = True) -> str:
     """Return the EBNF grammar of the JSON texts that are valid under the schema in ``text``, except for ``maxLength``.
 
     :mod:`worker.json_schema.lengths` enforces ``maxLength``. With ``lengths=False`` the grammar itself does, which is
-    expensive. With ``strict=False``, keywords that a grammar can't enforce are ignored. Raises :class:`SchemaError`.
+    expensive. With ``minimums=False``, that module also enforces ``minLength`` above
+    :data:`~worker.json_schema.lengths.GRAMMAR_MINIMUM`. With ``strict=False``, keywords that a grammar can't enforce
+    are ignored. Raises :class:`SchemaError`.
     """
     rules = Rules()
-    return rules.text(SchemaCompiler(rules, decoded(text), strict=strict, lengths=lengths).compile())
+    compiler = SchemaCompiler(rules, decoded(text), strict=strict, lengths=lengths, minimums=minimums)
+    return rules.text(compiler.compile())
 
 
 def decoded(text: str) -> Any:
@@ -63,14 +66,16 @@ def decoded(text: str) -> Any:
 class SchemaCompiler:
     """Compiles one schema to grammar rules. Several compilers may share one set of rules."""
 
-    def __init__(self, rules: Rules, document: Any, *, strict: bool, lengths: bool = True) -> None:
+    def __init__(
+        self, rules: Rules, document: Any, *, strict: bool, lengths: bool = True, minimums: bool = True
+    ) -> None:
         """``document`` is the decoded schema, the target of its references. Other arguments: :func:`schema_grammar`."""
         self._rules = rules
         self._json = JsonRules(rules)
         self._document = document
         self._strict = strict
         self._lengths = lengths
-        self._strings = Strings(rules, self._json, strict=strict, lengths=lengths, step=self._step)
+        self._strings = Strings(rules, self._json, strict=strict, lengths=lengths, minimums=minimums, step=self._step)
         self._unlisted = UnlistedMembers(rules, self._json, self._strings, self._lower, strict=strict)
         self._alternatives = Alternatives(
             document, strict=strict, matches=self._strings.matches, are_apart=self._strings.are_apart, step=self._step

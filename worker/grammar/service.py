@@ -17,6 +17,8 @@ Ordinary schemas cost 1 to 2. With the default model, 4 adds a tenth to the step
 """
 _MAX_RESULTS = 4096
 
+_REMEDY = "make it smaller, with fewer values or a lower 'minLength'"
+
 _PROFILE_SECONDS = 2.0
 """Maximum CPU time to sample under a grammar. Ordinary ones take 0.1 s with 49,000 tokens, 0.5 s with 256,000."""
 
@@ -44,9 +46,7 @@ class GrammarProcess:
             reply=float,
             name="grammar process",
             deadline=2 * max_seconds,
-            on_timeout=lambda seconds: _problem(
-                f"It takes more than {seconds:g} s to compile or to try; make it smaller"
-            ),
+            on_timeout=lambda seconds: _problem(f"It takes more than {seconds:g} s to compile or to try; {_REMEDY}"),
             on_crash=_problem("It can't be compiled: the compiler crashed on it"),
         )
         self._service: Service[GrammarCall, float] = Service(spec)
@@ -98,7 +98,7 @@ class GrammarProcess:
             if seconds > self._max_seconds:
                 return (
                     f"It takes {seconds:.2f} s to compile, and {self._max_seconds:g} s is the limit, because all "
-                    "sequences in the batch wait for it; make it smaller"
+                    f"sequences in the batch wait for it; {_REMEDY}"
                 )
             profile = Profile(constraint, MAX_SLOWDOWN)
             slowdown = await self._service.call(profile, tenant, self._profile_seconds)

@@ -23,6 +23,7 @@ from worker.grammar.regex import (
 from worker.grammar.regex import Choice as AnyOf
 from worker.grammar.regex_writer import written
 from worker.json_schema.keywords import FORMATS, NoValue, SchemaError, UnsupportedKeyword
+from worker.json_schema.lengths import GRAMMAR_MINIMUM
 from worker.json_schema.merging import Schema
 from worker.json_schema.reading import bounds_of
 
@@ -39,7 +40,14 @@ class Strings:
     """Compiles the keywords of strings in one schema."""
 
     def __init__(
-        self, rules: Rules, json: JsonRules, *, strict: bool, lengths: bool, step: Callable[..., None]
+        self,
+        rules: Rules,
+        json: JsonRules,
+        *,
+        strict: bool,
+        lengths: bool,
+        minimums: bool,
+        step: Callable[..., None],
     ) -> None:
         """``step`` is called with a path and a number of steps (by default 1), and limits their sum.
 
@@ -49,6 +57,7 @@ class Strings:
         self._json = json
         self._strict = strict
         self._lengths = lengths
+        self._minimums = minimums
         self._step = step
         self._regexes: dict[str, Node] = {}
 
@@ -59,6 +68,8 @@ class Strings:
         """
         minimum, maximum = bounds_of(schema, "minLength", "maxLength", path)
         expression, keyword = self._expression(schema, path)
+        if expression is None and minimum > GRAMMAR_MINIMUM and "counted" not in schema and not self._minimums:
+            minimum = 0
         if expression is None and not gone:
             return self._json.string(minimum, None if self._lengths else maximum)
         try:

@@ -117,11 +117,13 @@ class JobRunner:
         if job.request.tokenization is not None:
             await self._report_tokens(attempt, prepared)
             return
+        engine = await self.engine.wait()
+        if prepared.counted is not None and not engine.info.limits_strings:
+            prepared = msgspec.structs.replace(prepared, plan=prepared.counted)
         plan = prepared.plan
         if plan.constraint is not None and self.grammars is not None:
             await self.grammars.check(plan.constraint, plan.param, job.tenant)
         generated, scored = read_history(claim)
-        engine = await self.engine.wait()
         attempt.engine = engine.process
         attempt.sequence = self._sequence(attempt.number, job, prepared, generated, engine.info, scored=scored)
         attempt.started_event = self._started(job, prepared, engine.info, claim)

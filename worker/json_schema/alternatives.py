@@ -277,7 +277,7 @@ class Alternatives:
             case "minLength", 1:
                 return [{"enum": [""]}]
             case "maxLength", int():
-                return [{"type": "string", "minLength": value + 1}]
+                return [{"type": "string", "minLength": value + 1, "counted": True}]
             case (("minItems" | "minProperties"), int()) if value > 0:
                 kind, opposite = _COUNTS[keyword]
                 return [{"type": kind, opposite: value - 1}]

@@ -34,10 +34,11 @@ def _load(options: PromptOptions) -> Callable[[ChatRequest], Prepared]:
         check_size(request, options.schema_bytes)
         if request.tokenization is not None:
             return _tokenize(maker, request, request.tokenization)
-        plan = maker.plan(request)
+        plan = maker.plan(request, minimums=False)
+        counted = maker.plan(request) if any(limits.minimums for limits in plan.length_limits) else None
         bad_word_tokens = maker.bad_word_tokens(request.sampling.bad_words)
         prompt = fit_prompt(request, maker.prepare)
-        return Prepared(prompt.tokens, plan, prompt.images, bad_word_tokens=bad_word_tokens)
+        return Prepared(prompt.tokens, plan, prompt.images, bad_word_tokens=bad_word_tokens, counted=counted)
 
     return prepare
 

@@ -42,8 +42,11 @@ class PromptMaker(Protocol):
     def prepare(self, request: ChatRequest) -> Prompt:
         """Return the prompt. Raises :class:`RequestRefused` when it can't be served."""
 
-    def plan(self, request: ChatRequest) -> Plan:
-        """Return the plan for the output. Raises :class:`RequestRefused` when the output format is unsupported."""
+    def plan(self, request: ChatRequest, *, minimums: bool = True) -> Plan:
+        """Return the plan for the output. Raises :class:`RequestRefused` when the output format is unsupported.
+
+        ``minimums`` is as in :func:`~worker.grammar.planner.make_plan`.
+        """
 
     def bad_word_tokens(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
         """Return the tokens of each word, at the start of a text and after a space."""
@@ -113,16 +116,16 @@ class TemplatePromptMaker:
     def decode(self, tokens: tuple[int, ...]) -> str:
         return self._decode(tokens) if tokens else ""
 
-    def plan(self, request: ChatRequest) -> Plan:
+    def plan(self, request: ChatRequest, *, minimums: bool = True) -> Plan:
         """Return the constraint and the output format, which follow from the request and the chat template."""
-        return spellable_plan(self._plan(request), request, self._missing_bytes)
+        return spellable_plan(self._plan(request, minimums=minimums), request, self._missing_bytes)
 
-    def _plan(self, request: ChatRequest) -> Plan:
+    def _plan(self, request: ChatRequest, *, minimums: bool) -> Plan:
         if request.prompt is not None:
-            return plain_plan(request)
+            return plain_plan(request, minimums=minimums)
         # The end of the prompt matters only for reasoning formats.
         prompt_end = self._rendered_end(request) if self._output.reasoning else ""
-        plan = make_plan(request, self._output, prompt_end)
+        plan = make_plan(request, self._output, prompt_end, minimums=minimums)
         if not (plan.tools or plan.reasoning):
             return plan
         markers = self._output.special_tokens()

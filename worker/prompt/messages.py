@@ -43,3 +43,5 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True):
     bad_word_tokens: tuple[tuple[int, ...], ...] = ()
     """Sequences of tokens that must not be generated: the request's ``bad_words``."""
     images: tuple[PlacedImage, ...] = ()
+    counted: Plan | None = None
+    """The plan for an engine that does not limit strings, if it differs: its grammar counts every ``minLength``."""

@@ -49,15 +49,15 @@ class SimulatedPromptMaker:
     def decode(self, tokens: tuple[int, ...]) -> str:
         return decode(tokens)
 
-    def plan(self, request: ChatRequest) -> Plan:
+    def plan(self, request: ChatRequest, *, minimums: bool = True) -> Plan:
         """Return the plan of a model with hermes tool calls, and with reasoning if the client requests it.
 
         Template variables in the request, which ``reasoning_effort`` sets, count as such a request. Optional tool
         calls put no constraint on the output, because the simulated engine supports no grammars.
         """
         if request.prompt is not None:
-            return plain_plan(request)
+            return plain_plan(request, minimums=minimums)
         reasoning: ReasoningFormatName | None = "think" if request.template_kwargs else None
-        plan = make_plan(request, OutputFormat(tools="hermes", reasoning=reasoning), "")
+        plan = make_plan(request, OutputFormat(tools="hermes", reasoning=reasoning), "", minimums=minimums)
         free = request.constraint is None and request.tool_choice != "required" and request.named_tool is None
         return msgspec.structs.replace(plan, constraint=None) if free else plan

@@ -105,6 +105,17 @@ def test_tokens_with_more_characters_than_a_string_has_room_for_are_excluded() -
     assert excluded((0, 1, 2, 3), LIMITS[1]) is None
 
 
+def test_tokens_that_would_close_a_string_too_early_are_excluded() -> None:
+    limits = (LengthLimits("", '{"properties":{"a":{"minLength":5}}}', minimums=True),)
+    closing = [0, 2, 5, 6, 7, 10]
+    further = [10]
+    value = (0, 1, 2, 6)
+    assert excluded((0, 1), limits) == excluded((0, 1, 2, 3), limits) == further
+    assert excluded(value, limits) == excluded((*value, 1, 1), limits) == closing
+    assert excluded((*value, 1, 1, 1), limits) == [2, 5, 6, 7, 10]
+    assert excluded((*value, 1, 1, 1, 9), limits) == further
+
+
 def test_a_token_that_is_generated_again_is_the_only_one() -> None:
     assert excluded((0, 1, 2), again=2) == [token for token in range(len(PARTS)) if token != 1]
     assert excluded((0, 1, 2), (), 2) is None

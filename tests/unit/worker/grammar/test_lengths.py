@@ -12,7 +12,7 @@ from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from tests.support.grammar_oracle import Texts
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan, plain_plan
-from worker.json_schema.lengths import LengthChecker, LengthLimits, characters_in
+from worker.json_schema.lengths import LengthChecker, LengthLimits, characters_in, closing_lengths
 
 NAMED = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 3}, "b": {"type": "string"}}}
 
@@ -77,9 +77,9 @@ def test_reasoning_before_the_content_is_not_counted() -> None:
     assert watch.exceeds('<think>"hello"</think>"abc')
 
 
-def _plan(output: OutputFormat, prompt_end: str = "", **fields: Any) -> Plan:
+def _plan(output: OutputFormat, prompt_end: str = "", *, minimums: bool = True, **fields: Any) -> Plan:
     request = ChatRequest(model="m", messages=(Message(role="user", content="Hi"),), **fields)
-    return make_plan(request, output, prompt_end)
+    return make_plan(request, output, prompt_end, minimums=minimums)
 
 
 def test_the_plan_says_what_to_watch() -> None:
@@ -124,6 +124,84 @@ def test_a_grammar_leaves_upper_limits_open_and_holds_lower_ones() -> None:
     texts = Texts(plan.constraint.value)
     assert '"abcdef"' in texts
     assert '"a"' not in texts
+
+
+def _kept(schema: dict[str, Any], text: str) -> tuple[bool, bool]:
+    """Whether a plan without long minimums leaves ``text`` to the engine, in its grammar and in its limits."""
+    constraint = Constraint(kind="json_schema", value=json.dumps(schema))
+    plan = _plan(OutputFormat(), minimums=False, constraint=constraint)
+    assert plan.constraint is not None
+    return text in Texts(plan.constraint.value), any(limits.minimums for limits in plan.length_limits)
+
+
+def test_only_a_long_minimum_is_left_to_the_engine() -> None:
+    assert _kept({"type": "string", "minLength": 5}, '"a"') == (True, True)
+    assert _kept({"type": "string", "minLength": 4}, '"a"') == (False, False)
+    assert _kept({"type": "string", "minLength": 40.0}, '"a"') == (True, True)
+    # The engine does not read 'not', nor patterns.
+    assert _kept({"type": "string", "not": {"maxLength": 5}}, '"a"') == (False, False)
+    assert _kept({"type": "string", "minLength": 5, "not": {"maxLength": 6}}, '"aaaaa"') == (False, True)
+    assert _kept({"type": "string", "minLength": 5, "pattern": "^[a-z]{6,}$"}, '"aaaaa"') == (False, True)
+
+
+def test_tools_that_are_not_strict_count_in_their_grammars() -> None:
+    parameters = '{"type":"object","properties":{"a":{"type":"string","minLength":9}},"required":["a"]}'
+    for strict in (True, False):
+        tools = (Tool(name="t", parameters=parameters, strict=strict),)
+        plans = [
+            _plan(OutputFormat(tools="hermes"), minimums=minimums, tools=tools, tool_choice="required")
+            for minimums in (True, False)
+        ]
+        assert (plans[0].constraint != plans[1].constraint) == strict
+        assert [limits.minimums for limits in plans[1].length_limits] == [True] * strict
+
+
+LONG = {
+    "properties": {"a": {"anyOf": [{"$ref": "#/$defs/long"}, {"type": "null"}]}, "b": {"type": "string"}},
+    "$defs": {"long": {"minLength": 9, "maxLength": 10}},
+}
+
+
+def test_what_a_string_lacks() -> None:
+    checker = LengthChecker([LengthLimits("", json.dumps(LONG), minimums=True)])
+    found = []
+    parts = ('{"', "a", '"', ":", '"', "xxx", "\\", '"', "\\ud8", "3d", "\\ude00", "xxx", "x", '"', ',"b":', '"')
+    for text in parts:
+        assert not checker.exceeds(text)
+        assert checker.reader is not None
+        found.append(checker.reader.lacking)
+    assert found == [0, 0, 0, 9, 9, 6, 6, 5, 9, 4, 4, 1, 0, 0, 0, 0]
+    counting = LengthChecker([LengthLimits("", json.dumps(LONG))])
+    assert not counting.exceeds('{"a":"')
+    assert counting.reader is not None
+    assert counting.reader.lacking is None
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+@pytest.mark.parametrize(
+    ("schema", "fits", "too_short"),
+    [
+        (
+            LONG,
+            ['{"a":"123456789","b":""}', '{"a":null}', '{"a":"1234567\\u00e9\\n"}'],
+            ['{"a":"12345678"', '{"a":"\\u00e9"'],
+        ),
+        ({"items": {"minLength": 5}}, ['["12345", 1, "123456"]'], ['["12345", "1"']),
+        ({"minLength": 4}, ['"a"'], []),
+        ({"minLength": 5}, ["7", '"12345"'], ['""']),
+        ({"additionalProperties": {"minLength": 5}}, ['{"a":"12345"}'], ['{"a":"1"']),
+        ({"type": "integer", "minLength": "x"}, ["7"], []),
+    ],
+)
+def test_a_string_that_has_ended_too_early_is_noticed(
+    schema: Any, fits: list[str], too_short: list[str], size: int
+) -> None:
+    def violated(text: str) -> bool:
+        watch = LengthChecker([LengthLimits("", json.dumps(schema), minimums=True)])
+        return any(watch.exceeds(text[at : at + size]) for at in range(0, len(text), size))
+
+    assert [text for text in fits if violated(text)] == []
+    assert [text for text in too_short if not violated(text)] == []
 
 
 UNIQUE: dict[str, Any] = {"properties": {"a": {"type": "array", "uniqueItems": True}}}
@@ -181,6 +259,29 @@ def test_limits_in_conditions_and_patterns_are_found(schema: dict[str, Any]) -> 
 )
 def test_characters_of_a_token(piece: bytes, characters: int) -> None:
     assert characters_in(piece) == characters
+
+
+@pytest.mark.parametrize(
+    ("piece", "lengths"),
+    [
+        (b"abc", (None, None, None)),
+        (b'"', (None, 0, None)),
+        (b'""', (0, 0, 1)),
+        (b'a"', (None, 1, 1)),
+        (b'","', (1, 0, 2)),
+        (b'\\"', (None, None, 1)),
+        (b'\\n"', (None, 1, 2)),
+        ("é".encode()[1:] + b'"', (None, 0, 1)),
+        (b': "ab", ', (2, 2, 2)),
+        (b',"a', (None, 1, 1)),
+        (b'["",', (-1, 1, 1)),
+        (b'":""', (1, -1, 2)),
+    ],
+)
+def test_characters_of_a_token_before_it_closes_a_string(
+    piece: bytes, lengths: tuple[int | None, int | None, int | None]
+) -> None:
+    assert tuple(None if length > len(piece) else length for length in closing_lengths(piece)) == lengths
 
 
 def test_the_room_of_the_current_string() -> None:

@@ -25,7 +25,7 @@ from tests.support.eventually import PATIENCE
 from tests.support.job_rig import INFO, JobRig, claim_of
 from tests.support.recorded_spans import TRACE, RecordedSpans
 from worker.engine.handle import EngineProcess, LoadedEngine
-from worker.engine.protocol import Ending, Gauges, Output, RawStep, Refused, Sequence, Stepped
+from worker.engine.protocol import Ending, EngineInfo, Gauges, Output, RawStep, Refused, Sequence, Stepped
 from worker.grammar.plan import Plan
 from worker.jobs.attempt import Attempt, Hold
 from worker.jobs.publisher import Publisher
@@ -63,6 +63,7 @@ class PromptMaker:
     def __init__(self) -> None:
         self.ready = True
         self.constraint: Constraint | None = None
+        self.counted: Plan | None = None
         self.replies: list[asyncio.Future[Prepared]] = []
         self.tenants: list[str] = []
 
@@ -71,7 +72,9 @@ class PromptMaker:
         self.replies.append(reply)
         self.tenants.append(tenant)
         if self.ready:
-            reply.set_result(Prepared(PROMPT, Plan(constraint=self.constraint, param="response_format")))
+            reply.set_result(
+                Prepared(PROMPT, Plan(constraint=self.constraint, param="response_format"), counted=self.counted)
+            )
         return reply
 
 
@@ -129,8 +132,8 @@ class Rig:
         if self.refusal is not None:
             raise self.refusal
 
-    def load(self) -> None:
-        self.current.set(LoadedEngine(cast(EngineProcess, self.engine), INFO))
+    def load(self, info: EngineInfo = INFO) -> None:
+        self.current.set(LoadedEngine(cast(EngineProcess, self.engine), info))
 
     def start(
         self,
@@ -201,6 +204,18 @@ async def test_prompts_and_grammars_count_for_the_tenant_which_may_be_told_to_wa
     assert not await over(rig.start("a"))
     assert (rig.prompts.tenants, rig.checked_for) == ([TENANT], [TENANT])
     assert rig.published.record["a"] == [Rejected(rig.refusal.problem)]
+
+
+@pytest.mark.parametrize("limits", [True, False])
+async def test_a_grammar_counts_the_characters_of_strings_where_the_engine_does_not(rig: Rig, limits: bool) -> None:
+    rig.load(msgspec.structs.replace(INFO, limits_strings=limits))
+    rig.prompts.constraint = Constraint(kind="grammar", value="any")
+    counted = Constraint(kind="grammar", value="counted")
+    rig.prompts.counted = Plan(constraint=counted, param="response_format")
+    rig.start("a")
+    await settle()
+    (sequence,) = rig.engine.added
+    assert sequence.constraint == (rig.prompts.constraint if limits else counted)
 
 
 @pytest.mark.parametrize(("beams", "penalty"), [(1, 1.1), (2, None)])

@@ -4,7 +4,7 @@ Reference: https://xgrammar.mlc.ai/docs/structural_tag/structural_tag_api.html. 
 :mod:`worker.grammar.schema`, because XGrammar's own JSON grammars allow unlimited whitespace.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import msgspec
@@ -22,6 +22,21 @@ Format = dict[str, Any]
 """One part of a structural tag."""
 
 _PARTS = ("content", "elements", "tags")
+
+_FIELDS = {
+    "any_text": {"excludes"},
+    "const_string": {"value"},
+    "grammar": {"grammar"},
+    "json_schema": {"json_schema"},
+    "or": {"elements"},
+    "qwen_xml_parameter": {"json_schema"},
+    "regex": {"pattern"},
+    "sequence": {"elements"},
+    "tag": {"begin", "content", "end"},
+    "tags_with_separator": {"at_least_one", "separator", "stop_after_first", "tags"},
+    "triggered_tags": {"at_least_one", "excludes", "stop_after_first", "tags", "triggers"},
+}
+"""The fields of each type of format. XGrammar ignores all others, and refuses other types."""
 
 
 def const(text: str) -> Format:
@@ -89,6 +104,7 @@ def client_format(text: str) -> Format:
         raise SchemaError("", f"the structural tag can't be read as JSON: {error}") from error
     if not isinstance(structural_tag, Mapping) or not isinstance(structural_tag.get("format"), Mapping):
         raise SchemaError("", "a structural tag is an object with an object as 'format'")
+    _check_fields(structural_tag, {"format"}, "")
     lowered: Format = _lowered(structural_tag["format"], "/format", 0)
     return lowered
 
@@ -100,6 +116,10 @@ def _lowered(part: Any, path: str, depth: int) -> Any:
         return [_lowered(item, f"{path}/{index}", depth + 1) for index, item in enumerate(part)]
     if not isinstance(part, Mapping):
         return part
+    # Only a tag may omit its type.
+    kind = part.get("type", "tag" if "begin" in part else None)
+    if isinstance(kind, str) and kind in _FIELDS:
+        _check_fields(part, _FIELDS[kind], path)
     match part:
         case {"type": "const_string", "value": str(text)} if not is_readable(text):
             return grammar(f"root ::= {literal(text)}\n")
@@ -118,6 +138,15 @@ def _lowered(part: Any, path: str, depth: int) -> Any:
         if key not in _PARTS:
             _check_texts(value, f"{path}/{key}")
     return {key: _lowered(value, f"{path}/{key}", depth + 1) if key in _PARTS else value for key, value in part.items()}
+
+
+def _check_fields(part: Mapping[str, Any], known: Set[str], path: str) -> None:
+    """Raise :class:`SchemaError` for a field that is neither the type nor ``known``."""
+    unknown = sorted(part.keys() - known - {"type"})
+    if unknown:
+        raise SchemaError(
+            f"{path}/{unknown[0][:64]}", f"there is no such field; the fields are {', '.join(sorted(known))}"
+        )
 
 
 def _is_text(part: Any) -> bool:

@@ -94,6 +94,10 @@ def test_schemas_in_a_structural_tag_become_grammars() -> None:
         ("{", "JSON"),
         ("[]", "format"),
         ('{"format":{"type":"json_schema","json_schema":{"$dynamicRef":"#a"}}}', "#/format/json_schema/$dynamicRef"),
+        ('{"format":{"type":"const_string","value":"a"},"x":1}', "#/x"),
+        ('{"format":{"type":"const_string","value":"a","x":1}}', "#/format/x"),
+        ('{"format":{"type":"triggered_tags","at_leastone":true}}', "at_least_one"),
+        ('{"format":{"type":"triggered_tags","tags":[{"begin":"a","x":1}]}}', "#/format/tags/0/x"),
     ],
 )
 def test_a_structural_tag_that_cannot_be_held_is_refused(value: str, said: str) -> None:

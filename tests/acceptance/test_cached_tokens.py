@@ -110,7 +110,7 @@ def test_a_beam_search_counts_too(bench: Bench, spy: Spy) -> None:
     prompt = ids(bench, "Beams. " + TEXT * 6)
     for expected in (0, len(prompt) // 32 * 32):
         spy.starts.clear()
-        bench.engine.add(request(1, prompt, max_tokens=3, beams=2))
+        bench.engine.add(request(1, prompt, max_tokens=3, beams=2, ignore_eos=False))
         assert first(bench.finish()) == {1: expected}
         assert spy.starts[0] == expected
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from shared.runtime.processes import own_cpus
+from shared.runtime.placement import own_cpus
 from tests.support.fleet import Fleet, fleet
 from tests.support.fuzzing import FACTOR, cases
 

@@ -31,8 +31,9 @@ from api.keys import ApiKey, Keyring
 from api.models.directory import Directory
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest
+from shared.runtime.backoff import Backoff
 from shared.runtime.settings import ApiSettings
-from shared.runtime.ticks import Backoff, until
+from shared.runtime.ticks import until
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from api.http.connection_extension import connection_extension
 from api.http.exchange import current_exchange
 from api.http.routes import METRICS_PATH, OPEN_PATHS, PROBE_PATHS
 from api.keys import ApiKey, Keyring
-from api.keys.record import masked
+from api.keys.secret import masked
 from shared.protocol.errors import ProblemKind, refuse
 
 _MAX_AGE = "600"

@@ -10,7 +10,8 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from api.keys.record import ApiKey, KeyFile, Team, digest
+from api.keys.record import ApiKey, KeyFile, Team
+from api.keys.secret import digest
 from api.keys.store import decoded, stored_records
 from shared.redis import outage
 from shared.redis.clock import StoreClock, store_time

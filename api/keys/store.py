@@ -11,7 +11,8 @@ from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
 from api.base.audit import log_change
-from api.keys.record import ApiKey, Limited, Team, digest, new_secret
+from api.keys.record import ApiKey, Limited, Team
+from api.keys.secret import digest, new_secret
 from shared.redis import keys
 from shared.redis.clock import store_time
 from shared.redis.records import skipped_unreadable

@@ -13,7 +13,8 @@ from api.dialects.base.fields import Strict
 from api.dialects.base.unsupported import Refused, check_supported, supported_fields
 from api.dialects.base.validation import validate
 from api.keys import ApiKey, Team
-from api.keys.record import LIMITS, PREFIX, Limited, Priority, Scope
+from api.keys.record import LIMITS, Limited, Priority, Scope
+from api.keys.secret import PREFIX
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.usage import DAY
 

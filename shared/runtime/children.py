@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
-from shared.runtime.processes import die_with_parent, run_on
+from shared.runtime.placement import run_on
+from shared.runtime.processes import die_with_parent
 
 
 class Child:

@@ -13,7 +13,7 @@ import pytest
 
 from faults.faults import ENGINE
 from faults.processes import child
-from shared.runtime.processes import cpus_for_others, own_cpus
+from shared.runtime.placement import cpus_for_others, own_cpus
 from tests.acceptance.conftest import MODEL
 from tests.support.fleet import ONE_THREAD, Fleet
 from tests.support.processes import family

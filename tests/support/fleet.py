@@ -16,7 +16,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import redis
 
-from shared.runtime.processes import cpus_for_others, die_with_parent, module_command, own_cpus, run_on
+from shared.runtime.placement import cpus_for_others, own_cpus, run_on
+from shared.runtime.processes import die_with_parent, module_command
 from tests.support.eventually import PATIENCE, wait_until
 from tests.support.fork_server import Fork, fork
 from tests.support.store import Store

@@ -14,7 +14,7 @@ from typing import NoReturn
 import msgspec
 
 from shared.protocol.errors import RequestRefused
-from shared.runtime.processes import run_on
+from shared.runtime.placement import run_on
 from worker.engine.backends import BACKENDS
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import (

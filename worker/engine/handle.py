@@ -10,7 +10,8 @@ from typing import NamedTuple
 import msgspec
 
 from shared.protocol.registry import WorkerStatus
-from shared.runtime.ticks import Backoff, next_tick
+from shared.runtime.backoff import Backoff
+from shared.runtime.ticks import next_tick
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import (
     Add,

@@ -11,7 +11,7 @@ from arq.connections import ArqRedis
 from click.testing import CliRunner
 
 from api.keys import ApiKey, KeyFileError, Keyring, Team, store
-from api.keys.record import digest, masked, new_secret
+from api.keys.secret import digest, masked, new_secret
 from api.keys.store import (
     TooManyRecords,
     UnknownRecord,

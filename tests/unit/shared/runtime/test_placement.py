@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from shared.runtime.children import Child
-from shared.runtime.processes import cpus_for_others, own_cpus, run_on
+from shared.runtime.placement import cpus_for_others, own_cpus, run_on
 from shared.runtime.settings import EngineSettings
 from tests.support.engine_reports import ReportingEngine
 from worker.engine.backends import computes_on_cpus

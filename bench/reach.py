@@ -84,4 +84,4 @@ def schemas(folder: Path) -> Iterator[tuple[str, Any]]:
 def _made(grammar: str, schema: str, seed: int) -> str | None:
     made = tiny_oracle().random(Constraint(kind="grammar", value=grammar), seed)
     limits = length_limits_of([""], schema)
-    return None if made is None or LengthChecker(limits).exceeds(made) else made
+    return None if made is None or LengthChecker(limits).violates(made) else made

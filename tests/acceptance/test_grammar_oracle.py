@@ -68,7 +68,7 @@ class Served:
         return self._validator.is_valid(value)
 
     def _within_lengths(self, text: str | None) -> str | None:
-        return None if text is None or LengthChecker(self._bounded).exceeds(text) else text
+        return None if text is None or LengthChecker(self._bounded).violates(text) else text
 
 
 @pytest.fixture(scope="module")

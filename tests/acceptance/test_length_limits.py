@@ -86,7 +86,7 @@ def test_a_long_minimum_holds_wherever_the_answer_is_interrupted(tiny: Bench) ->
     schema = '{"type":"object","properties":{"a":{"type":"string","minLength":100,"maxLength":104}},"required":["a"]}'
     sequence = tiny.sequence(
         PROMPTS[0],
-        constraint=Constraint(kind="grammar", value=schema_grammar(schema, minimums=False)),
+        constraint=Constraint(kind="grammar", value=schema_grammar(schema, minimums=True)),
         temperature=1.5,
         max_tokens=300,
     )

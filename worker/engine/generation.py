@@ -147,7 +147,7 @@ class Generation:
             text += shown
             if self._stream.stop:
                 self.stop_reason = "stop"
-            elif self._lengths is not None and self._lengths.exceeds(shown):
+            elif self._lengths is not None and self._lengths.violates(shown):
                 self.stop_reason = "length"
         if self.stop_reason is None and len(self.tokens) >= self._limit:
             self.stop_reason = "length"

@@ -81,21 +81,21 @@ _ONE_AT_A_TIME = frozenset({"harmony"})
 class CallableTool(msgspec.Struct, frozen=True):
     """A tool that the model may call, and its index in the request.
 
-    ``minimums``: its grammar counts what every ``minLength`` asks for, as it must if the tool is not strict.
+    ``minimums`` is as in :func:`~worker.grammar.limits.length_limits_of`, and never set if the tool is not strict.
     """
 
     tool: Tool
     index: int
-    minimums: bool = True
+    minimums: bool = False
 
 
 def callable_tools(request: ChatRequest, *, minimums: bool) -> tuple[CallableTool, ...]:
-    """Return the tools that the request allows the model to call. ``minimums``: all grammars count ``minLength``."""
+    """Return the tools that the request allows the model to call. ``minimums`` is for strict ones."""
     if request.tool_choice == "none":
         return ()
     named = request.named_tool
     return tuple(
-        CallableTool(tool, index, minimums or not tool.strict)
+        CallableTool(tool, index, minimums and tool.strict)
         for index, tool in enumerate(request.tools)
         if named is None or tool.name == named
     )

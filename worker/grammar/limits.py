@@ -18,19 +18,19 @@ _LONG = re.compile(rf'\\u00|"minLength"\s*:(?!\s*[0-{GRAMMAR_MINIMUM}]\s*[,}}])'
 """In a schema that may have a long ``minLength``. An escape may hide one."""
 
 
-def length_limits_of(begins: Iterable[str], schema: str, *, minimums: bool = True) -> tuple[LengthLimits, ...]:
+def length_limits_of(begins: Iterable[str], schema: str, *, minimums: bool = False) -> tuple[LengthLimits, ...]:
     """Return the values to check, one for each of ``begins``; empty if ``schema`` limits no string or list.
 
-    ``minimums``: the grammar counts what every ``minLength`` asks for. Otherwise, it leaves long ones out.
+    ``minimums``: they include every long ``minLength``, which the grammar leaves out. Otherwise, the grammar counts.
     """
-    minimums = minimums or _LONG.search(schema) is None
+    minimums = minimums and _LONG.search(schema) is not None
     if "pattern" in schema:
         try:
             schema = msgspec.json.encode(_with_limits_of_patterns(msgspec.json.decode(schema))).decode()
         except (msgspec.DecodeError, RecursionError):
             return ()  # It is refused when its grammar is made.
-    watched = not minimums or "maxLength" in schema or "uniqueItems" in schema
-    return tuple(LengthLimits(begin, schema, minimums=not minimums) for begin in begins) if watched else ()
+    watched = minimums or "maxLength" in schema or "uniqueItems" in schema
+    return tuple(LengthLimits(begin, schema, minimums=minimums) for begin in begins) if watched else ()
 
 
 def _with_limits_of_patterns(document: Any) -> Any:

@@ -29,11 +29,11 @@ _HARMONY_TURN = f"{HARMONY_START}assistant"
 _HARMONY_FINAL = "<|channel|>final<|message|>"
 
 
-def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str, *, minimums: bool = True) -> Plan:
+def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str, *, minimums: bool = False) -> Plan:
     """Return the plan for a chat, without ``shown_tokens``.
 
-    ``output`` is the model's output format, ``prompt_end`` the end of the rendered prompt. ``minimums``: the grammar
-    counts what every ``minLength`` asks for. Otherwise, ``length_limits`` enforce long ones.
+    ``output`` is the model's output format, ``prompt_end`` the end of the rendered prompt. ``minimums``: the
+    plan's ``length_limits`` enforce every long ``minLength``. Otherwise, the grammar does.
     Raises :class:`RequestRefused` if a schema is invalid or can't be expressed as a grammar.
     """
     tools = callable_tools(request, minimums=minimums)
@@ -77,7 +77,7 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str, *, mi
     return plan
 
 
-def plain_plan(request: ChatRequest, *, minimums: bool = True) -> Plan:
+def plain_plan(request: ChatRequest, *, minimums: bool = False) -> Plan:
     """Return the plan for a plain completion, whose whole text is content. ``minimums`` is as in :func:`make_plan`.
 
     Raises :class:`RequestRefused` as :func:`make_plan` does.

@@ -42,11 +42,11 @@ MAX_STEPS = 20_000
 _ROOT = "root"
 
 
-def schema_grammar(text: str, *, strict: bool = True, lengths: bool = True, minimums: bool = True) -> str:
+def schema_grammar(text: str, *, strict: bool = True, lengths: bool = True, minimums: bool = False) -> str:
     """Return the EBNF grammar of the JSON texts that are valid under the schema in ``text``, except for ``maxLength``.
 
     :mod:`worker.json_schema.lengths` enforces ``maxLength``. With ``lengths=False`` the grammar itself does, which is
-    expensive. With ``minimums=False``, that module also enforces ``minLength`` above
+    expensive. With ``minimums=True``, that module also enforces ``minLength`` above
     :data:`~worker.json_schema.lengths.GRAMMAR_MINIMUM`. With ``strict=False``, keywords that a grammar can't enforce
     are ignored. Raises :class:`SchemaError`.
     """
@@ -67,7 +67,7 @@ class SchemaCompiler:
     """Compiles one schema to grammar rules. Several compilers may share one set of rules."""
 
     def __init__(
-        self, rules: Rules, document: Any, *, strict: bool, lengths: bool = True, minimums: bool = True
+        self, rules: Rules, document: Any, *, strict: bool, lengths: bool = True, minimums: bool = False
     ) -> None:
         """``document`` is the decoded schema, the target of its references. Other arguments: :func:`schema_grammar`."""
         self._rules = rules

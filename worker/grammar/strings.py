@@ -68,7 +68,7 @@ class Strings:
         """
         minimum, maximum = bounds_of(schema, "minLength", "maxLength", path)
         expression, keyword = self._expression(schema, path)
-        if expression is None and minimum > GRAMMAR_MINIMUM and "counted" not in schema and not self._minimums:
+        if expression is None and minimum > GRAMMAR_MINIMUM and "counted" not in schema and self._minimums:
             minimum = 0
         if expression is None and not gone:
             return self._json.string(minimum, None if self._lengths else maximum)

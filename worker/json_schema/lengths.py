@@ -319,7 +319,7 @@ class LengthChecker:
         self.reader = next((_reader(value) for value in values if not value.begin), None)
         """The reader of the current value, if there is one."""
 
-    def exceeds(self, text: str) -> bool:
+    def violates(self, text: str) -> bool:
         """Read the next chunk; return whether a string violates its limits."""
         at = 0
         while at < len(text):
@@ -391,7 +391,7 @@ def _closing_length(piece: bytes) -> int:
 
 _NEXT = rb'(?:[^",{\[]|"(?:[^"\\]|\\.)*")*[,{\[]'
 _OUTSIDE = re.compile(_NEXT, re.DOTALL)
-_INSIDE = re.compile(rb'(?:[^"\\]|\\.)*"' + _NEXT, re.DOTALL)
+_INSIDE = re.compile(_INSIDE_STRING + rb'"' + _NEXT, re.DOTALL)
 
 
 def goes_on(piece: bytes, *, in_string: bool) -> bool:

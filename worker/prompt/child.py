@@ -34,7 +34,7 @@ def _load(options: PromptOptions) -> Callable[[ChatRequest], Prepared]:
         check_size(request, options.schema_bytes)
         if request.tokenization is not None:
             return _tokenize(maker, request, request.tokenization)
-        plan = maker.plan(request, minimums=False)
+        plan = maker.plan(request, minimums=True)
         counted = maker.plan(request) if any(limits.minimums for limits in plan.length_limits) else None
         bad_word_tokens = maker.bad_word_tokens(request.sampling.bad_words)
         prompt = fit_prompt(request, maker.prepare)

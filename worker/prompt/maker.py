@@ -42,7 +42,7 @@ class PromptMaker(Protocol):
     def prepare(self, request: ChatRequest) -> Prompt:
         """Return the prompt. Raises :class:`RequestRefused` when it can't be served."""
 
-    def plan(self, request: ChatRequest, *, minimums: bool = True) -> Plan:
+    def plan(self, request: ChatRequest, *, minimums: bool = False) -> Plan:
         """Return the plan for the output. Raises :class:`RequestRefused` when the output format is unsupported.
 
         ``minimums`` is as in :func:`~worker.grammar.planner.make_plan`.
@@ -116,7 +116,7 @@ class TemplatePromptMaker:
     def decode(self, tokens: tuple[int, ...]) -> str:
         return self._decode(tokens) if tokens else ""
 
-    def plan(self, request: ChatRequest, *, minimums: bool = True) -> Plan:
+    def plan(self, request: ChatRequest, *, minimums: bool = False) -> Plan:
         """Return the constraint and the output format, which follow from the request and the chat template."""
         return spellable_plan(self._plan(request, minimums=minimums), request, self._missing_bytes)
 

@@ -49,7 +49,7 @@ class SimulatedPromptMaker:
     def decode(self, tokens: tuple[int, ...]) -> str:
         return decode(tokens)
 
-    def plan(self, request: ChatRequest, *, minimums: bool = True) -> Plan:
+    def plan(self, request: ChatRequest, *, minimums: bool = False) -> Plan:
         """Return the plan of a model with hermes tool calls, and with reasoning if the client requests it.
 
         Template variables in the request, which ``reasoning_effort`` sets, count as such a request. Optional tool

@@ -19,7 +19,7 @@ NAMED = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 3
 
 def _exceeds(schema: Any, text: str, begin: str = "", size: int = 1) -> bool:
     watch = LengthChecker([LengthLimits(begin, json.dumps(schema))])
-    return any(watch.exceeds(text[at : at + size]) for at in range(0, len(text), size))
+    return any(watch.violates(text[at : at + size]) for at in range(0, len(text), size))
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 100])
@@ -72,12 +72,12 @@ def test_what_is_no_json_is_passed_over(text: str, size: int) -> None:
 
 def test_reasoning_before_the_content_is_not_counted() -> None:
     watch = LengthChecker([LengthLimits("", '{"maxLength":2}'), LengthLimits("</think>", '{"maxLength":2}')])
-    assert not watch.exceeds('<think>"hello"</think>"ab"')
+    assert not watch.violates('<think>"hello"</think>"ab"')
     watch = LengthChecker([LengthLimits("", '{"maxLength":2}'), LengthLimits("</think>", '{"maxLength":2}')])
-    assert watch.exceeds('<think>"hello"</think>"abc')
+    assert watch.violates('<think>"hello"</think>"abc')
 
 
-def _plan(output: OutputFormat, prompt_end: str = "", *, minimums: bool = True, **fields: Any) -> Plan:
+def _plan(output: OutputFormat, prompt_end: str = "", *, minimums: bool = False, **fields: Any) -> Plan:
     request = ChatRequest(model="m", messages=(Message(role="user", content="Hi"),), **fields)
     return make_plan(request, output, prompt_end, minimums=minimums)
 
@@ -112,8 +112,8 @@ def test_arguments_of_strict_tools_are_watched_in_every_format(name: Any) -> Non
     begin = shape.begin_for("strict") if shape.content == "arguments" else shape.begin
     watch = LengthChecker(plan.length_limits)
     lead = limits.begin if shape.content == "arguments" else f"{begin}[{limits.begin}"
-    assert not watch.exceeds(lead + '{"a":"bc"}')
-    assert watch.exceeds(lead + '{"a":"bcd')
+    assert not watch.violates(lead + '{"a":"bc"}')
+    assert watch.violates(lead + '{"a":"bcd')
 
 
 def test_a_grammar_leaves_upper_limits_open_and_holds_lower_ones() -> None:
@@ -127,9 +127,9 @@ def test_a_grammar_leaves_upper_limits_open_and_holds_lower_ones() -> None:
 
 
 def _kept(schema: dict[str, Any], text: str) -> tuple[bool, bool]:
-    """Whether a plan without long minimums leaves ``text`` to the engine, in its grammar and in its limits."""
+    """Whether a plan with limits for long minimums leaves ``text`` to the engine, in its grammar and in its limits."""
     constraint = Constraint(kind="json_schema", value=json.dumps(schema))
-    plan = _plan(OutputFormat(), minimums=False, constraint=constraint)
+    plan = _plan(OutputFormat(), minimums=True, constraint=constraint)
     assert plan.constraint is not None
     return text in Texts(plan.constraint.value), any(limits.minimums for limits in plan.length_limits)
 
@@ -150,7 +150,7 @@ def test_tools_that_are_not_strict_count_in_their_grammars() -> None:
         tools = (Tool(name="t", parameters=parameters, strict=strict),)
         plans = [
             _plan(OutputFormat(tools="hermes"), minimums=minimums, tools=tools, tool_choice="required")
-            for minimums in (True, False)
+            for minimums in (False, True)
         ]
         assert (plans[0].constraint != plans[1].constraint) == strict
         assert [limits.minimums for limits in plans[1].length_limits] == [True] * strict
@@ -167,12 +167,12 @@ def test_what_a_string_lacks() -> None:
     found = []
     parts = ('{"', "a", '"', ":", '"', "xxx", "\\", '"', "\\ud8", "3d", "\\ude00", "xxx", "x", '"', ',"b":', '"')
     for text in parts:
-        assert not checker.exceeds(text)
+        assert not checker.violates(text)
         assert checker.reader is not None
         found.append(checker.reader.lacking)
     assert found == [0, 0, 0, 9, 9, 6, 6, 5, 9, 4, 4, 1, 0, 0, 0, 0]
     counting = LengthChecker([LengthLimits("", json.dumps(LONG))])
-    assert not counting.exceeds('{"a":"')
+    assert not counting.violates('{"a":"')
     assert counting.reader is not None
     assert counting.reader.lacking is None
 
@@ -198,7 +198,7 @@ def test_a_string_that_has_ended_too_early_is_noticed(
 ) -> None:
     def violated(text: str) -> bool:
         watch = LengthChecker([LengthLimits("", json.dumps(schema), minimums=True)])
-        return any(watch.exceeds(text[at : at + size]) for at in range(0, len(text), size))
+        return any(watch.violates(text[at : at + size]) for at in range(0, len(text), size))
 
     assert [text for text in fits if violated(text)] == []
     assert [text for text in too_short if not violated(text)] == []
@@ -288,7 +288,7 @@ def test_the_room_of_the_current_string() -> None:
     checker = LengthChecker([LengthLimits("", '{"properties":{"a":{"maxLength":3},"b":{"type":"string"}}}')])
     rooms = []
     for text in ('{"a":', '"', "x", "\\ud83d", "\\ude00", "\\n", '"', ',"b":"', "xxxx"):
-        assert not checker.exceeds(text)
+        assert not checker.violates(text)
         assert checker.reader is not None
         rooms.append(checker.reader.room)
     assert rooms == [None, 3, 2, 1, 1, 0, None, None, None]

@@ -89,8 +89,8 @@ def test_the_limit_of_a_pattern_holds_wherever_the_grammar_leaves_it_open() -> N
     assert plan.constraint is not None
     text = f'{{"x":"{"a" * 65}"}}'
     assert text in Texts(plan.constraint.value)
-    assert LengthChecker(plan.length_limits).exceeds(text)
-    assert not LengthChecker(plan.length_limits).exceeds(text.replace("aa", "a", 1))
+    assert LengthChecker(plan.length_limits).violates(text)
+    assert not LengthChecker(plan.length_limits).violates(text.replace("aa", "a", 1))
 
 
 def _plan(**fields: Any) -> Plan:
@@ -103,8 +103,8 @@ def test_a_match_that_is_too_long_is_noticed() -> None:
     assert plan.constraint is not None
     texts = Texts(plan.constraint.value)
     assert [text for text in ("a", "a" * 64, "a" * 65, "", "A") if f'"{text}"' in texts] == ["a", "a" * 64, "a" * 65]
-    assert not LengthChecker(plan.length_limits).exceeds(f'"{"a" * 64}"')
-    assert LengthChecker(plan.length_limits).exceeds(f'"{"a" * 65}')
+    assert not LengthChecker(plan.length_limits).violates(f'"{"a" * 64}"')
+    assert LengthChecker(plan.length_limits).violates(f'"{"a" * 65}')
 
 
 @pytest.mark.parametrize("pattern", ["[a-z]{1,64}", "^[a-z]{1,64}$"])
@@ -117,9 +117,9 @@ def test_a_text_that_is_too_long_is_noticed(pattern: str, output: OutputFormat, 
     request = ChatRequest(model="m", messages=(Message(role="user", content="Hi"),), constraint=constraint)
     plan = make_plan(request, output, prompt_end)
     lead = f"{'b' * 100}{begin}" if begin else ""
-    assert not LengthChecker(plan.length_limits).exceeds(lead + "a" * 64)
+    assert not LengthChecker(plan.length_limits).violates(lead + "a" * 64)
     watch = LengthChecker(plan.length_limits)
-    assert [watch.exceeds(character) for character in lead + "a" * 65].index(True) == len(lead) + 64
+    assert [watch.violates(character) for character in lead + "a" * 65].index(True) == len(lead) + 64
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_the_grammar_counts_where_nothing_else_does(strict: bool) -> None:
     assert plan.constraint is not None
     text = f'<tool_call>\n{{"name": "f", "arguments": {{"a":"{"a" * 10}"}}}}\n</tool_call>'
     assert tiny_oracle().accepts(plan.constraint, text) == strict
-    assert LengthChecker(plan.length_limits).exceeds(text) == strict
+    assert LengthChecker(plan.length_limits).violates(text) == strict
 
 
 def test_a_schema_that_cannot_be_read_has_no_limits() -> None:

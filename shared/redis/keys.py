@@ -110,7 +110,8 @@ KEY is "KEY@TEAM" for a key of a team. The kind is "batch" for batch requests, e
 # By job, or by request.
 
 charged = _named("charged")
-"""String with a TTL: the charge of the request with this first job was corrected (see ``charge.lua``)."""
+"""String with a TTL: the weight at which the request with this first job was charged, if it is not 1; empty once the
+charge was corrected (see ``charge.lua``)."""
 
 
 def payload(job: str) -> str:

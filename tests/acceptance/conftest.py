@@ -51,6 +51,6 @@ def real_engine() -> Iterator[Bench]:
 
 
 @pytest.fixture
-def tiny_engine() -> Iterator[Bench]:
+def tiny() -> Iterator[Bench]:
     """An engine with a tiny model, whose tokens take a sixtieth of the time."""
     yield from checked(loaded(MODELS / "qwen2-byte-level-bpe"))

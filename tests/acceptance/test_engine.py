@@ -21,11 +21,6 @@ def bench(real_engine: Bench) -> Bench:
     return real_engine
 
 
-@pytest.fixture
-def tiny(tiny_engine: Bench) -> Bench:
-    return tiny_engine
-
-
 def test_the_vocabulary_decodes_as_the_tokenizer_does(bench: Bench) -> None:
     text = "Zürich 中文字 😀👩‍👩‍👧 naïve\t\n  spaced ﷽ 한국어"
     ids = [int(token) for token in bench.tokenizer.encode(text, add_special_tokens=False).input_ids.data[0]]

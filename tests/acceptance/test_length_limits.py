@@ -41,11 +41,6 @@ def bench(real_engine: Bench) -> Bench:
     return real_engine
 
 
-@pytest.fixture
-def tiny(tiny_engine: Bench) -> Bench:
-    return tiny_engine
-
-
 def limited(bench: Bench, text: str, generated: tuple[int, ...] = (), **sampling: Any) -> Sequence:
     sequence = bench.sequence(
         text,

@@ -38,11 +38,6 @@ def bench(real_engine: Bench) -> Bench:
     return real_engine
 
 
-@pytest.fixture
-def tiny(tiny_engine: Bench) -> Bench:
-    return tiny_engine
-
-
 def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 

@@ -40,6 +40,9 @@ DEFAULTS = Sampling(temperature=1.0, top_p=1.0, top_k=0)
 EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 """Levels of ``output_config.effort`` as ``reasoning_effort``, of which chat templates know three."""
 
+_SHOWN = 64
+"""Characters of a client's name that errors repeat."""
+
 
 def parse_messages(body: bytes) -> ChatRequest:
     """Parse a Messages body. Raises :class:`RequestRefused` and no other exception."""
@@ -118,9 +121,6 @@ def _template_kwargs(request: CountTokensRequest) -> str | None:
     if request.output_config is not None and request.output_config.effort is not None:
         variables["reasoning_effort"] = EFFORTS[request.output_config.effort]
     return json_text(variables) if variables else None
-
-
-_SHOWN = 64
 
 
 def _loaded_tools(request: CountTokensRequest) -> tuple[internal.Tool, ...]:

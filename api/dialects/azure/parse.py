@@ -19,6 +19,10 @@ from shared.protocol.errors import ProblemKind, RequestRefused, modality_refused
 from shared.protocol.request import ChatRequest
 
 EXTRA_PARAMETERS_HEADER = "extra-parameters"
+DEPLOYMENT_HEADER = "azureml-model-deployment"
+
+_API_VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(-preview)?")
+_RETRY_NO_WORKER = 5.0
 
 SERVED = frozenset(
     {
@@ -149,12 +153,6 @@ def _part(message: int, index: int, part: object) -> object:
     url = data if data.startswith(("http:", "https:", "data:")) else f"data:;base64,{data}"
     detail = {"detail": part["detail"]} if "detail" in part else {}
     return {"type": "image_url", "image_url": {"url": url} | detail}
-
-
-DEPLOYMENT_HEADER = "azureml-model-deployment"
-
-_API_VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(-preview)?")
-_RETRY_NO_WORKER = 5.0
 
 
 def check_api_version(query: Lookup) -> None:

@@ -14,8 +14,8 @@
 -- ARGV: maximum of jobs ahead plus new jobs, maximum of bytes, priority class, account ('' without a key),
 --       duration (ms) of a reservation, maximum of bytes of images, number of shared requests, number
 --       of images, weight of the key, weight of its team, (id, encoded request)... of the shared requests, (digest,
---       file)... of the images, which belong to the only shared request, then (id, payload, cost in tokens, digests of the prompt's prefixes, longest first,
---       or '')...
+--       file)... of the images, which belong to the only shared request, then (id, payload, cost in tokens, digests of
+--       the prompt's prefixes, longest first, or '')...
 -- A shared request is the request of all jobs with ids "REQUEST:NUMBER", whose payloads omit it. It is stored once, in
 -- a hash with a field per job and per image, and deleted with the last job (see drop() in the prelude).
 -- Returns {-1, reason, number of jobs ahead, number of jobs that must end first} when the jobs do not fit; the reason is

@@ -67,7 +67,7 @@ function Conversation({ conversation, shown }) {
         { icon: "pin", label: pinned ? "Unpin" : "Pin", act: () => actions.pin(id, !pinned) },
         { icon: "export", label: "Export as Markdown", act: () => download(`${title}.md`, "text/markdown", asMarkdown(title, path(conversation))) },
         { icon: "export", label: "Export as JSON", act: () => download(`${title}.json`, "application/json", asJson([conversation])) },
-        { icon: "delete", label: "Delete", act: () => confirm(`Delete ${title}? It is nowhere else.`) && actions.removeChat(id) },
+        { icon: "delete", label: "Delete", act: () => confirm(`Delete ${title}? This can't be undone.`) && actions.removeChat(id) },
       ]}
     />
   </li>`;

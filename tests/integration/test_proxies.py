@@ -65,10 +65,16 @@ class Proxied:
         return process
 
     def restart(self, number: int) -> None:
-        """Restart a replica as a service manager does."""
+        """Restart a replica under load as an operator does: until the proxy sends requests to it."""
         self.processes[number].signal(signal.SIGTERM)
         assert self.processes[number].popen.wait(PATIENCE) == 0, self.fleet.logs()
-        self.processes[number] = self.start(self.ports[number])
+        port = self.ports[number]
+        self.processes[number] = self.start(port)
+
+        def served() -> bool:
+            return b"\nvinoqueue_requests_total{" in self.fleet.request("GET", "/metrics", port=port)[2]
+
+        self.fleet.until(served, "the proxy to send requests to the replica")
 
 
 @pytest.fixture(params=PROXIES)

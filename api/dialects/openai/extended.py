@@ -4,14 +4,14 @@ from typing import Annotated
 
 from pydantic import Field
 
+from api.dialects.base.fields import NotNull
 from api.dialects.base.sampling import Beams, EngineSampling, Into
-from api.dialects.base.unsupported import unsupported
 from api.dialects.base.validation import invalid
 from api.dialects.openai.completions_parse import translate_completion
 from api.dialects.openai.extensions import ServedChatRequest, ServedCompletionRequest
 from api.dialects.openai.parse import translate
 from api.dialects.openai.schema import ChatCompletionRequest
-from api.dialects.openai.tools import CustomTool
+from api.dialects.openai.tools import FunctionTools
 from shared.protocol.request import ChatRequest, Sampling
 
 
@@ -19,6 +19,8 @@ class ExtendedChatRequest(ServedChatRequest, EngineSampling):
     """The chat request of ``/v1`` with the additional fields."""
 
     best_of: Beams | None = None
+    # By the other dialects' references, all tools are functions. (Models are frozen, so a narrower list is safe.)
+    tools: Annotated[FunctionTools | None, NotNull("an array of objects")] = None  # type: ignore[assignment]
 
 
 class ExtendedCompletionRequest(ServedCompletionRequest, EngineSampling):
@@ -38,17 +40,12 @@ def translate_chat(request: ExtendedChatRequest) -> ChatRequest:
     """Return the internal form of a validated request.
 
     ``best_of`` above 1 selects beam search with that width, as in OpenVINO Model Server. Raises
-    :class:`RequestRefused` for a broken rule, and for unsupported features: by the other dialects' references, all
-    tools are functions.
+    :class:`RequestRefused` for a broken rule, and for unsupported features.
     """
     if request.stream_options is not None and request.stream_options.include_obfuscation:
         # Obfuscation is a security feature, so it is refused rather than ignored.
         raise invalid("stream_options.include_obfuscation", "only streams under /v1 can be obfuscated")
-    chat = translate(request)
-    for index, tool in enumerate(request.tools or ()):
-        if isinstance(tool, CustomTool):
-            raise unsupported(f"tools[{index}].type", "Only tools of type 'function' are supported.")
-    return _checked(chat, request)
+    return _checked(translate(request), request)
 
 
 def translate_plain(request: ExtendedCompletionRequest) -> ChatRequest:

@@ -70,6 +70,7 @@ class CustomTool(Strict):
 
 
 Tool = Annotated[FunctionTool | CustomTool, ByKey("type")]
+FunctionTools = Annotated[Items[FunctionTool], Field(min_length=1, max_length=128)]
 Tools = Annotated[Items[Tool], Field(min_length=1, max_length=128)]
 Functions = Annotated[Items[Function], Field(min_length=1, max_length=128)]
 

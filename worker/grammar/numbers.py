@@ -31,11 +31,12 @@ def number_range(
     """Return an expression for the decimal numbers from ``minimum`` to ``maximum``, or None if the range is empty.
 
     ``open_below`` and ``open_above`` exclude the bounds themselves. Numbers have as many decimal places as the bounds,
-    or up to 15 more.
+    or up to 15 more, and few enough that a double is not one of the excluded bounds.
     """
     places = max(_places(minimum), _places(maximum))
     low, high = _closed(_scaled(minimum, places), _scaled(maximum, places))
     options: list[str] = []
+    open_below, open_above = open_below and minimum is not None, open_above and maximum is not None
     if high >= 0:
         options += _between(max(low, 0), high, places, open_low=open_below and low >= 0, open_high=open_above)
     if low < 0:
@@ -88,8 +89,10 @@ def _between(low: int, high: int, places: int, *, open_low: bool, open_high: boo
     if low > high or (low == high and (open_low or open_high)):
         return []
     point = "" if places else '"."'
-    more = repeated(sequence([point, repeated(_DIGIT, 1, DIGITS)]), 0, 1)
-    not_zero = sequence([point, repeated('"0"', 0, DIGITS), "[1-9]", repeated(_DIGIT, 0, DIGITS)])
+    most = max(DIGITS - len(str(high)), 1) if open_high else DIGITS
+    zeros = max(DIGITS - len(str(low)) - 1, 0)
+    more = repeated(sequence([point, repeated(_DIGIT, 1, most)]), 0, 1)
+    not_zero = sequence([point, repeated('"0"', 0, zeros), "[1-9]", repeated(_DIGIT, 0, most)])
     options = [sequence([part, more]) for part in _unsigned(low + 1 if open_low else low, high - 1, places)]
     if open_low:
         options += [sequence([part, not_zero]) for part in _unsigned(low, low, places)]

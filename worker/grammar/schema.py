@@ -270,7 +270,8 @@ class SchemaCompiler:
         # A tuple that doesn't specify further items gets none.
         item = None
         values = self._unique_values(schema, path) if self._strict else None
-        if items is not False and (not parts or "items" in schema or rest_min) and rest_max != 0 and values is None:
+        longer = not parts or not {"items", "further"}.isdisjoint(schema) or rest_min
+        if items is not False and longer and rest_max != 0 and values is None:
             with suppress(NoValue):
                 item = self._lower(items, f"{path}/items")
         self._nested -= 1

@@ -67,6 +67,8 @@ class Strings:
         Raises :class:`SchemaError`, and :class:`NoValue` if there are none.
         """
         minimum, maximum = bounds_of(schema, "minLength", "maxLength", path)
+        if not self._strict:
+            minimum = min(minimum, GRAMMAR_MINIMUM)
         expression, keyword = self._expression(schema, path)
         if expression is None and minimum > GRAMMAR_MINIMUM and "counted" not in schema and self._minimums:
             minimum = 0
@@ -129,13 +131,14 @@ class Strings:
         except PatternError as error:
             raise UnsupportedKeyword(path, f"{error}") from error
 
-    def matches(self, pattern: str, text: str) -> bool:
-        """Whether ``pattern`` possibly matches ``text``."""
+    def matches(self, pattern: str, text: str) -> bool | None:
+        """Whether ``pattern`` matches ``text``; None if that is not known."""
         self._step("")
         try:
-            return possibly_matches(self._regex(pattern), text)
+            node = self._regex(pattern)
         except PatternError:
-            return True
+            return None
+        return surely_matches(node, text) or (None if possibly_matches(node, text) else False)
 
     def are_apart(self, first: str, second: str) -> bool:
         """Whether no text matches both patterns."""

@@ -10,7 +10,7 @@ from worker.grammar.members import name_matching
 from worker.grammar.regex import Node, PatternError, first_characters, lengths
 from worker.grammar.strings import Strings
 from worker.json_schema.keywords import NoValue, UnsupportedKeyword
-from worker.json_schema.merging import Schema
+from worker.json_schema.merging import Schema, both
 from worker.json_schema.reading import escaped
 
 
@@ -34,37 +34,42 @@ class UnlistedMembers:
 
         Names that could also be one of ``names``, or match an earlier pattern, are told apart by their first character.
         """
-        options: list[str] = []
+        if not named:
+            return None
         firsts: list[tuple[Node, Ranges]] = []
-        before: dict[str, Ranges] = {}
+        made: dict[str, tuple[str, list[Any]]] = {}
+        begins: dict[str, Ranges] = {}
         for pattern, part in schema.get("patternProperties", {}).items():
             where = f"{path}/patternProperties/{escaped(pattern)}"
             node = self._strings.parsed(pattern, where)
+            overlapping = [other for other in begins if not self._strings.are_apart(pattern, other)]
+            matched = [name for name in names if self._strings.matches(pattern, name) is not False]
             taken = united(
                 (
-                    *((ord(name[0]), ord(name[0])) for name in names if name and self._strings.matches(pattern, name)),
-                    *(
-                        pair
-                        for other, begin in before.items()
-                        if not self._strings.are_apart(pattern, other)
-                        for pair in begin
-                    ),
+                    *((ord(name[0]), ord(name[0])) for name in matched if name),
+                    *(pair for other in overlapping for pair in begins[other]),
                 )
             )
+            for other in made.keys() & set(overlapping):
+                made[other][1].append(part)
             firsts.append((node, first_characters(node)))
-            before[pattern] = firsts[-1][1]
+            begins[pattern] = firsts[-1][1]
             if part is False:
                 continue
             if any(set(flat) - {"type"} and flat.get("pattern") != pattern for flat in named) and self._strict:
                 raise UnsupportedKeyword(f"{path}/propertyNames", "not supported together with 'patternProperties'")
             try:
-                rule = name_matching(self._rules, node, taken)
+                rule = name_matching(self._rules, node, taken, empty="" not in matched and not overlapping)
             except PatternError as error:
                 raise UnsupportedKeyword(where, f"{error}") from error
             if rule is None:
                 raise UnsupportedKeyword(where, "its names can't be told apart from others by their first character")
+            made[pattern] = rule, [part]
+        options: list[str] = []
+        for pattern, (rule, parts) in made.items():
             with suppress(NoValue):
-                options.append(sequence([rule, COLON, self._lower(part, where)]))
+                where = f"{path}/patternProperties/{escaped(pattern)}"
+                options.append(sequence([rule, COLON, self._lower(both(parts), where)]))
         value = not closed and schema.get("additionalProperties", True)
         if value is not False:
             with suppress(NoValue):
@@ -89,7 +94,8 @@ class UnlistedMembers:
                 continue
             if set(flat) - {"type"}:
                 try:
-                    rule = name_matching(self._rules, self._strings.name(flat, f"{path}/propertyNames"), taken)
+                    node = self._strings.name(flat, f"{path}/propertyNames")
+                    rule = name_matching(self._rules, node, taken, empty="" not in names)
                 except PatternError as error:
                     raise UnsupportedKeyword(f"{path}/propertyNames", f"{error}") from error
                 if rule:

@@ -6,7 +6,10 @@ schema, never others.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
+
+import msgspec
 
 from worker.json_schema import keywords
 from worker.json_schema.apart import Apart
@@ -41,7 +44,7 @@ class Alternatives:
         are_apart: Callable[[str, str], bool],
         step: Callable[[str], None],
     ) -> None:
-        """``matches`` says whether a pattern possibly matches a text, ``are_apart`` that no text matches two patterns.
+        """``matches`` says whether a pattern matches a text, ``are_apart`` that no text matches two patterns.
 
         ``step`` is called with the path of every schema that is visited; it limits their number. Unless ``strict``,
         keywords that can't be enforced are ignored.
@@ -50,18 +53,25 @@ class Alternatives:
         self._strict = strict
         self._matches = matches
         self._step = step
-        self._apart = Apart(self.of, matches, are_apart)
+        self._apart = Apart(self.of, partial(self.of, wide=True), matches, are_apart)
+        self._checked: set[int] = set()
+        """The schemas of the document, by ``id()``, whose references are known to be good."""
 
-    def of(self, schema: Any, path: Path, seen: Seen = ()) -> list[Flat]:
-        """Return the flat schemas of ``schema``; none if it allows no value. Raises :class:`SchemaError`."""
+    def of(self, schema: Any, path: Path, seen: Seen = (), *, wide: bool = False) -> list[Flat]:
+        """Return the flat schemas of ``schema``; none if it allows no value.
+
+        ``wide``: they may allow more values than the schema, never fewer. Raises :class:`SchemaError`.
+        """
         self._step(path)
         if isinstance(schema, bool):
             return [{}] if schema else []
         schema = self.assertions(schema, path)
         own = {keyword: value for keyword, value in schema.items() if keyword not in keywords.APPLIED}
         flats = [own]
-        for options in self._conditions(schema, own, path, seen):
+        for options in self._conditions(schema, own, path, seen, wide):
             flats = self._product(flats, options, path)
+        if wide:
+            return flats
         if "oneOf" in schema:
             flats = self._one_of(schema, flats, path, seen)
         for unevaluated, rest in (("unevaluatedProperties", "additionalProperties"), ("unevaluatedItems", "items")):
@@ -76,6 +86,8 @@ class Alternatives:
         """
         if not isinstance(schema, Mapping):
             raise SchemaError(path, "a schema is an object, true or false")
+        if "$id" in schema and schema is not self._document:
+            self._check_references(schema, path)
         for keyword in schema:
             if keyword in keywords.UNSUPPORTED and self._strict:
                 raise UnsupportedKeyword(
@@ -101,6 +113,19 @@ class Alternatives:
             found["enum"] = [option for option in listed if same(option, value)]
         return found
 
+    def _check_references(self, schema: Schema, path: Path) -> None:
+        """Raise :class:`UnsupportedKeyword` if ``#`` in the references of ``schema`` is ``schema`` itself.
+
+        Source: JSON Schema 2020-12, section 8.2.1. An ``$id`` that begins with ``#`` is an anchor of older drafts.
+        """
+        if id(schema) in self._checked:
+            return
+        if not str(schema["$id"]).startswith("#") and b'"$ref":"#' in msgspec.json.encode(schema):
+            raise UnsupportedKeyword(
+                f"{path}/$id", "the references in this schema are relative to it; remove '$id', or the references"
+            )
+        self._checked.add(id(schema))
+
     def _product(self, flats: Iterable[Flat], options: list[Flat], path: Path) -> list[Flat]:
         result: list[Flat] = []
         for flat in flats:
@@ -112,17 +137,20 @@ class Alternatives:
             raise UnsupportedKeyword(path, f"its conditions have more than {MAX_ALTERNATIVES} cases")
         return result
 
-    def _conditions(self, schema: Schema, own: Flat, path: Path, seen: Seen) -> Iterator[list[Flat]]:
+    def _conditions(self, schema: Schema, own: Flat, path: Path, seen: Seen, wide: bool) -> Iterator[list[Flat]]:
         """Yield lists of flat schemas, one of each of which must hold."""
         if "$ref" in schema:
             reference = schema["$ref"]
             if reference in seen:
                 raise SchemaError(path, f"'{reference}' refers to itself")
-            yield self.of(target_of(self._document, reference, path), path, (*seen, reference))
+            yield self.of(target_of(self._document, reference, path), path, (*seen, reference), wide=wide)
         for index, part in enumerate(items_of(schema, "allOf", path)):
-            yield self.of(part, f"{path}/allOf/{index}", seen)
-        if "anyOf" in schema:
-            yield [flat for options in self._branches(schema, "anyOf", path, seen) for flat in options]
+            yield self.of(part, f"{path}/allOf/{index}", seen, wide=wide)
+        for keyword in ("anyOf", "oneOf") if wide else ("anyOf",):
+            if keyword in schema:
+                yield [flat for options in self._branches(schema, keyword, path, seen, wide=wide) for flat in options]
+        if wide:
+            return
         for make in (self._not, self._if, self._dependent, self._contains):
             try:
                 yield from make(schema, own, path, seen)
@@ -130,19 +158,22 @@ class Alternatives:
                 if self._strict:
                     raise
 
-    def _branches(self, schema: Schema, keyword: str, path: Path, seen: Seen) -> list[list[Flat]]:
+    def _branches(
+        self, schema: Schema, keyword: str, path: Path, seen: Seen, *, wide: bool = False
+    ) -> list[list[Flat]]:
         branches = items_of(schema, keyword, path)
         if not branches:
             raise SchemaError(f"{path}/{keyword}", "it has no schemas")
-        return [self.of(branch, f"{path}/{keyword}/{index}", seen) for index, branch in enumerate(branches)]
+        return [self.of(branch, f"{path}/{keyword}/{index}", seen, wide=wide) for index, branch in enumerate(branches)]
 
     def are_apart(self, schema: Schema, path: Path) -> bool:
         """Whether no text that is made for a branch of ``oneOf`` fits another."""
         branches = self._branches(schema, "oneOf", path, ())
+        wide = self._branches(schema, "oneOf", path, (), wide=True)
         return all(
             self._apart.made(one, other, path, final=True)
             for index, first in enumerate(branches)
-            for at, second in enumerate(branches)
+            for at, second in enumerate(wide)
             if at != index
             for one in first
             for other in second
@@ -151,11 +182,12 @@ class Alternatives:
     def _one_of(self, schema: Schema, bases: list[Flat], path: Path, seen: Seen) -> list[Flat]:
         """Return ``bases`` merged with each branch of ``oneOf``, without the values that fit another branch too."""
         branches = self._branches(schema, "oneOf", path, seen)
+        wide = self._branches(schema, "oneOf", path, seen, wide=True) if self._strict else ()
         result: list[Flat] = []
         for index, branch in enumerate(branches):
             flats = self._product(bases, branch, path)
-            for at, others in enumerate(branches):
-                if at != index and flats and self._strict:
+            for at, others in enumerate(wide):
+                if at != index and flats:
                     flats = self._without(flats, others, schema["oneOf"][at], path, seen)
                     if not flats:
                         raise UnsupportedKeyword(
@@ -167,7 +199,7 @@ class Alternatives:
         return result
 
     def _without(self, flats: list[Flat], others: list[Flat], branch: Any, path: Path, seen: Seen) -> list[Flat]:
-        """Return ``flats`` without the values that fit ``others``, the flat schemas of ``branch``."""
+        """Return ``flats`` without the values that fit ``others``, the wide flat schemas of ``branch``."""
         result: list[Flat] = []
         for start in flats:
             flat = start
@@ -218,7 +250,7 @@ class Alternatives:
             raise UnsupportedKeyword(f"{path}/minContains", f"supported are counts up to {_MAX_CONTAINS}")
         part = schema["contains"]
         if most is None:
-            yield [{"prefixItems": [part] * least, "items": True, "minItems": least}] if least else [{}]
+            yield [{"prefixItems": [part] * least, "further": True, "minItems": least}] if least else [{}]
         else:
             yield [{"items": part, "minItems": least, "maxItems": most}]
 
@@ -325,13 +357,18 @@ _BOUNDS = {
 
 
 def _unevaluated(flat: Flat) -> Flat:
-    """Return ``flat`` without what counts as evaluated, which nothing in ``not`` does."""
-    if not _EVALUATED.isdisjoint(flat):
+    """Return ``flat`` without what counts as evaluated, which nothing in ``not`` does.
+
+    Raises :class:`UnsupportedKeyword` if that, or what is limited outside the grammar, can't be left out.
+    """
+    if not _NOT_IN_NOT.isdisjoint(flat):
         raise UnsupportedKeyword("", "not in 'not'")
     return {"checked" if keyword == "properties" else keyword: value for keyword, value in flat.items()}
 
 
-_EVALUATED = frozenset({"patternProperties", "additionalProperties", "prefixItems", "items"})
+_NOT_IN_NOT = frozenset({"patternProperties", "additionalProperties", "prefixItems", "items"}) | {
+    "minLength", "maxLength", "pattern", "uniqueItems"
+}  # fmt: skip
 
 
 def _is_object(flat: Flat) -> bool:

@@ -13,16 +13,19 @@ Flats = Callable[[Any, str], list[dict[str, Any]]]
 
 
 class Apart:
-    """Compares flat schemas."""
+    """Compares flat schemas: those that texts are made for, and wide ones."""
 
-    def __init__(self, flats: Flats, matches: Matches, are_apart: Callable[[str, str], bool]) -> None:
+    def __init__(self, flats: Flats, wide: Flats, matches: Matches, are_apart: Callable[[str, str], bool]) -> None:
+        """``flats`` and ``wide`` return the flat schemas that allow fewer or more values than a schema at a path."""
         self._flats = flats
+        self._wide = wide
         self._matches = matches
         self._are_apart = are_apart
 
     def made(self, made: Schema, other: Schema, path: str, *, final: bool = False, depth: int = 0) -> bool:
         """Whether no text that a grammar makes for ``made`` is valid under ``other``. False if that is not known.
 
+        ``other`` allows all values of its schema, or more.
         ``final``: nothing is merged into ``made`` any more, so it has only the properties that it names.
         """
         if depth > _MAX_DEPTH:
@@ -60,7 +63,7 @@ class Apart:
         pattern = made.get("pattern")
         return bool("enum" in other) and all(
             any(same(value, gone) for gone in made.get("excluded", ()))
-            or (isinstance(pattern, str) and not self._matches(pattern, value))
+            or (isinstance(pattern, str) and self._matches(pattern, value) is False)
             for value in values
         )
 
@@ -75,7 +78,7 @@ class Apart:
                 for name in other.get("required", ())
                 if name not in made.get("required", ())
                 and name not in made.get("properties", {})
-                and not any(self._matches(pattern, name) for pattern in patterns)
+                and all(self._matches(pattern, name) is False for pattern in patterns)
             ),
             None,
         )
@@ -103,7 +106,7 @@ class Apart:
             if all(
                 self.made(one, another, path, final=final, depth=depth + 1)
                 for one in self._flats(first, path)
-                for another in self._flats(second, path)
+                for another in self._wide(second, path)
             ):
                 return True
         return False
@@ -119,7 +122,7 @@ class Apart:
         if isinstance(value, dict):
             return any(name not in value for name in other.get("required", ()))
         pattern = other.get("pattern")
-        return isinstance(value, str) and isinstance(pattern, str) and not self._matches(pattern, value)
+        return isinstance(value, str) and isinstance(pattern, str) and self._matches(pattern, value) is False
 
 
 def _allowed(schema: Schema, path: str) -> list[str]:

@@ -22,10 +22,10 @@ APPLIED = frozenset(
     }
 )  # fmt: skip
 """Keywords that :mod:`worker.json_schema.alternatives` turns into the others."""
-INTERNAL = frozenset({"absent", "checked", "counted", "excluded"})
+INTERNAL = frozenset({"absent", "checked", "counted", "excluded", "further"})
 """Our own: ``absent`` lists the names that an object doesn't have, ``checked`` has schemas of properties that don't
 count as evaluated, ``counted`` says that ``minLength`` must be held by the grammar, ``excluded`` lists values that are
-not allowed."""
+not allowed, ``further`` says that items may follow ``prefixItems``."""
 ASSERTIONS = (OBJECT | ARRAY | STRING | NUMBER | APPLIED | {"const", "enum", "type", "additionalItems"}) - INTERNAL
 """The keywords that grammars enforce."""
 

@@ -8,8 +8,8 @@ from worker.json_schema.keywords import SchemaError, UnsupportedKeyword
 
 Schema = Mapping[str, Any]
 
-Matches = Callable[[str, str], bool]
-"""Whether a pattern possibly matches a name."""
+Matches = Callable[[str, str], bool | None]
+"""Whether a pattern matches a name. None: dialects of regular expressions differ, or it takes too long to find out."""
 
 
 def merged(first: Schema, second: Schema, path: str, matches: Matches) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def merged(first: Schema, second: Schema, path: str, matches: Matches) -> dict[s
     """
     result = dict(first)
     for keyword, value in second.items():
-        if keyword not in result or result[keyword] == value:
+        if keyword not in result or same(result[keyword], value):
             result[keyword] = value
         elif keyword in _JOINS:
             try:
@@ -54,19 +54,20 @@ def both(schemas: list[Any]) -> Any:
     """Return a schema for the values that all ``schemas`` allow."""
     distinct: list[Any] = []
     for schema in schemas:
-        if schema is not True and schema not in distinct:
+        if schema is not True and not any(same(schema, other) for other in distinct):
             distinct.append(schema)
-    if False in schemas:
+    if any(schema is False for schema in schemas):
         return False
     return {"allOf": distinct} if len(distinct) > 1 else distinct[0] if distinct else True
 
 
 def member_schemas(schema: Schema, name: str, matches: Matches, *, default: Any = True) -> list[Any]:
     """Return the schemas that the member ``name`` of an object must satisfy."""
-    found = [part for pattern, part in schema.get("patternProperties", {}).items() if matches(pattern, name)]
+    found = {pattern: matches(pattern, name) for pattern in schema.get("patternProperties", {})}
+    parts = [schema["patternProperties"][pattern] for pattern in found if found[pattern] is not False]
     if name in schema.get("properties", {}):
-        found.append(schema["properties"][name])
-    return found or [schema.get("additionalProperties", default)]
+        return [*parts, schema["properties"][name]]
+    return parts if True in found.values() else [*parts, schema.get("additionalProperties", default)]
 
 
 def _members(first: Schema, second: Schema, matches: Matches) -> dict[str, Any]:

@@ -44,10 +44,8 @@ def kinds_of_value(value: Any) -> set[str]:
             return {"null"}
         case bool():
             return {"boolean"}
-        case int():
-            return {"integer", "number"}
-        case float():
-            return {"number"}
+        case int() | float():
+            return {"integer", "number"} if value % 1 == 0 else {"number"}
         case str():
             return {"string"}
         case list():

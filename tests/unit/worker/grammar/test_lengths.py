@@ -12,6 +12,7 @@ from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from tests.support.grammar_oracle import Texts
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan, plain_plan
+from worker.grammar.schema import schema_grammar
 from worker.json_schema.lengths import LengthChecker, LengthLimits, characters_in, closing_lengths
 
 NAMED = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 3}, "b": {"type": "string"}}}
@@ -144,7 +145,7 @@ def test_only_a_long_minimum_is_left_to_the_engine() -> None:
     assert _kept({"type": "string", "minLength": 5, "pattern": "^[a-z]{6,}$"}, '"aaaaa"') == (False, True)
 
 
-def test_tools_that_are_not_strict_count_in_their_grammars() -> None:
+def test_the_engine_counts_for_strict_tools_only() -> None:
     parameters = '{"type":"object","properties":{"a":{"type":"string","minLength":9}},"required":["a"]}'
     for strict in (True, False):
         tools = (Tool(name="t", parameters=parameters, strict=strict),)
@@ -154,6 +155,12 @@ def test_tools_that_are_not_strict_count_in_their_grammars() -> None:
         ]
         assert (plans[0].constraint != plans[1].constraint) == strict
         assert [limits.minimums for limits in plans[1].length_limits] == [True] * strict
+
+
+def test_a_long_minimum_counts_as_four_for_tools_that_are_not_strict() -> None:
+    texts = Texts(schema_grammar('{"type": "string", "minLength": 40, "not": {"maxLength": 50}}', strict=False))
+    assert '"1234"' in texts
+    assert '"123"' not in texts
 
 
 LONG = {

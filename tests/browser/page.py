@@ -15,11 +15,21 @@ class WebPage:
     """One tab with the page. Its browser has no conversations yet."""
 
     def __init__(
-        self, browser: Browser, fleet: Fleet, *, width: int = 1280, height: int = 800, dark: bool = False
+        self,
+        browser: Browser,
+        fleet: Fleet,
+        *,
+        width: int = 1280,
+        height: int = 800,
+        dark: bool = False,
+        touch: bool = False,
     ) -> None:
         self.base = f"http://127.0.0.1:{fleet.port}/"
         self.context = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if dark else "light",
+            has_touch=touch,
+            is_mobile=touch,
         )
         self.context.set_default_timeout(PATIENCE * 1000)
         self.tab = self.context.new_page()
@@ -68,10 +78,10 @@ class WebPage:
 
 @contextmanager
 def web_page(
-    browser: Browser, fleet: Fleet, *, width: int = 1280, height: int = 800, dark: bool = False
+    browser: Browser, fleet: Fleet, *, width: int = 1280, height: int = 800, dark: bool = False, touch: bool = False
 ) -> Iterator[WebPage]:
     """A tab that is closed with the block. Fails if its browser noticed an error, or a request left for elsewhere."""
-    page = WebPage(browser, fleet, width=width, height=height, dark=dark)
+    page = WebPage(browser, fleet, width=width, height=height, dark=dark, touch=touch)
     try:
         yield page
         assert not page.errors, page.errors

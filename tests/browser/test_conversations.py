@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, FilePayload, expect
 
 from tests.browser.conftest import simulated
-from tests.browser.page import WebPage, chat_page
+from tests.browser.page import WebPage, chat_page, web_page
 from tests.support.eventually import wait_until
 from tests.support.fleet import Fleet
 from tests.support.fleet_fixture import fleet_fixture
@@ -45,6 +45,11 @@ def test_conversations_are_found_renamed_pinned_and_deleted(page: WebPage) -> No
     converse(page, "apples", "pears", "plums")
     titles = tab.get_by_role("navigation", name="Conversations").locator("button.title")
     expect(titles).to_have_text(["About plums", "About pears", "About apples"])
+    act(page, "About pears", "Rename")
+    title = tab.get_by_label("Title of the conversation")
+    title.fill("A mistake")
+    title.press("Escape")
+    expect(titles).to_have_text(["About plums", "About pears", "About apples"])
     act(page, "About apples", "Pin")
     expect(titles).to_have_text(["About apples", "About plums", "About pears"])
     tab.keyboard.press("Control+k")
@@ -59,6 +64,32 @@ def test_conversations_are_found_renamed_pinned_and_deleted(page: WebPage) -> No
     expect(titles).to_have_text(["About apples", "About pears"])
     tab.reload()
     expect(titles).to_have_text(["About apples", "About pears"])
+
+
+def test_each_conversation_keeps_what_is_not_sent(page: WebPage) -> None:
+    message = page.tab.get_by_label("Message", exact=True)
+    converse(page, "apples")
+    message.fill("About apples: more")
+    converse(page, "pears")
+    message.fill("About pears: more")
+    for name in ("apples", "pears"):
+        page.tab.get_by_role("button", name=f"About {name}", exact=True).click()
+        expect(message).to_have_value(f"About {name}: more")
+
+
+def test_on_a_phone_enter_starts_a_line(browser: Browser, one_worker: Fleet) -> None:
+    with web_page(browser, one_worker, width=360, height=740, touch=True) as page:
+        page.open()
+        page.choose("sim")
+        message = page.tab.get_by_label("Message", exact=True)
+        message.tap()
+        page.tab.keyboard.type("one")
+        page.tab.keyboard.press("Enter")
+        page.tab.keyboard.type("two")
+        expect(message).to_have_value("one\ntwo")
+        page.tab.get_by_role("button", name="Send").tap()
+        expect(page.tab.get_by_role("article", name="You")).to_contain_text("one\ntwo")
+        page.tab.get_by_role("button", name="Stop").tap()
 
 
 def test_an_exported_conversation_can_be_imported(page: WebPage, tmp_path: Path) -> None:
@@ -127,6 +158,32 @@ def test_the_model_picker_says_what_each_model_does(page: WebPage) -> None:
     expect(page.tab.get_by_label("Model", exact=True).locator("option")).to_have_text(
         ["sim", "ready", "coming (is loading)", "cold (loads when asked)", "broken (failed to load)"]
     )
+
+
+def test_the_page_says_why_no_model_answers_and_finds_it_later(page: WebPage, one_worker: Fleet) -> None:
+    tab = page.tab
+    picker, why = tab.get_by_label("Model", exact=True), tab.get_by_role("alert")
+    page.expected = (503,)
+    models = "**/v1/models"
+    tab.route(models, lambda route: route.fulfill(status=503, json={"error": {"message": "The store is gone."}}))
+    tab.evaluate("localStorage.clear()")
+    tab.reload()
+    expect(why).to_have_text("The store is gone.")
+    tab.unroute(models)
+    tab.route(models, lambda route: route.fulfill(json={"object": "list", "data": []}))
+    expect(why).to_have_count(0)
+    expect(picker.locator("option")).to_have_text(["No model is served"])
+    late = one_worker.start("worker", *simulated("late", 1), "--sim-load", "1000")
+    try:
+        expect(picker.locator("option")).to_have_text(["late is loading"])
+    finally:
+        late.kill()
+    tab.get_by_label("Message", exact=True).fill("hello")
+    tab.keyboard.press("Enter")
+    expect(why).to_have_text("No model is served now.")
+    tab.unroute(models)
+    expect(picker).to_have_value("sim")
+    expect(why).to_have_count(0)
 
 
 def test_settings_can_be_kept_as_a_preset(page: WebPage) -> None:

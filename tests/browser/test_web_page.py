@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browser.page import WebPage, chat_page, web_page
 from tests.support.batches import chat_line, submit
@@ -98,6 +98,31 @@ def test_an_answer_goes_on_while_the_page_is_closed(page: WebPage, shown: Fleet)
         return [shown.status(f"/v1/responses/{url.rpartition('/')[2]}") for url in urls]
 
     shown.until(lambda: deleted() == [404, 404], "the service to keep no answer that the page has")
+
+
+def test_an_answer_goes_on_after_the_service_could_not_be_asked_for_it(page: WebPage) -> None:
+    answer = page.ask("[[tokens 60]]")
+    expect(answer.locator("p").first).to_have_text(re.compile(r"(\w+ ){5}"))
+    page.expected = (503,)
+    gone = {"error": {"message": "The store can't be reached.", "code": "store_unavailable"}}
+    page.tab.route("**/v1/responses/*", lambda route: route.fulfill(status=503, json=gone), times=1)
+    page.tab.reload()
+    expect(answer.get_by_text("+ 60 tokens")).to_be_visible()
+
+
+def test_an_answer_that_is_too_large_to_be_kept_ends_with_the_page(page: WebPage) -> None:
+    def refuse(route: Route) -> None:
+        if "background" in (route.request.post_data_json or ()):
+            route.fulfill(status=413, json={"error": {"message": "It is too large."}})
+        else:
+            route.continue_()
+
+    page.expected = (413,)
+    page.tab.route("**/v1/responses", refuse)
+    answer = page.ask("[[tokens 4000]]")
+    expect(answer.locator("p").first).to_have_text(re.compile(r"(\w+ ){5}"))
+    page.tab.reload()
+    expect(answer.get_by_role("alert")).to_have_text("The page was closed before the answer was complete.")
 
 
 def test_an_answer_streams_and_stop_frees_the_slot(page: WebPage) -> None:
@@ -435,6 +460,9 @@ def test_keys(browser: Browser, shown: Fleet) -> None:
         page.open()
         expect(page.tab.get_by_role("alert")).to_contain_text("needs an API key")
         field = page.tab.get_by_label("API key")
+        field.fill("wrong")
+        field.press("Enter")
+        expect(page.tab.get_by_role("alert")).to_contain_text("Incorrect API key")
         field.fill(plain)
         field.press("Enter")
         page.choose("sim")

@@ -37,6 +37,12 @@ function pressed(event) {
   return `${control ? "Ctrl+" : ""}${control && event.shiftKey ? "Shift+" : ""}${sign}`;
 }
 
+const touched = matchMedia("(hover: none) and (pointer: coarse)");
+
+/** Whether a key sends what is written. On a phone, Enter starts a new line, because its keyboard has no Shift+Enter.
+ * @param {KeyboardEvent} event */
+export const sends = (event) => event.key === "Enter" && !event.shiftKey && !event.isComposing && !touched.matches;
+
 export function listenForKeys() {
   addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.altKey || event.isComposing || document.querySelector("dialog[open], :popover-open")) return;

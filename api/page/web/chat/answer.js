@@ -123,7 +123,7 @@ async function read(growing, body, signal) {
       }
       if (growing.ended) return;
     } catch (error) {
-      const lost = !(error instanceof ApiError) || error.status === 0;
+      const lost = !(error instanceof ApiError) || error.status === 0 || error.status >= 500;
       if (signal.aborted || growing.ended || !lost || growing.response === null || left === 0) throw error;
     }
     if (growing.response === null) throw new ApiError("The connection to the server was lost.", 0);

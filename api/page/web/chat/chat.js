@@ -66,7 +66,7 @@ function Start({ model }) {
 export function Chat({ opener }) {
   const { list, current, notice } = useObservable(actions.chats);
   const { dialog } = useObservable(layout);
-  const models = useModels();
+  const { served: models, problem } = useModels();
   const conversation = list.find(({ id }) => id === current);
   const messages = conversation ? path(conversation) : [];
   const { place, onScroll, atEnd, toEnd } = useFollowing(conversation?.messages, current);
@@ -99,7 +99,7 @@ export function Chat({ opener }) {
     </div>
     <div class="below">
       ${!atEnd && html`<${IconButton} icon="down" label="To the end" class="icon-button to-end" onClick=${toEnd} />`}
-      ${notice && html`<p class="error" role="alert">${notice}</p>`}
+      ${(notice || problem) && html`<p class="error" role="alert">${notice || problem}</p>`}
       <${Composer}
         key=${current}
         draft=${isEmpty(conversation) ? "" : current}

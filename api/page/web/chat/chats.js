@@ -77,7 +77,16 @@ export function showChat(id) {
   chats.set({ ...chats.get(), current: id, notice: "" });
 }
 
+const drafts = () => recall("draft", {});
+
+/** The text under a name that was not sent, also after the page was closed.
+ * @param {string} name @returns {string} */
+export const draftOf = (name) => drafts()[name] ?? "";
+
+export const keepDraft = (name, text) => remember("draft", { ...drafts(), [name]: text || undefined });
+
 export function removeChat(id) {
+  keepDraft(id, "");
   for (const message of Object.values(find(id)?.messages ?? {})) stop(message.id, id);
   deleteConversation(id);
   drop(id);
@@ -111,7 +120,9 @@ export function configure(fields) {
 // Chooses the first of the `served` models where the shown conversation has another.
 export function requireModel(served) {
   const conversation = current();
-  if (served.length && conversation && !served.includes(conversation.settings.model)) configure({ model: served[0] });
+  if (!served.length || !conversation || served.includes(conversation.settings.model)) return;
+  configure({ model: served[0] });
+  notify("");
 }
 
 const running = new Map();
@@ -152,9 +163,10 @@ function resume({ id: chat, messages }) {
 
 // Another tab may still send the request.
 function giveUp(chat, id) {
-  const { pending, response } = find(chat)?.messages[id] ?? {};
+  const { pending, response, seen } = find(chat)?.messages[id] ?? {};
   if (!pending || response || running.has(place(id, chat))) return;
-  keep(tree.changed(find(chat), id, { pending: false, error: "The page was closed before the service had the message." }));
+  const missed = seen === undefined ? "the service had the message" : "the answer was complete";
+  keep(tree.changed(find(chat), id, { pending: false, error: `The page was closed before ${missed}.` }));
 }
 
 // Keeps a conversation, asks for an answer to its message `question`, and returns true. Tells the user why the settings

@@ -3,7 +3,7 @@
 import { html, useEffect, useRef, useState } from "../vendor/htm-preact-3.1.1.js";
 import { size } from "../format.js";
 import { Icon, IconButton } from "../icons.js";
-import { recall, remember } from "../state.js";
+import { sends } from "../shortcuts.js";
 import { read } from "./attachments.js";
 import * as actions from "./chats.js";
 
@@ -31,12 +31,12 @@ function Attached({ images, files, drop }) {
  *   onSend: (text: string, images: string[], files: {name: string, text: string}[]) => boolean}} props
  * `draft` is the name under which the browser keeps the text, `answering` the answer that can be stopped. */
 export function Composer({ draft, model, takesImages, answering, onSend }) {
-  const [text, setText] = useState(() => recall("draft", {})[draft] ?? "");
+  const [text, setText] = useState(() => actions.draftOf(draft));
   const [attached, setAttached] = useState({ images: [], files: [] });
   const [over, setOver] = useState(false);
   const picker = useRef(null);
   const field = useRef(null);
-  useEffect(() => remember("draft", text ? { [draft]: text } : {}), [text]);
+  useEffect(() => actions.keepDraft(draft, text), [text]);
   useEffect(() => field.current.focus({ preventScroll: true }), []);
 
   const empty = !(text.trim() || attached.images.length || attached.files.length);
@@ -60,7 +60,7 @@ export function Composer({ draft, model, takesImages, answering, onSend }) {
   }
 
   const onKey = (event) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
+    if (sends(event)) submit(event);
   };
   const onPaste = (event) => {
     if (!event.clipboardData.files.length) return;

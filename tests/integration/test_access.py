@@ -1,6 +1,8 @@
 """Keys and limits over real HTTP, in the form of each dialect."""
 
 import json
+import math
+import os
 import re
 import subprocess
 import sys
@@ -150,7 +152,11 @@ def test_keys_follow_the_command_line(closed_fleet: tuple[Fleet, str]) -> None:
 def test_keys_of_file_and_environment(empty_fleet: Fleet, tmp_path: Path) -> None:
     path = tmp_path / "keys.toml"
     done = subprocess.run(
-        [sys.executable, "-m", "cli.main", "key", "create", "--toml"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "cli.main", "key", "create", "--toml"],
+        env={**os.environ, "TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)},  # where no instance runs
+        capture_output=True,
+        text=True,
+        check=True,
     )
     path.write_text(done.stdout)
     empty_fleet.api(
@@ -174,8 +180,9 @@ def test_requests_per_minute(closed_fleet: tuple[Fleet, str]) -> None:
         client.chat.completions.create(model="sim", messages=HELLO)
     assert (refused.value.code, refused.value.type) == ("rate_limit_exceeded", "requests")
     received = refused.value.response.headers
-    assert 25_000 < int(received["retry-after-ms"]) <= 30_000
-    assert 25 <= int(received["retry-after"]) <= 30
+    milliseconds = int(received["retry-after-ms"])
+    assert 0 < milliseconds <= 30_000
+    assert int(received["retry-after"]) == math.ceil(milliseconds / 1000)
     assert received["x-ratelimit-remaining-requests"] == "0"
     status, headers, answer = post(fleet, secret, path="/v1/messages", **{"anthropic-version": "2023-06-01"})
     assert (status, answer["error"]["type"]) == (429, "rate_limit_error")
@@ -234,7 +241,7 @@ def test_concurrency(closed_fleet: tuple[Fleet, str]) -> None:
     secret = create(fleet, "--concurrency", "1")
     client = fleet.client().with_options(api_key=secret)
     stream = client.chat.completions.create(
-        model="sim", messages=[{"role": "user", "content": "[[tokens 4000]]"}], stream=True
+        model="sim", messages=[{"role": "user", "content": "[[tokens 100000]]"}], stream=True
     )
     next(iter(stream))
     status, headers, answer = post(fleet, secret)

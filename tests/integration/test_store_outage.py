@@ -27,7 +27,7 @@ def durable_fleet(tmp_path: Path) -> Iterator[Fleet]:
         yield running
 
 
-forgetful_fleet = fleet_fixture()
+forgetful_fleet = fleet_fixture(lease=None)
 """A fleet whose store starts empty; tests leave it running."""
 
 
@@ -92,7 +92,7 @@ def test_new_requests_get_a_retry_after_in_an_outage_which_is_logged_once(forget
 def test_a_store_full_of_our_own_queue_empties_itself(empty_fleet: Fleet) -> None:
     options = ("--engine", "simulated", "--model", "sim", "--sim-context", "1000000", "--sim-step", "0.02")
     empty_fleet.worker(*options, "--max-batch", "2")
-    empty_fleet.api()
+    empty_fleet.api("--max-wait", "3600")  # on a slow machine, the queue would refuse before the store does
     store = empty_fleet.redis()
     long = {"role": "user", "content": "[[tokens 100]]" + "x" * (MEGABYTE // 4)}
     body = json.dumps({"model": "sim", "messages": [long], "max_tokens": 20})

@@ -7,10 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner, Result
@@ -113,7 +115,9 @@ def test_the_printed_command_streams_an_answer(lasting: Up) -> None:
 
 def vinoqueue(runtime: Path, *arguments: str) -> Result:
     """Run a command as in a second terminal: with the same runtime directory, and no settings."""
-    return CliRunner().invoke(main, arguments, env=environment_of(runtime))
+    # The directory for temporary files, of which this process knows another, has the instances of others.
+    with patch.object(tempfile, "tempdir", None):
+        return CliRunner().invoke(main, arguments, env=environment_of(runtime))
 
 
 def environment_of(runtime: Path) -> dict[str, str]:

@@ -1,9 +1,11 @@
 """Packages in the working directory are never imported: they may be anybody's, and ours have common names."""
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -46,22 +48,24 @@ def test_worker_and_api_start_in_a_directory_with_foreign_packages(foreign: Path
 
 def test_up_starts_in_a_directory_with_foreign_packages(foreign: Path, tmp_path: Path) -> None:
     log = tmp_path / "up.log"
-    with log.open("wb") as output:
+    with log.open("wb") as output, TemporaryDirectory(prefix="vq-") as runtime:
+        # Commands in other tests must not find it.
         up = subprocess.Popen(
             [sys.executable, "-P", "-m", "cli.main", "up", "--port", str(free_port()), *SIMULATED],
+            env={**os.environ, "TMPDIR": runtime, "XDG_RUNTIME_DIR": runtime},
             stdout=output,
             stderr=output,
         )
-    try:
-        wait_until(
-            lambda: up.poll() is not None or "Vinoqueue serves sim" in log.read_text(),
-            "everything to be ready",
-            details=log.read_text,
-        )
-        assert up.poll() is None, log.read_text()
-    finally:
-        up.terminate()
-        up.wait(PATIENCE)
+        try:
+            wait_until(
+                lambda: up.poll() is not None or "Vinoqueue serves sim" in log.read_text(),
+                "everything to be ready",
+                details=log.read_text,
+            )
+            assert up.poll() is None, log.read_text()
+        finally:
+            up.terminate()
+            up.wait(PATIENCE)
     assert traces(foreign) == []
 
 

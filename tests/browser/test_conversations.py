@@ -14,7 +14,7 @@ from tests.support.eventually import wait_until
 from tests.support.fleet import Fleet
 from tests.support.fleet_fixture import fleet_fixture
 
-one_worker = fleet_fixture(*simulated("sim", 4), "--sim-tokens", "400")  # long enough to be stopped
+one_worker = fleet_fixture(*simulated("sim", 4), "--sim-tokens", "4000")  # long enough to be stopped
 
 
 @pytest.fixture

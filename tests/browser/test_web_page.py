@@ -380,7 +380,7 @@ def test_the_fleet_view_shows_where_requests_go_when_a_worker_dies(
         card = live.tab.get_by_role("region", name="sim", exact=True)
         expect(card.get_by_role("row", name=re.compile("default"))).to_be_visible()
         expect(live.tab.get_by_text(re.compile("All is quiet: 4 workers are ready"))).to_be_visible()
-        answer = page.ask("[[tokens 200]]")
+        answer = page.ask("[[tokens 300]]")
         stream = live.tab.locator("[data-job]")
         expect(stream).to_have_count(1)
         expect(live.tab.get_by_text("1 request runs; none waits.")).to_be_visible()
@@ -404,7 +404,7 @@ def test_the_fleet_view_shows_where_requests_go_when_a_worker_dies(
         # The stream goes on.
         expect(answer.get_by_text("continued on another worker, because its worker was gone")).to_be_visible()
         expect(answer.get_by_text("tokens/s")).to_be_visible()
-        expect(answer.get_by_text("+ 200 tokens")).to_be_visible()
+        expect(answer.get_by_text("+ 300 tokens")).to_be_visible()
         expect(card.get_by_role("img", name=re.compile(r"^Tokens.s over \d+ seconds, now"))).to_be_visible()
         page.ask("[[exhaust at 3]]")
         expect(card.get_by_role("img", name=re.compile(r"^Errors over \d+ seconds, in all 1$"))).to_be_visible()

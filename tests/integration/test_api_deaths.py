@@ -11,6 +11,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletio
 
 from shared.redis import keys
 from tests.support.fleet import Fleet, Process
+from tests.support.redis_types import at_once
 from tests.support.sdk_types import rechecked
 
 SLOW = ("--engine", "simulated", "--model", "sim", "--sim-step", "0.02")
@@ -66,8 +67,10 @@ class Replicas:
         thread.start()
         return thread
 
-    def slots_used(self) -> int:
-        return sum(worker.get("used", 0) for worker in self.fleet.workers())
+    def running(self) -> int:
+        """The number of claimed jobs. Unlike the worker's record, the store knows it at once."""
+        with self.fleet.redis() as store:
+            return int(at_once(store.zcard(keys.inflight("sim"))))
 
     def stored(self, topic: str) -> list[ChatCompletion]:
         """What can be read under a topic."""
@@ -79,7 +82,7 @@ class Replicas:
         return rechecked(found)
 
     def until_at_rest(self) -> None:
-        self.fleet.until(lambda: self.slots_used() == 0, "all slots to be free")
+        self.fleet.until(lambda: self.running() == 0, "all jobs to end")
 
 
 @pytest.fixture
@@ -110,7 +113,7 @@ def test_answers_of_a_killed_replica_are_read_from_another(two_replicas: Replica
         replicas.ask_in_vain(**kept("not streamed")),
         replicas.ask_in_vain(content="[[exhaust at 300]]", **kept("failed")),
     ]
-    fleet.until(lambda: replicas.slots_used() == 5, "all jobs to run")
+    fleet.until(lambda: replicas.running() == 5, "all jobs to run")
     doomed.kill()
     for thread in threads:
         thread.join()
@@ -158,7 +161,7 @@ def test_a_draining_replica_leaves_what_is_to_be_stored_running(two_replicas: Re
     chunks, chunk = replicas.stream(**kept("drained"))
     plain, _ = replicas.stream(tokens=6000)
     thread = replicas.ask_in_vain(**kept("drained too"))
-    replicas.fleet.until(lambda: replicas.slots_used() == 3, "all jobs to run")
+    replicas.fleet.until(lambda: replicas.running() == 3, "all jobs to run")
     assert draining.stop() == 0
     thread.join()
     for followed in (chunks, plain):
@@ -176,5 +179,7 @@ def test_a_client_that_leaves_ends_its_request_stored_or_not(two_replicas: Repli
     assert list(replicas.fleet.redis().scan_iter(keys.stored("*", "*")))
     chunks.close()
     replicas.until_at_rest()
+    replicas.fleet.until(
+        lambda: not list(replicas.fleet.redis().scan_iter(keys.stored("*", "*"))), "the record to be deleted"
+    )
     assert replicas.stored("left") == []
-    assert not list(replicas.fleet.redis().scan_iter(keys.stored("*", "*")))

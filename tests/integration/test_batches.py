@@ -222,7 +222,7 @@ def test_a_cancelled_batch_has_a_result_for_each_line(client: openai.OpenAI) -> 
 
 def test_lists_and_limits(client: openai.OpenAI, target: Fleet) -> None:
     other = client.with_options(api_key="other")
-    lines = [chat_line("1", "[[tokens 4000]]", max_tokens=4000)]
+    lines = [chat_line("1", "[[tokens 8000]]", max_tokens=8000)]
     first, second = submit(other, lines), submit(other, lines)
     assert [batch.id for batch in other.batches.list(limit=1)] == [second.id, first.id]
     assert first.id not in [batch.id for batch in client.batches.list()]

@@ -10,7 +10,7 @@ from tests.support.fleet_fixture import fleet_fixture
 from tests.support.pictures import SIDE, picture, png
 from tests.support.terminal import Terminal
 
-running = fleet_fixture(*SEEING)
+running = fleet_fixture(*SEEING, lease=None)
 
 
 def command(running: Fleet, *arguments: str) -> list[str]:
@@ -47,7 +47,7 @@ def test_an_answer_is_stopped_and_the_chat_goes_on(running: Fleet) -> None:
 
 def _stop_an_answer(running: Fleet, terminal: Terminal) -> None:
     terminal.until(">>> ")
-    terminal.type("[[tokens 6000]]\n")
+    terminal.type("/max-tokens 6000\n[[tokens 6000]]\n")
     running.until(lambda: running.workers()[0].get("used", 0) == 1, "the request to run")
     terminal.type("\x03")
     terminal.until("(stopped)")

@@ -129,4 +129,5 @@ async def test_a_start_that_fails_leaves_no_file_open(monkeypatch: pytest.Monkey
         patched.setattr(asyncio, "create_subprocess_exec", fails)
         with pytest.raises(type(error)):
             await child.start()
-        assert set(os.listdir("/proc/self/fd")) == before
+        # The collection of what earlier tests left may close files, too.
+        assert set(os.listdir("/proc/self/fd")) <= before

@@ -137,15 +137,18 @@ async def test_a_sequence_that_crashed_an_engine_goes_on_behind_the_crash(engine
 
 async def test_a_hang_shows_as_silence_and_can_be_killed(engine: ReportingEngine) -> None:
     engine.add(sequence(1, "[[hang at 2]]"))
+    made = 0
 
     async def watchdog() -> None:
-        await eventually(lambda: engine.watchdog.silence() >= 0.3, "silence")
+        await eventually(lambda: made == 2 and engine.watchdog.silence() >= 0.3, "silence")
         engine.kill()
 
     watching = asyncio.create_task(watchdog())
-    made = [output async for report in engine.reports() if isinstance(report, Stepped) for output in report.outputs]
+    async for report in engine.reports():
+        assert isinstance(report, Stepped)
+        made += len(report.outputs)
     await watching
-    assert len(made) == 2
+    assert made == 2
     assert engine.exit_code == -9
 
 

@@ -106,12 +106,13 @@ def test_a_batch_has_a_model_loaded_but_takes_no_memory_from_requests(service: F
     client = service.client()
     lines = [chat_line("one", model="batch")]
     assert ended(client, submit(client, lines), service.logs).status == "completed"
-    with ThreadPoolExecutor() as pool:
-        stream = pool.submit(ask, service, "busy", "[[tokens 400]]")
-        service.until(lambda: {one["model"] for one in service.workers("serving")} == {"busy"}, "the stream to run")
+    messages: list[Any] = [{"role": "user", "content": "[[tokens 5000]]"}]
+    with client.chat.completions.create(model="busy", messages=messages, stream=True) as stream:
+        next(iter(stream))
         batch = submit(client, lines)
-        assert stream.result()[0] == 200
-    assert {one["model"] for one in service.workers()} == {"busy"}
+        service.until(lambda: client.batches.retrieve(batch.id).status == "in_progress", "the batch to begin")
+        time.sleep(2)  # in which it would have its model loaded
+        assert {one["model"] for one in service.workers()} == {"busy"}
     assert ended(client, batch, service.logs).status == "completed"
 
 

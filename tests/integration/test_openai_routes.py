@@ -121,13 +121,13 @@ def test_a_tool_call(session_fleet: Fleet) -> None:
     ],
 )
 def test_one_call_is_all_where_no_grammar_holds(session_fleet: Fleet, fields: dict[str, Any], second: str) -> None:
-    # The simulated engine follows no grammar, and would go on for 500 steps.
+    # The simulated engine follows no grammar, and would go on for 2,000 steps.
     more = " sea" * 500
     answer = chat(session_fleet, messages=said(CALL + second + more), tools=TOOLS, **fields)
     assert len(answer.choices[0].message.tool_calls or []) == 1
     assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == (None, "tool_calls")
     assert answer.usage is not None
-    assert answer.usage.completion_tokens < 500
+    assert answer.usage.completion_tokens < 2000
 
 
 def test_a_tool_call_streams(session_fleet: Fleet) -> None:

@@ -1,10 +1,10 @@
 """Prefix routing through the API and a real store: prompts with a shared prefix go to the same worker."""
 
-import threading
 from collections.abc import Iterator
 
+import openai
 import pytest
-from openai.types.chat import ChatCompletionMessageParam
+from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam
 
 from shared.redis import keys
 from tests.support.fleet import SIMULATED, Fleet
@@ -14,28 +14,26 @@ NAMES = ("w1", "w2", "w3")
 
 
 class ChatClient:
-    """Sends long prompts to three workers, each with an answer that takes long."""
+    """Sends long prompts to three workers, each with an answer that lasts until the test ends."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
-        self.threads: list[threading.Thread] = []
+        self.streams: list[openai.Stream[ChatCompletionChunk]] = []
         self._store = fleet.redis()
+        self._known: set[bytes] = set()
 
     def ask(self, beginning: str) -> str:
         """Send a request; return the worker that takes it."""
-        known = self._claimed().keys()
         messages: list[ChatCompletionMessageParam] = [
             {"role": "system", "content": f"{beginning} " * 500},
-            {"role": "user", "content": "[[tokens 300]]"},
+            {"role": "user", "content": "[[tokens 100000]]"},
         ]
-        client = self.fleet.client()
-        thread = threading.Thread(
-            target=lambda: client.chat.completions.create(model="sim", messages=messages, max_tokens=300)
-        )
-        thread.start()
-        self.threads.append(thread)
-        self.fleet.until(lambda: self._claimed().keys() - known, "a worker to take the request")
-        return next(worker for job, worker in self._claimed().items() if job not in known)
+        chats = self.fleet.client().chat.completions
+        self.streams.append(chats.create(model="sim", messages=messages, stream=True))
+        claimed = self._claimed()
+        (job,) = claimed.keys() - self._known
+        self._known.add(job)
+        return claimed[job]
 
     def _claimed(self) -> dict[bytes, str]:
         """The jobs that workers hold."""
@@ -50,8 +48,8 @@ def asker(empty_fleet: Fleet) -> Iterator[ChatClient]:
         empty_fleet.worker(*SIMULATED, "--worker-id", name, "--poll", "10")
     asker = ChatClient(empty_fleet)
     yield asker
-    for thread in asker.threads:
-        thread.join()
+    for stream in asker.streams:
+        stream.close()
 
 
 def test_the_same_beginning_goes_to_the_same_worker(asker: ChatClient) -> None:

@@ -17,7 +17,7 @@ from tests.support.fleet import SIMULATED, Fleet, fleet
 from tests.support.traces import Collector, ReceivedSpan, collector, tree
 
 BODY = {"model": "sim", "messages": [{"role": "user", "content": "a secret prompt"}], "max_tokens": 5}
-TOKENS = 64
+TOKENS = 256
 PATH = "/v1/chat/completions"
 
 
@@ -247,7 +247,7 @@ def test_a_request_whose_worker_dies_has_the_spans_of_both_attempts(traced: Flee
     first = next(process for process in traced.processes if process.arguments[0] == "worker")
     stream = traced.client().chat.completions.create(
         model="sim",
-        messages=[{"role": "user", "content": "hello"}],
+        messages=[{"role": "user", "content": f"[[tokens {TOKENS}]]"}],
         max_tokens=TOKENS,
         stream=True,
         extra_headers=headers,

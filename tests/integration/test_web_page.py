@@ -4,8 +4,7 @@ import gzip
 import http.client
 import json
 import re
-import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from urllib.parse import urljoin
 
@@ -138,7 +137,7 @@ def test_by_default_no_other_origin_may_and_the_page_can_be_left_out(empty_fleet
     assert "Invalid URL" in json.loads(body)["error"]["message"]
 
 
-def events(running: Fleet, text: str, secret: str) -> Iterator[bytes]:
+def events(running: Fleet, text: str, secret: str) -> Generator[bytes]:
     """The lines of a stream that tells the place in the queue."""
     body = {"model": "sim", "messages": [{"role": "user", "content": text}], "stream": True}
     headers = {"content-type": "application/json", "api-key": secret, "x-queue-events": "true"}
@@ -151,7 +150,7 @@ def events(running: Fleet, text: str, secret: str) -> Iterator[bytes]:
 
 def test_a_waiting_request_learns_its_place(closed: tuple[Fleet, str]) -> None:
     running, secret = closed
-    first = events(running, "[[tokens 150]]", secret)
+    first = events(running, "[[tokens 5000]]", secret)
     while not next(first).startswith(b"data: "):
         pass
     waiting = events(running, "[[tokens 3]]", secret)
@@ -159,11 +158,9 @@ def test_a_waiting_request_learns_its_place(closed: tuple[Fleet, str]) -> None:
     assert (place["ahead"], len(place["request"])) == (0, 32)
     behind = events(running, "[[refuse]]", secret)
     assert json.loads(next(behind).removeprefix(b": "))["queue"]["ahead"] == 1
-    rest = threading.Thread(target=list, args=(first,))
-    rest.start()
+    first.close()
     lines = list(waiting)
     assert [line for line in lines if line.startswith(b"data: ")][-1] == b"data: [DONE]"
     *_, error, done = behind
     assert "[[refuse]]" in json.loads(error.removeprefix(b"data: "))["error"]["message"]
     assert done == b"data: [DONE]"
-    rest.join()

@@ -48,7 +48,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """A replica that lets nobody in without a key."""
     with fleet(tmp_path_factory.mktemp("closed")) as running:
         sizes = ("--max-body", "262144", "--max-media-body", "262144")
-        running.api("--api-keys", "k" * 64, *sizes, "--header-timeout", "1", "--body-timeout", "1")
+        running.api("--api-keys", "k" * 64, *sizes, "--header-timeout", "1", "--body-timeout", "3")
         yield running
 
 

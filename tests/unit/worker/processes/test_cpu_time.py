@@ -7,9 +7,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from tests.support.eventually import wait_until
 from worker.processes.child import CpuTime
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="available on Linux only")
@@ -28,12 +30,17 @@ def running(code: str) -> Iterator[int]:
         process.stdout.close()
 
 
-@pytest.mark.parametrize(("code", "stop"), [("import time; time.sleep(60)", False), ("while True: pass", True)])
+def state(pid: int) -> str:
+    """The letter of the process's state in the process table."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+
+
+@pytest.mark.parametrize(("code", "stop"), [("import time; time.sleep(600)", False), ("while True: pass", True)])
 def test_one_that_wants_no_cpu_had_all_of_it(code: str, stop: bool) -> None:
     with running(code) as pid:
         if stop:
             os.kill(pid, signal.SIGSTOP)
-        time.sleep(0.1)
+        wait_until(lambda: state(pid) == ("T" if stop else "S"), "the process to want no CPU")
         own = CpuTime(pid)
         time.sleep(0.05)
         assert own.usable(0.05) == 0.05

@@ -6,7 +6,9 @@ the same events, whichever replica sends it, and however often it is cut and res
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from typing import TypeVar
 
 from api.chat.queue_events import INTERVAL, QueueEvents, another_attempt
 from api.chat.reader import ResponseReader
@@ -23,8 +25,13 @@ from shared.protocol.events import Delta, Event, Finished, Started, decode_journ
 from shared.protocol.request import ChatRequest
 from shared.redis.records import UNREADABLE
 
+_Read = TypeVar("_Read")
+
 _PAUSE = (0.02, 0.3)
 """Shortest and longest pause in seconds between two reads of a journal. It grows while there is nothing new."""
+
+_OUTAGE = 600.0
+"""Seconds for which the store may be unreachable before a stream ends with an error."""
 
 _MAX_READS = 800
 """Reads of journals per second beyond which the shortest pause grows: each stream reads on its own."""
@@ -55,6 +62,18 @@ class Replay:
         return b"".join(encoded(self._encoder, self._reader.feed(0, event)))
 
 
+async def _outlasting(read: Callable[[], Awaitable[_Read]]) -> _Read:
+    """Return what ``read`` returns; repeat it while the store is unreachable, because the response may go on."""
+    until = time.monotonic() + _OUTAGE
+    while True:
+        try:
+            return await read()
+        except RequestRefused as refusal:
+            if refusal.problem.kind is not ProblemKind.STORE_UNAVAILABLE or time.monotonic() >= until:
+                raise
+        await asyncio.sleep(_PAUSE[1])
+
+
 async def follow(
     store: ResponseStore, owner: str, record: StoredResponse, *, after: int, queue_events: QueueEvents | None = None
 ) -> AsyncIterator[bytes]:
@@ -73,7 +92,7 @@ async def follow(
         first = last = None
         announced = 0.0
         while running:
-            running, items, before = await store.journal(owner, record, read)
+            running, items, before = await _outlasting(partial(store.journal, owner, record, read))
             if read and before != (first, last) and (running or before[0] is not None):
                 # The store has lost its last writes, as in a failover, and the rest may be that of another text.
                 raise RequestRefused(LOST)
@@ -94,14 +113,15 @@ async def follow(
                 yield pieces
             if running and not items and pause == _PAUSE[1]:
                 # The replica that should store the document may have gone.
-                await documents.end_if_over(store, owner, record)
+                await _outlasting(partial(documents.end_if_over, store, owner, record))
             if running:
                 shortest = max(_PAUSE[0], store.followers / _MAX_READS)
                 pause = min(_PAUSE[1], shortest if items else 1.5 * pause)
                 await asyncio.sleep(pause)
-        ended = await store.get(owner, record.id)
+        ended = await _outlasting(partial(store.get, owner, record.id))
         if ended is None or not ended.document:
-            raise RequestRefused(Problem(kind=ProblemKind.NOT_FOUND, message="The response was deleted."))
+            message = "The response was deleted, or the store has lost it."
+            raise RequestRefused(Problem(kind=ProblemKind.NOT_FOUND, message=message))
     except RequestRefused as refusal:
         yield encoder.error(refusal.problem)
     except UNREADABLE:

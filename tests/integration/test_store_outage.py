@@ -42,14 +42,23 @@ def stream(fleet: Fleet, tokens: int) -> Iterator[ChatCompletionChunk]:
     )
 
 
-def test_a_stream_goes_on_when_the_store_comes_back(durable_fleet: Fleet) -> None:
+def background(fleet: Fleet, tokens: int) -> Iterator[str]:
+    """The text of a background response, as it is streamed."""
+    events = fleet.client().responses.create(
+        model="sim", input="[[tokens 2000]]", max_output_tokens=tokens, background=True, stream=True
+    )
+    return (event.delta for event in events if event.type == "response.output_text.delta")
+
+
+def test_streams_go_on_when_the_store_comes_back(durable_fleet: Fleet) -> None:
     expected = text_of(stream(durable_fleet, 600))
-    chunks = stream(durable_fleet, 600)
-    beginning = [next(chunks) for _ in range(50)]
+    chunks, kept = stream(durable_fleet, 600), background(durable_fleet, 600)
+    beginning, kept_beginning = [next(chunks) for _ in range(50)], [next(kept) for _ in range(50)]
     durable_fleet.store.kill()
     time.sleep(1)
     durable_fleet.store.start()
     assert text_of(iter(beginning)) + text_of(chunks) == expected
+    assert "".join(kept_beginning) + "".join(kept) == expected
 
 
 def test_a_stream_that_the_store_has_forgotten_ends_with_an_error(forgetful_fleet: Fleet) -> None:

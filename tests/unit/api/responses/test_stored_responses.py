@@ -10,6 +10,7 @@ from arq.connections import ArqRedis
 from msgspec.structs import replace
 
 from api.base.fairness import FairThread
+from api.base.store_errors import store_unavailable
 from api.chat.queue_events import QueueEvents
 from api.chat.queues import JobQueues
 from api.dialects.responses import Responses, ValidatedRequest
@@ -218,6 +219,17 @@ async def test_a_deleted_response_ends_its_stream_with_an_error(redis: ArqRedis,
     await journalled(redis, JOURNAL[:3])
     await store.delete("k", RUNNING.id)
     assert (await streamed(store))[-1]["type"] == "error"
+
+
+async def test_a_stream_ends_with_an_error_if_the_store_stays_away(
+    store: ResponseStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise store_unavailable()
+
+    monkeypatch.setattr(store, "journal", fail)
+    monkeypatch.setattr("api.responses.replay._OUTAGE", 0.0)
+    assert "can't be reached" in (await streamed(store))[-1]["error"]["message"]
 
 
 async def test_a_conversation_is_read_from_its_responses(redis: ArqRedis, store: ResponseStore) -> None:

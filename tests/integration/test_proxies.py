@@ -1,6 +1,7 @@
 """Replicas behind a real proxy, restarted one after the other under load: no request fails."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -72,7 +73,8 @@ class Proxied:
         self.processes[number] = self.start(port)
 
         def served() -> bool:
-            return b"\nvinoqueue_requests_total{" in self.fleet.request("GET", "/metrics", port=port)[2]
+            page = self.fleet.request("GET", "/metrics", port=port)[2].decode()
+            return re.search(r"^vinoqueue_requests_total{.*} [1-9]", page, re.MULTILINE) is not None
 
         self.fleet.until(served, "the proxy to send requests to the replica")
 

@@ -7,6 +7,7 @@ import re
 
 from worker.grammar.ebnf import character_class, without
 from worker.grammar.patterns import whole_regex_of
+from worker.grammar.recursion import endless_rule
 from worker.grammar.regex import Characters, Choice, PatternError
 from worker.grammar.xgrammar import character_of, protect_alternatives, split
 
@@ -18,6 +19,7 @@ _NOT_IN_REGEXES = {"\\a": "\a", "\\e": "\x1b"}
 """XGrammar's escapes that regular expressions don't have."""
 _SHORT = 2
 """Length of a backslash and a letter. Longer escapes are numbers."""
+_SHOWN = 64
 _NUL = ((0, 0),)
 """A grammar has none."""
 
@@ -25,8 +27,11 @@ _NUL = ((0, 0),)
 def readable_grammar(ebnf: str) -> str:
     """Return a grammar with its literals, classes and alternatives rewritten.
 
-    Invalid parts stay as they are; XGrammar reports them.
+    Invalid parts stay as they are; XGrammar reports them. Raises :class:`PatternError` for a rule that matches no text,
+    which XGrammar would not enforce.
     """
+    if (name := endless_rule(ebnf)) is not None:
+        raise PatternError(f"the rule '{name[:_SHOWN]}' never ends, because it always contains itself")
     return protect_alternatives(_PART.sub(lambda part: _rewritten(part[0]), ebnf))
 
 

@@ -2,9 +2,12 @@
 
 import pytest
 
+from shared.protocol.errors import RequestRefused
 from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message
 from tests.support.grammar_oracle import tiny_oracle
+from worker.grammar.client_grammar import readable_grammar
+from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan
 
 
@@ -30,8 +33,32 @@ from worker.grammar.planner import make_plan
     ],
 )
 def test_a_grammar_allows_its_texts_and_no_others(grammar: str, texts: list[str], others: list[str]) -> None:
-    constraint = Constraint(kind="grammar", value=grammar)
-    request = ChatRequest(model="m", messages=(Message(role="user", content="Hi"),), constraint=constraint)
-    plan = make_plan(request, OutputFormat(), "")
+    plan = _plan(grammar)
     assert plan.constraint is not None
     assert [text for text in [*texts, *others] if tiny_oracle().accepts(plan.constraint, text)] == texts
+
+
+@pytest.mark.parametrize(
+    ("grammar", "rule"),
+    [
+        ('root ::= "a" b\nb ::= b "c"', "b"),
+        ('root ::= "a" root', "root"),
+        ('root ::= ("x" | b+)? "y"\nb ::= [b] (c | c{2})\nc ::= b', "b"),
+    ],
+)
+def test_a_rule_that_never_ends_is_refused_because_it_would_not_be_enforced(grammar: str, rule: str) -> None:
+    with pytest.raises(RequestRefused, match=f"'{rule}' never ends"):
+        _plan(grammar)
+
+
+@pytest.mark.parametrize(
+    "grammar", ['root ::= "a" # b\nb ::= b', 'root ::= b* "y"\nb ::= b | "b"{0,2}', "root ::= a", ""]
+)
+def test_other_rules_that_contain_themselves_are_left_to_the_compiler(grammar: str) -> None:
+    assert _plan(grammar).constraint == Constraint(kind="grammar", value=readable_grammar(grammar))
+
+
+def _plan(grammar: str) -> Plan:
+    constraint = Constraint(kind="grammar", value=grammar)
+    request = ChatRequest(model="m", messages=(Message(role="user", content="Hi"),), constraint=constraint)
+    return make_plan(request, OutputFormat(), "")

@@ -100,6 +100,11 @@ def test_what_cannot_be_converted_is_named_with_its_line(definition: str, line: 
     assert named in str(refused.value)
 
 
+def test_a_rule_that_never_ends_is_refused_by_name() -> None:
+    with pytest.raises(LarkError, match="'again'"):
+        lark_expression(Rules(), 'start: "a" | again\nagain: [start] again "b"', in_json=True)
+
+
 def test_terminals_that_grow_without_end_are_refused() -> None:
     chain = "".join(f"A{n}: A{n + 1} A{n + 1}\n" for n in range(30))
     with pytest.raises(LarkError, match="too large"):

@@ -22,7 +22,7 @@ import aiohttp
 from faults.greedy import CONNECTIONS
 from shared.runtime.processes import module_command
 from tests.support.eventually import PATIENCE
-from tests.support.fleet import Fleet
+from tests.support.fleet import PATIENT, Fleet
 from tests.support.pictures import SHAPES_MODEL, data_url, picture, png
 from tests.support.processes import family
 from tests.support.redis_types import at_once
@@ -185,7 +185,7 @@ async def run(folder: Path, *, seed: int, seconds: float) -> Report:
 
 
 def _start(folder: Path) -> Fleet:
-    fleet = Fleet(folder)
+    fleet = Fleet(folder, lease=PATIENT)
     try:
         fleet.worker("--model", f"{MODEL}={SHAPES_MODEL}", "--cache-size", "1")
         fleet.api()

@@ -12,13 +12,13 @@ from playwright.sync_api import Browser, Dialog, Page, expect
 from tests.browser.conftest import simulated
 from tests.browser.page import WebPage, web_page
 from tests.support.batches import chat_line, ended, submit
-from tests.support.fleet import Fleet, fleet
+from tests.support.fleet import PATIENT, Fleet, fleet
 
 
 @pytest.fixture(scope="module")
 def closed(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Fleet, str]]:
     """A fleet that needs keys, and a key with the scope admin."""
-    with fleet(tmp_path_factory.mktemp("closed")) as running:
+    with fleet(tmp_path_factory.mktemp("closed"), lease=PATIENT) as running:
         secret = running.key("create", "--scope", "admin")
         running.worker(*simulated("sim", 4))
         running.api()

@@ -22,7 +22,7 @@ from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
 from openai.types.chat import ChatCompletionMessageParam
 
 from tests.support.eventually import PATIENCE
-from tests.support.fleet import SIMULATED, Fleet, fleet
+from tests.support.fleet import PATIENT, SIMULATED, Fleet, fleet
 from tests.support.redis_types import at_once
 from tests.support.sdk_types import conversation
 
@@ -44,7 +44,7 @@ def post(
 @pytest.fixture(scope="module")
 def closed_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Fleet, str]]:
     """A fleet with a key without limits, and its secret. Tests add keys of their own."""
-    with fleet(tmp_path_factory.mktemp("closed")) as running:
+    with fleet(tmp_path_factory.mktemp("closed"), lease=PATIENT) as running:
         secret = running.key("create", "--name", "first")
         running.worker()
         running.api("--require-keys")
@@ -54,7 +54,7 @@ def closed_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Fle
 @pytest.fixture(scope="module")
 def one_slot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Fleet, str, str]]:
     """A fleet that serves one request at a time, and the secrets of two keys."""
-    with fleet(tmp_path_factory.mktemp("one-slot")) as running:
+    with fleet(tmp_path_factory.mktemp("one-slot"), lease=PATIENT) as running:
         first, second = (
             running.key("create", "--name", name, "--priority", "priority") for name in ("first", "second")
         )

@@ -16,7 +16,7 @@ from openai.types.admin.organization.usage_completions_response import (
 
 from shared.protocol.usage import DAY
 from tests.support.batches import chat_line, submit
-from tests.support.fleet import Fleet, fleet
+from tests.support.fleet import PATIENT, Fleet, fleet
 from tests.support.redis_types import command
 from tests.support.store_rules import TESTER, rules_file, url
 
@@ -27,7 +27,7 @@ PROJECTS = "/v1/organization/projects"
 @pytest.fixture(scope="module")
 def managed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Fleet, openai.OpenAI]]:
     """A fleet that has keys, and a client with one of the scope ``admin``."""
-    with fleet(tmp_path_factory.mktemp("managed")) as running:
+    with fleet(tmp_path_factory.mktemp("managed"), lease=PATIENT) as running:
         secret = running.key("create", "--scope", "admin")
         running.api()
         yield running, running.client().with_options(api_key=secret, admin_api_key=secret)

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from cli.bench.endpoint import Endpoint
 from cli.bench.parts import bench
-from tests.support.fleet import Fleet, fleet
+from tests.support.fleet import PATIENT, Fleet, fleet
 
 Reply = Callable[["Handler", dict[str, Any]], None]
 
@@ -92,7 +92,7 @@ def measured(url: str, *arguments: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with fleet(tmp_path_factory.mktemp("load")) as fleet_of_one:
+    with fleet(tmp_path_factory.mktemp("load"), lease=PATIENT) as fleet_of_one:
         fleet_of_one.worker()
         fleet_of_one.api("--api-keys", "secret")
         # A replica that has just started lists no model yet.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fleet import SEEING, Fleet, fleet
+from tests.support.fleet import PATIENT, SEEING, Fleet, fleet
 from tests.support.pictures import data_url, picture, png
 from tests.support.store_servers import OLDEST, store_server
 
@@ -15,7 +15,8 @@ TEXT = "[[tokens 5]]"
 
 @pytest.fixture(scope="module", params=OLDEST)
 def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with fleet(tmp_path_factory.mktemp(request.param), store_server=store_server(request.param)) as running:
+    folder, server = tmp_path_factory.mktemp(request.param), store_server(request.param)
+    with fleet(folder, store_server=server, lease=PATIENT) as running:
         running.worker(*SEEING)
         running.api()
         yield running

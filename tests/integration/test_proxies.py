@@ -17,7 +17,7 @@ import pytest
 
 from shared.runtime.processes import die_with_parent
 from tests.support.eventually import PATIENCE
-from tests.support.fleet import Fleet, Process, free_port, text_of
+from tests.support.fleet import PATIENT, Fleet, Process, free_port, text_of
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "proxy"
 PROXIES = {
@@ -29,6 +29,7 @@ PROXIES = {
 REQUESTS = 200
 CLIENTS = 4
 REPLICAS = 2
+LEASE = ("--lease", str(PATIENT))
 BODY = json.dumps({"model": "sim", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4})
 
 
@@ -55,13 +56,13 @@ class Proxied:
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
-        fleet.worker("--engine", "simulated", "--model", "sim", "--max-batch", "32", "--sim-step", "0.02")
+        fleet.worker("--engine", "simulated", "--model", "sim", "--max-batch", "32", "--sim-step", "0.02", *LEASE)
         self.ports = [free_port() for _ in range(REPLICAS)]
         self.processes = [self.start(port) for port in self.ports]
 
     def start(self, port: int) -> Process:
         """Start the replica on ``port``, and wait until it is ready."""
-        process = self.fleet.start("api", "--port", str(port), "--drain", str(PATIENCE), "--drain-delay", "4")
+        process = self.fleet.start("api", "--port", str(port), "--drain", str(PATIENCE), "--drain-delay", "4", *LEASE)
         self.fleet.until(lambda: self.fleet.status("/ready", port) == 200, "the replica to be ready")
         return process
 

@@ -16,7 +16,7 @@ from openai.types.admin.organization.usage_completions_response import (
 
 from shared.protocol.usage import DAY
 from tests.support.batches import chat_line, ended, submit
-from tests.support.fleet import Fleet, fleet
+from tests.support.fleet import PATIENT, Fleet, fleet
 
 ASK = {"model": "sim", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 5}
 
@@ -53,7 +53,7 @@ class Shared:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    with fleet(tmp_path_factory.mktemp("usage")) as running:
+    with fleet(tmp_path_factory.mktemp("usage"), lease=PATIENT) as running:
         shared = Shared(running)
         running.worker()
         running.api("--metrics-by-key")

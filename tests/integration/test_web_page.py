@@ -13,7 +13,7 @@ import pytest
 from api.http.routes import PAGE_FOLDER
 from api.page.static_files import load
 from tests.support.eventually import PATIENCE
-from tests.support.fleet import Fleet, fleet
+from tests.support.fleet import PATIENT, Fleet, fleet
 
 MAX_BYTES = 300_000
 """Of all files, compressed."""
@@ -28,7 +28,7 @@ CHAT = "/v1/chat/completions"
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Fleet, str]]:
     """A fleet with a key and one slot, that allows pages of one other origin."""
-    with fleet(tmp_path_factory.mktemp("closed")) as running:
+    with fleet(tmp_path_factory.mktemp("closed"), lease=PATIENT) as running:
         secret = running.key("create")
         running.worker("--engine", "simulated", "--model", "sim", "--max-batch", "1", "--sim-step", "0.01")
         running.api("--cors-origins", f"http://127.0.0.1:9, {ORIGIN}/")

@@ -13,7 +13,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from api.build import openapi_document
 from tests.support.eventually import PATIENCE
-from tests.support.fleet import Fleet, fleet
+from tests.support.fleet import PATIENT, Fleet, fleet
 from tests.support.fuzzing import cases
 
 CASES = 5
@@ -36,7 +36,7 @@ REFUSABLE = [
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """A replica with small answers, so that a case takes milliseconds, which :data:`SCHEMA` describes."""
-    with fleet(tmp_path_factory.mktemp("openapi")) as running:
+    with fleet(tmp_path_factory.mktemp("openapi"), lease=PATIENT) as running:
         running.worker("--engine", "simulated", "--model", "sim", "--sim-step", "0.001", "--sim-tokens", "4")
         running.api("--max-choices", "4")
         SCHEMA.config.update(base_url=f"http://127.0.0.1:{running.port}")

@@ -179,7 +179,7 @@ class _Worker:
             on_stepped=outputs.on_stepped,
             on_refused=outputs.on_refused,
             on_change=self._on_engine_change,
-            release_jobs=partial(release_jobs, self.queue, self.id, jobs, cause="engine_lost"),
+            release_jobs=partial(release_jobs, self.queue, self.publisher, self.id, jobs, cause="engine_lost"),
             others_loaded=self.prompts.ready,
         )
 

@@ -24,11 +24,17 @@ _CALL_TIMEOUT = 2.0
 """Seconds that each of the Redis calls of a drain may take."""
 
 
-async def release_jobs(queue: JobQueue, worker: str, jobs: ActiveJobs, *, cause: MoveCause) -> None:
+async def release_jobs(
+    queue: JobQueue, publisher: Publisher, worker: str, jobs: ActiveJobs, *, cause: MoveCause
+) -> None:
     """Stop all active jobs of a worker and release their leases. An engine's end is charged to its suspects.
 
-    A failure of the store is logged.
+    What they have generated is published before: another attempt would generate it again, and if that is what has ended
+    the engine, end the next one too. A failure of the store is logged.
     """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_CALL_TIMEOUT):
+            await publisher.flushed()
     leases = jobs.leases()
     if not leases:
         return
@@ -107,8 +113,7 @@ class Draining:
             async with asyncio.timeout(seconds):
                 await self.consumer.drained()
         with suppress(TimeoutError, RedisError, OSError):
-            async with asyncio.timeout(_CALL_TIMEOUT):
-                await self.publisher.flushed()
-                await release_jobs(self.queue, self.worker, self.jobs, cause="worker_draining")
+            async with asyncio.timeout(2 * _CALL_TIMEOUT):
+                await release_jobs(self.queue, self.publisher, self.worker, self.jobs, cause="worker_draining")
         # The registry says at once that no job is left.
         self.heartbeat.trigger()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -10,7 +11,7 @@ from redis.exceptions import ConnectionError, ResponseError
 
 import worker.jobs.publisher
 from shared.protocol.events import Delta, Finished, decode_frame, encode_event
-from shared.protocol.queue import Emitter, Lease
+from shared.protocol.queue import Emitter, JobQueue, Lease
 from shared.redis import keys
 from shared.redis.raw_connection import RawConnection
 from tests.support.emitting import unpack
@@ -18,6 +19,7 @@ from tests.support.eventually import PATIENCE, eventually
 from tests.support.job_rig import attempt_of
 from tests.support.jobs import REPLICA
 from worker.engine.handle import CurrentEngine
+from worker.jobs import draining
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.attempt import Attempt
 from worker.jobs.publisher import Publisher
@@ -166,6 +168,38 @@ async def test_all_has_been_confirmed_when_it_is_flushed(rig: Rig) -> None:
     rig.line.answer([1, 1])
     async with asyncio.timeout(PATIENCE):
         await flushing
+
+
+async def test_what_jobs_have_generated_is_published_before_they_are_released(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draining, "_CALL_TIMEOUT", PATIENCE)
+    released: list[str] = []
+
+    async def release(*_: object, **__: object) -> int:
+        released.append("a")
+        return 1
+
+    jobs = SimpleNamespace(leases=lambda: [rig.lease("a")], suspects=frozenset, abandon=lambda *_: None)
+    rig.step(0, "a")
+    rig.step(1, "a")
+    releasing = asyncio.create_task(
+        draining.release_jobs(
+            cast(JobQueue, SimpleNamespace(release=release)),
+            rig.publisher,
+            "w1",
+            cast(ActiveJobs, jobs),
+            cause="engine_lost",
+        )
+    )
+    for number in range(2):
+        await eventually(lambda number=number: len(rig.line.sent) > number)  # type: ignore[misc]
+        await asyncio.sleep(0)
+        assert released == []
+        rig.line.answer([1, 1])
+    await releasing
+    assert rig.line.frames() == [[("a", 0)], [("a", 1)]]
+    assert released == ["a"]
 
 
 async def test_the_load_is_told_with_a_jobs_end(rig: Rig) -> None:

@@ -28,6 +28,7 @@ from worker.images.messages import DecodedImage
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.draining import release_jobs
 from worker.jobs.heartbeat import Heartbeat
+from worker.jobs.publisher import Publisher
 from worker.jobs.registry_record import RegistryRecord
 from worker.jobs.request_cache import RequestGone
 from worker.prompt.messages import Prepared
@@ -207,6 +208,13 @@ class Slow(JobQueue):
         raise AssertionError
 
 
+class Published:
+    """Stands for a publisher that has nothing to publish."""
+
+    async def flushed(self) -> None:
+        pass
+
+
 async def test_jobs_whose_request_is_being_read_keep_their_leases_and_are_released(
     redis: ArqRedis, wall_clock: WallClock
 ) -> None:
@@ -224,7 +232,7 @@ async def test_jobs_whose_request_is_being_read_keep_their_leases_and_are_releas
         wall_clock.advance(1)
     assert await queue.depth() == (0, 3)
     consumer.close()
-    await release_jobs(queue, "w1", active, cause="worker_draining")
+    await release_jobs(queue, cast(Publisher, Published()), "w1", active, cause="worker_draining")
     await consumer.drained()
     assert await queue.depth() == (3, 0)
     claims, _ = await queue.claim("w2", used=0, slots=3)

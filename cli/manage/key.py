@@ -47,7 +47,7 @@ def key() -> None:
 @click.option("--team", metavar="ID", help="Team of the key, whose limits it shares (vinoqueue team create).")
 @click.option("--expires", type=Duration(), help="Time until the key expires, such as 30d; default: never.")
 @click.option(
-    "--toml", is_flag=True, help="Print an entry for a key file (--keys-file) instead of storing the key in Redis."
+    "--toml", is_flag=True, help="Print an entry for a key file (--keys-file) instead of keeping the key in the store."
 )
 def create(redis_url: str, models: str, expires: float | None, toml: bool, **attributes: Any) -> None:
     """Create a key and print its secret, which is not stored and can't be shown again.
@@ -87,7 +87,7 @@ def create(redis_url: str, models: str, expires: float | None, toml: bool, **att
 @key.command("list", params=[_STORE])
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def list_(redis_url: str, as_json: bool) -> None:
-    """List the keys in Redis, without their secrets."""
+    """List the keys in the store, without their secrets."""
 
     async def read(redis: Redis) -> tuple[list[ApiKey], float]:
         return decoded(await stored_records(redis, ApiKey), ApiKey), await store_time(redis)
@@ -102,7 +102,7 @@ def list_(redis_url: str, as_json: bool) -> None:
         ]
         click.echo(msgspec.json.encode(records).decode())
     elif not found:
-        click.echo("There are no keys in Redis.")
+        click.echo("There are no keys in the store.")
     for api_key in () if as_json else found:
         click.echo(escaped("  ".join((api_key.id, _state(api_key, now), api_key.name or "-", *_limits(api_key)))))
 
@@ -121,7 +121,8 @@ def revoke_(redis_url: str, key_id: str) -> None:
     click.echo(f"{revoked.id} is revoked.")
     if not others:
         click.echo(
-            "No valid key is left in Redis. The API stays closed: create a key with 'vinoqueue key create'.", err=True
+            "No valid key is left in the store. The API stays closed: create a key with 'vinoqueue key create'.",
+            err=True,
         )
 
 

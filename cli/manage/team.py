@@ -40,7 +40,7 @@ def create(redis_url: str, **attributes: Any) -> None:
 @team.command("list", params=[_STORE])
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def list_(redis_url: str, as_json: bool) -> None:
-    """List the teams in Redis, and how many valid keys each has."""
+    """List the teams in the store, and how many valid keys each has."""
 
     async def read(redis: Redis) -> tuple[list[Team], list[ApiKey]]:
         teams, keys = await stored_records(redis, Team), await stored_records(redis, ApiKey)
@@ -51,7 +51,7 @@ def list_(redis_url: str, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.encode([msgspec.structs.asdict(one) for one in teams]).decode())
     elif not teams:
-        click.echo("There are no teams in Redis.")
+        click.echo("There are no teams in the store.")
     for one in () if as_json else teams:
         members = sum(key.team == one.id and key.revoked is None for key in keys)
         state = "archived" if one.archived is not None else f"{members} keys"

@@ -117,7 +117,7 @@ async def _batches(redis: ArqRedis) -> "list[BatchState] | None":
 
 
 def as_json_line(snapshot: Snapshot) -> str:
-    """Return the snapshot as one line of JSON. Unlike the registry records in Redis, it includes default values."""
+    """Return the snapshot as one line of JSON. Unlike the registry records in the store, it includes default values."""
     parts = {
         name: None if records is None else [msgspec.structs.asdict(record) for record in records]
         for name, records in msgspec.structs.asdict(snapshot).items()

@@ -61,7 +61,10 @@ _OF_NODES = tuple(name for name in NodeSettings.model_fields if name not in (*Wo
 
 
 def _check_options(settings: NodeSettings) -> None:
-    """Raise :class:`click.UsageError` for an option that has no effect, with or without a catalogue."""
+    """Raise :class:`click.UsageError` for a flag that has no effect, with or without a catalogue.
+
+    Variables may have none: several commands share an environment, as in compose.yaml.
+    """
     context = click.get_current_context()
     for name in _IN_CATALOGUE if settings.models else _OF_NODES:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:

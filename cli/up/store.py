@@ -93,7 +93,7 @@ async def wait_for_store(url: str, patience: float) -> None:
             except (RedisError, OSError) as error:
                 if asyncio.get_running_loop().time() > deadline:
                     reason = str(error).rstrip(".")
-                    raise click.ClickException(f"Redis can't be reached: {reason}. Is --redis-url right?") from None
+                    raise click.ClickException(f"The store can't be reached: {reason}. Is --redis-url right?") from None
             await asyncio.sleep(0.02)
     finally:
         await redis.aclose()

@@ -92,6 +92,21 @@ def test_on_a_phone_enter_starts_a_line(browser: Browser, one_worker: Fleet) -> 
         page.tab.get_by_role("button", name="Stop").tap()
 
 
+def test_a_message_that_is_edited_stays_in_view(browser: Browser, one_worker: Fleet) -> None:
+    with web_page(browser, one_worker, width=360, height=400) as page:
+        tab = page.tab
+        page.open()
+        page.choose("sim")
+        expect(page.ask("[[tokens 60]]").get_by_text("+ 60 tokens")).to_be_visible()
+        # The end of a conversation is followed while nearly all of it is in view.
+        around, inside = "innerHeight - box.clientHeight", "box.firstElementChild.clientHeight"
+        height = tab.get_by_role("log").evaluate(f"(box) => {around} + {inside}")
+        tab.set_viewport_size({"width": 360, "height": height - 20})
+        tab.get_by_role("button", name="Edit").click()
+        tab.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        expect(tab.get_by_label("Edit the message")).to_be_in_viewport(ratio=1)
+
+
 def test_an_exported_conversation_can_be_imported(page: WebPage, tmp_path: Path) -> None:
     tab = page.tab
     converse(page, "apples")

@@ -66,7 +66,7 @@ def test_the_workers_image_needs_no_package_of_the_api() -> None:
     for arguments in (["status"], ["health", "worker"]):
         done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith("Error: Redis can't be reached"), done.stderr
+        assert done.stderr.startswith("Error: The store can't be reached"), done.stderr
 
 
 def test_a_child_process_does_not_repeat_the_warning() -> None:

@@ -39,7 +39,7 @@ def test_a_lost_store_is_shown_and_the_watch_goes_on(running: Fleet) -> None:
         terminal.until("serving")
         with running.redis() as client:
             client.config_set("maxclients", 1)
-            terminal.until("Redis can't be reached")
+            terminal.until("The store can't be reached")
             client.config_set("maxclients", 1000)
         terminal.until("serving")
         terminal.type("\x03")

@@ -228,7 +228,7 @@ def run(store: Store, role: str, *arguments: str) -> Result:
 def test_a_command_without_the_right_says_so(rules: Store, role: str, command: tuple[str, ...]) -> None:
     done = run(rules, role, *command)
     assert done.exit_code == 1
-    assert done.stderr.startswith("Error: Redis refuses this: "), done.stderr
+    assert done.stderr.startswith("Error: The store refuses this: "), done.stderr
     assert "the user in --redis-url" in done.stderr
 
 

@@ -239,7 +239,7 @@ def test_a_port_in_use_is_reported_before_anything_starts(tmp_path: Path, runtim
 def test_a_store_that_does_not_answer_is_reported_before_anything_starts(tmp_path: Path, runtime: Path) -> None:
     up = Up(tmp_path, runtime, "--redis-url", "redis://127.0.0.1:1/0")
     assert up.process.wait(PATIENCE) == 1
-    assert "Redis can't be reached" in up.output
+    assert "The store can't be reached" in up.output
     assert "Starting" not in up.output
 
 

@@ -97,7 +97,7 @@ def test_an_unreachable_store_is_one_clear_line_and_exit_code_1() -> None:
     for arguments in (["status"], ["status", "--json"], ["health", "worker"]):
         outcome = CliRunner().invoke(main, [*arguments, "--redis-url", NOBODY])
         assert outcome.exit_code == 1
-        assert outcome.stderr.startswith("Error: Redis can't be reached")
+        assert outcome.stderr.startswith("Error: The store can't be reached")
         assert "--redis-url" in outcome.stderr
         assert outcome.stdout == ""
 

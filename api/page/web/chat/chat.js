@@ -36,8 +36,8 @@ function useFollowing(messages, shown) {
     if (place.current && following.current) toEnd();
   }, [messages]);
   useEffect(() => {
-    // Code and math are drawn after their message.
-    const grown = new ResizeObserver(() => following.current && toEnd());
+    // Code and math are drawn after their message. A message that is edited has the focus, and stays in view.
+    const grown = new ResizeObserver(([{ target }]) => following.current && !target.querySelector(".editor") && toEnd());
     if (place.current) grown.observe(place.current.firstElementChild);
     return () => grown.disconnect();
   }, [shown]);

@@ -1,6 +1,6 @@
 // One message of a conversation, and what can be done with it.
 
-import { html, useMemo, useState } from "../vendor/htm-preact-3.1.1.js";
+import { html, useEffect, useMemo, useRef, useState } from "../vendor/htm-preact-3.1.1.js";
 import { size } from "../format.js";
 import { Icon, IconButton } from "../icons.js";
 import { Markdown } from "../markdown/markdown.js";
@@ -37,6 +37,11 @@ function Call({ call }) {
 
 function Editor({ message, close }) {
   const [text, setText] = useState(message.text);
+  const field = useRef(null);
+  useEffect(() => {
+    field.current.focus({ preventScroll: true });
+    field.current.scrollIntoView({ block: "nearest" });
+  }, []);
   const save = (event) => {
     event.preventDefault();
     close();
@@ -52,7 +57,7 @@ function Editor({ message, close }) {
     <textarea
       aria-label="Edit the message"
       rows="4"
-      ref=${(field) => field && !field.matches(":focus") && field.focus()}
+      ref=${field}
       value=${text}
       onInput=${(event) => setText(event.target.value)}
       onKeyDown=${onKey}

@@ -25,11 +25,11 @@ function summary({ models, workers, nodes = [], moves, time }) {
     says.push(`${lost.map(({ id }) => id).join(", ")} no longer ${lost.length === 1 ? "responds" : "respond"}.`);
     if (held) says.push(`Its ${count(held, "request")} will go on at their next token on other workers, as soon as its lease has ended.`);
   }
-  if (moved) says.push(`${count(moved, "request")} moved to another worker and went on there; their clients saw a pause.`);
+  if (moved) says.push(`${count(moved, "request")} moved to another worker and went on there; ${moved === 1 ? "its client" : "their clients"} saw a pause.`);
   if (back) says.push(`${count(back, "request")} went back to the front of the queue, to go on when a slot is free.`);
   if (unloaded) says.push(unloaded === 1 ? "1 request waits for its model to be loaded." : `${unloaded} requests wait for their models to be loaded.`);
   if (waiting && !serving.length) says.push(`${count(waiting, "request")} ${waiting === 1 ? "waits" : "wait"} for a worker.`);
-  else if (running || waiting) says.push(`${count(running, "request")} ${running === 1 ? "runs" : "run"}${waiting ? `, and ${waiting} wait for a free slot` : "; none waits"}.`);
+  else if (running || waiting) says.push(`${count(running, "request")} ${running === 1 ? "runs" : "run"}${waiting ? `, and ${waiting} ${waiting === 1 ? "waits" : "wait"} for a free slot` : "; none waits"}.`);
   else if (!serving.length && !unloaded) says.push(nodes.length ? "All is quiet: no model is loaded." : "No worker is ready.");
   else if (!unloaded) says.push(`All is quiet: ${count(serving.length, "worker")} ${serving.length === 1 ? "is" : "are"} ready.`);
   return [says.join(" "), lost.length > 0];

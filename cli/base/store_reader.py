@@ -23,8 +23,8 @@ def read_store(redis_url: str, read: Callable[[ArqRedis], Awaitable[_T]]) -> _T:
         raise click.ClickException(f"--redis-url is malformed: {error}") from None
     except (NoPermissionError, AuthenticationError) as error:
         raise click.ClickException(
-            f"The store refuses this: {_text(error)}. Does the user in --redis-url (VINOQUEUE_REDIS_URL) have the right "
-            "to it?"
+            f"The store refuses this: {_text(error)}. Does the user in --redis-url (VINOQUEUE_REDIS_URL) have the "
+            "right to it?"
         ) from None
     except (RedisError, OSError) as error:
         raise click.ClickException(

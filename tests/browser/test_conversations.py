@@ -75,6 +75,14 @@ def test_each_conversation_keeps_what_is_not_sent(page: WebPage) -> None:
     for name in ("apples", "pears"):
         page.tab.get_by_role("button", name=f"About {name}", exact=True).click()
         expect(message).to_have_value(f"About {name}: more")
+    page.tab.get_by_role("button", name="New conversation").click()
+    expect(message).to_have_value("")
+    message.fill("never sent")
+    page.tab.get_by_role("button", name="Explain").click()
+    page.tab.get_by_role("button", name="Stop").click()
+    expect(message).to_have_value("never sent")
+    page.tab.get_by_role("button", name="New conversation").click()
+    expect(message).to_have_value("")
 
 
 def test_on_a_phone_enter_starts_a_line(browser: Browser, one_worker: Fleet) -> None:

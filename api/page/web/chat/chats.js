@@ -194,8 +194,12 @@ function answer(conversation, question) {
   return true;
 }
 
-export const send = (text, images, files) =>
-  answer(...tree.added(current(), tree.lastId(current()), { role: "user", text, images, files }));
+export function send(text, images, files) {
+  const started = tree.isEmpty(current());
+  const sent = answer(...tree.added(current(), tree.lastId(current()), { role: "user", text, images, files }));
+  if (sent && started) keepDraft("", ""); // From now on, the draft has the name of the conversation.
+  return sent;
+}
 
 export function stop(message, conversation = chats.get().current) {
   running.get(place(message, conversation))?.abort();

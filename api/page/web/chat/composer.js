@@ -36,7 +36,7 @@ export function Composer({ draft, model, takesImages, answering, onSend }) {
   const [over, setOver] = useState(false);
   const picker = useRef(null);
   const field = useRef(null);
-  useEffect(() => actions.keepDraft(draft, text), [text]);
+  useEffect(() => actions.keepDraft(draft, text), [draft, text]);
   useEffect(() => field.current.focus({ preventScroll: true }), []);
 
   const empty = !(text.trim() || attached.images.length || attached.files.length);

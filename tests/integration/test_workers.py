@@ -122,8 +122,8 @@ def test_a_worker_added_while_requests_wait_takes_some(empty_fleet: Fleet) -> No
 
 
 def test_a_stream_survives_the_death_of_its_worker(small_fleet: Fleet) -> None:
-    expected = text_of(stream(small_fleet, tokens=300))
-    chunks = stream(small_fleet, tokens=300)
+    expected = text_of(stream(small_fleet, tokens=600))
+    chunks = stream(small_fleet, tokens=600)
     beginning = [next(chunks) for _ in range(20)]
     small_fleet.processes[0].kill()
     other = small_fleet.worker()

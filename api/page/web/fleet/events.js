@@ -22,8 +22,10 @@ function summary({ models, workers, nodes = [], moves, time }) {
   const waiting = total(models, "waiting") - unloaded;
   const says = [];
   if (lost.length) {
-    says.push(`${lost.map(({ id }) => id).join(", ")} no longer ${lost.length === 1 ? "responds" : "respond"}.`);
-    if (held) says.push(`Its ${count(held, "request")} will go on at their next token on other workers, as soon as its lease has ended.`);
+    const one = lost.length === 1;
+    says.push(`${lost.map(({ id }) => id).join(", ")} no longer ${one ? "responds" : "respond"}.`);
+    const [whose, ended] = one ? ["Its", "its lease has ended"] : ["Their", "their leases have ended"];
+    if (held) says.push(`${whose} ${count(held, "request")} will go on at the next token on other workers, as soon as ${ended}.`);
   }
   if (moved) says.push(`${count(moved, "request")} moved to another worker and went on there; ${moved === 1 ? "its client" : "their clients"} saw a pause.`);
   if (back) says.push(`${count(back, "request")} went back to the front of the queue, to go on when a slot is free.`);

@@ -14,7 +14,7 @@ function Replicas({ replicas, own }) {
       ${replicas.map(
         ({ id, address, streams, version }) => html`<li key=${id}>
           <b>${id}</b>${id === own ? " (this one)" : ""}
-          <p class="facts"><span>${address}</span><span>${streams} open responses</span><span>version ${version}</span></p>
+          <p class="facts"><span>${address}</span><span>${streams} open ${streams === 1 ? "response" : "responses"}</span><span>version ${version}</span></p>
         </li>`,
       )}
     </ul>

@@ -10,7 +10,7 @@ import click
 from arq.connections import ArqRedis
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
-from shared.redis.client import connect
+from shared.redis.client import connect, raw_connection
 
 _T = TypeVar("_T")
 
@@ -31,6 +31,14 @@ def read_store(redis_url: str, read: Callable[[ArqRedis], Awaitable[_T]]) -> _T:
             f"The store can't be reached: {_text(error)}. Is it running, and is --redis-url (VINOQUEUE_REDIS_URL) "
             "right?"
         ) from None
+
+
+def check_url(redis_url: str) -> None:
+    """Raise :class:`click.ClickException` for a malformed URL of the store."""
+    try:
+        raw_connection(redis_url)
+    except ValueError as error:
+        raise click.ClickException(f"--redis-url is malformed: {error}") from None
 
 
 def actor() -> str:

@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
@@ -126,7 +127,8 @@ def _entry(path: Path, text: str, name: str, table: object, defaults: WorkerSett
         entry = _Entry(**table)
         settings = entry.model_extra or {}
         if unknown := next(iter(settings.keys() - _OF_WORKERS), None):
-            raise _error(path, text, name, unknown, "is unknown")
+            near = get_close_matches(unknown, (*_Entry.model_fields, *sorted(_OF_WORKERS)), n=1, cutoff=0.8)
+            raise _error(path, text, name, unknown, f"is unknown (did you mean '{near[0]}'?)" if near else "is unknown")
         worker = WorkerSettings(**(defaults.model_dump() | settings))
     except ValidationError as error:
         first = error.errors()[0]["loc"][:1]

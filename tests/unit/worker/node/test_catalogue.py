@@ -37,7 +37,7 @@ def test_entries_have_names_sources_and_settings(tmp_path: Path) -> None:
             "models.a.keep: must be",
         ),
         ('[models.a]\nsource = "default"\nkeep = 0\n', 3, "models.a.keep: must be 'always', or a time such as '15m'"),
-        ('[models.a]\nsource = "default"\ndevise = "GPU"\n', 3, "models.a.devise: is unknown"),
+        ('[models.a]\nsource = "default"\ndevise = "GPU"\n', 3, "models.a.devise: is unknown (did you mean 'device'?)"),
         ('[models.a]\nsource = "default"\nmax_batch = 0\n', 3, "models.a.max_batch: input should be 'auto' or "),
         ('[models.a]\nsource = "default"\nmemory = 24\n', 3, "models.a.memory: 24 bytes are too few for a model"),
         ('[models.a]\nsource = "default"\nredis_url = "redis://x"\n', 3, "models.a.redis_url: is unknown"),

@@ -187,13 +187,12 @@ def test_the_page_says_why_no_model_answers_and_finds_it_later(page: WebPage, on
     tab = page.tab
     picker, why = tab.get_by_label("Model", exact=True), tab.get_by_role("alert")
     page.expected = (503,)
-    models = "**/v1/models"
-    tab.route(models, lambda route: route.fulfill(status=503, json={"error": {"message": "The store is gone."}}))
+    replies: list[tuple[int, object]] = [(503, {"error": {"message": "The store is gone."}})]
+    tab.route("**/v1/models", lambda route: route.fulfill(status=replies[-1][0], json=replies[-1][1]))
     tab.evaluate("localStorage.clear()")
     tab.reload()
     expect(why).to_have_text("The store is gone.")
-    tab.unroute(models)
-    tab.route(models, lambda route: route.fulfill(json={"object": "list", "data": []}))
+    replies.append((200, {"object": "list", "data": []}))
     expect(why).to_have_count(0)
     expect(picker.locator("option")).to_have_text(["No model is served"])
     late = one_worker.start("worker", *simulated("late", 1), "--sim-load", "1000")
@@ -204,7 +203,7 @@ def test_the_page_says_why_no_model_answers_and_finds_it_later(page: WebPage, on
     tab.get_by_label("Message", exact=True).fill("hello")
     tab.keyboard.press("Enter")
     expect(why).to_have_text("No model is served now.")
-    tab.unroute(models)
+    tab.unroute("**/v1/models")
     expect(picker).to_have_value("sim")
     expect(why).to_have_count(0)
 

@@ -19,6 +19,16 @@ class Member(msgspec.Struct, frozen=True):
     required: bool
 
 
+def counted_parts(required: Sequence[bool], minimum: int, maximum: int | None) -> int:
+    """Return the number of states of a list of parts, each of which is ``required`` or not, beyond one for each part.
+
+    There are more if its grammar has to count the parts (:func:`subset_of`).
+    """
+    if maximum is None and minimum <= sum(required):
+        return 0
+    return len(required) * min(max(minimum, maximum or 0), len(required))
+
+
 def object_of(
     rules: Rules, members: Sequence[Member], others: str | None, minimum: int = 0, maximum: int | None = None
 ) -> str | None:

@@ -9,6 +9,8 @@ from worker.grammar.regex import ANYTHING, Characters, Choice, Node, PatternErro
 
 _ESCAPED = {0x22: '"', 0x5C: "\\", 0x08: "b", 0x0C: "f", 0x0A: "n", 0x0D: "r", 0x09: "t"}
 _ESCAPED_IN_JSON: Ranges = ((0x00, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0xD800, 0xDFFF))
+_MAX_COPIES = 200
+"""Maximum number of characters that are written one by one. Each takes some 10 ms to compile."""
 _NOT_IN_TEXT: Ranges = ((0x00, 0x00), (0xD800, 0xDFFF))
 
 
@@ -55,5 +57,9 @@ def _unlimited(rules: Rules, minimum: int, plain: str, escape: str) -> str:
     rest = rules.any_number(plain, escape)
     if not minimum:
         return rest
+    if minimum > _MAX_COPIES:
+        raise PatternError(
+            f"a class that JSON escapes is repeated {minimum} times; at most {_MAX_COPIES} are supported"
+        )
     first = rules.define_exact(f"{plain} {plain}* | {plain} {plain}* {escape} {rest} | {escape} {rest}")
     return sequence([*[plain] * (minimum - 1), first])

@@ -15,13 +15,13 @@ import msgspec
 
 from worker.grammar.ebnf import Rules, either, literal, repeated, sequence
 from worker.grammar.json_text import BOOLEAN, COMMA, NULL, JsonRules, enclosed
-from worker.grammar.members import Member, object_of, subset_of
+from worker.grammar.members import Member, counted_parts, object_of, subset_of
 from worker.grammar.numbers import multiples, number_range
 from worker.grammar.strings import Strings
 from worker.grammar.unlisted import UnlistedMembers
 from worker.json_schema.alternatives import Alternatives
 from worker.json_schema.keywords import ARRAY, NUMBER, OBJECT, NoValue, SchemaError, UnsupportedKeyword
-from worker.json_schema.merging import Schema, both, member_schemas, same
+from worker.json_schema.merging import Schema, both, hashable, member_schemas, same
 from worker.json_schema.reading import (
     KINDS,
     bounds_of,
@@ -39,6 +39,8 @@ MAX_DEPTH = 64
 MAX_STEPS = 20_000
 """Maximum number of schemas visited, with repeated visits through ``allOf`` and the like; about half a second."""
 
+_STATES = 10
+"""States of a grammar that take as long as a schema."""
 _ROOT = "root"
 
 
@@ -170,10 +172,17 @@ class SchemaCompiler:
         return self._any(lambda kind, where: self._of_kind(kind, schema, where), ((kind, path) for kind in kinds))
 
     def _values(self, schema: Schema, path: str) -> str:
-        values = [value for value in items_of(schema, "enum", path) if self._fits(value, schema, path)]
+        values = self._fitting(schema, path)
         if not values:
             raise NoValue(path, "no value is allowed")
         return self._rules.one_of(msgspec.json.encode(value).decode() for value in values)
+
+    def _fitting(self, schema: Schema, path: str) -> list[Any]:
+        """Return the values of ``enum`` that surely satisfy the other keywords of the flat ``schema``."""
+        gone = set(map(hashable, schema.get("excluded", ())))
+        rest = {keyword: value for keyword, value in schema.items() if keyword != "excluded"}
+        listed = items_of(schema, "enum", path)
+        return [value for value in listed if hashable(value) not in gone and self._fits(value, rest, path)]
 
     def _fits(self, value: Any, schema: Schema, path: str) -> bool:
         """Whether a value of ``enum`` surely satisfies the other keywords of the flat ``schema``."""
@@ -242,6 +251,7 @@ class SchemaCompiler:
                     raise
         others = self._unlisted.expression(schema, path, [*names, *schema.get("absent", ())], named, closed=closed)
         self._nested -= 1
+        self._count([member.required for member in members], minimum, maximum, f"{path}/maxProperties")
         text = object_of(self._rules, members, others, minimum, maximum)
         if text is None:
             raise NoValue(path, "no object has the properties that 'minProperties' and 'maxProperties' ask for")
@@ -277,6 +287,7 @@ class SchemaCompiler:
         self._nested -= 1
         if values is not None:
             options = [(literal(msgspec.json.encode(value).decode()), False) for value in values]
+            self._count([False] * len(options), minimum, maximum, f"{path}/maxItems")
             text = subset_of(self._rules, "[", options, None, "]", minimum, maximum)
             if text is None:
                 raise NoValue(f"{path}/uniqueItems", "there are not as many different values")
@@ -305,8 +316,11 @@ class SchemaCompiler:
                 if self._lengths:
                     return None
                 raise UnsupportedKeyword(where, "here it is supported only for items that are listed in an 'enum'")
-            values += [value for value in flat["enum"] if self._fits(value, flat, where)]
-        return [value for at, value in enumerate(values) if not any(same(value, other) for other in values[:at])]
+            values += self._fitting(flat, where)
+        unique: dict[Any, Any] = {}
+        for value in values:
+            unique.setdefault(hashable(value), value)
+        return list(unique.values())
 
     def _number(self, schema: Schema, path: str, *, whole: bool) -> str:
         minimum, open_below = limit_of(schema, "minimum", "exclusiveMinimum", path, max)
@@ -357,6 +371,9 @@ class SchemaCompiler:
                     if following not in seen:
                         seen.add(following)
                         waiting.append(following)
+
+    def _count(self, required: Sequence[bool], minimum: int, maximum: int | None, path: str) -> None:
+        self._step(path, counted_parts(required, minimum, maximum) // _STATES)
 
     def _step(self, path: str, count: int = 1) -> None:
         self._steps += count

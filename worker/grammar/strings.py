@@ -72,6 +72,7 @@ class Strings:
         expression, keyword = self._expression(schema, path)
         if expression is None and minimum > GRAMMAR_MINIMUM and "counted" not in schema and self._minimums:
             minimum = 0
+        self._step(f"{path}/minLength", minimum)
         if expression is None and not gone:
             return self._json.string(minimum, None if self._lengths else maximum)
         try:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from worker.json_schema.merging import Matches, Schema, both, member_schemas, same
+from worker.json_schema.merging import Matches, Schema, both, hashable, member_schemas, same
 from worker.json_schema.reading import KINDS, kinds_of, kinds_of_value
 
 _MAX_DEPTH = 4
@@ -30,6 +30,8 @@ class Apart:
         """
         if depth > _MAX_DEPTH:
             return False
+        if "enum" in made and "enum" in other:
+            return set(map(hashable, made["enum"])).isdisjoint(map(hashable, other["enum"]))
         if "enum" in made:
             return all(self._is_out(value, other, path) for value in made["enum"])
         kinds = set(kinds_of(made, path) or KINDS)
@@ -113,8 +115,6 @@ class Apart:
 
     def _is_out(self, value: Any, other: Schema, path: str) -> bool:
         """Whether ``value`` is surely not valid under ``other``."""
-        if "enum" in other:
-            return not any(same(value, option) for option in other["enum"])
         if any(same(value, gone) for gone in other.get("excluded", ())):
             return True
         if not kinds_of_value(value) & set(_allowed(other, path)):

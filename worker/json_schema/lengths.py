@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from worker.json_schema.merging import hashable
 from worker.json_schema.reading import items_of, target_of
 
 _SPECIAL = re.compile(r'["\\]')
@@ -231,7 +232,7 @@ class _JsonReader:
         text = self._text[frame.start :]
         frame.start = len(self._text) + 1
         if text.strip():
-            item = _hashable(msgspec.json.decode(text))
+            item = hashable(msgspec.json.decode(text))
             self._repeats = item in frame.items
             frame.items.add(item)
 
@@ -433,15 +434,3 @@ def _items(schemas: Iterable[Mapping[str, Any]], index: int) -> list[Any]:
             rest = schema.get("unevaluatedItems")
         items += [first[index] if index < len(first) else rest, schema.get("contains")]
     return items
-
-
-def _hashable(value: Any) -> Any:
-    """Return a value that equals that of another JSON value if both are equal in JSON."""
-    match value:
-        case dict():
-            return frozenset((name, _hashable(part)) for name, part in value.items())
-        case list():
-            return tuple(_hashable(part) for part in value)
-        case bool():
-            return ("", value)
-    return value

@@ -43,11 +43,28 @@ def merged(first: Schema, second: Schema, path: str, matches: Matches) -> dict[s
 
 def same(first: Any, second: Any) -> bool:
     """Whether two JSON values are equal. Unlike in Python, ``true`` does not equal 1."""
-    if isinstance(first, list) and isinstance(second, list):
-        return len(first) == len(second) and all(map(same, first, second))
-    if isinstance(first, dict) and isinstance(second, dict):
-        return first.keys() == second.keys() and all(same(value, second[name]) for name, value in first.items())
-    return isinstance(first, bool) == isinstance(second, bool) and bool(first == second)
+    waiting = [(first, second)]
+    while waiting:
+        one, other = waiting.pop()
+        if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+            waiting += zip(one, other, strict=True)
+        elif isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+            waiting += ((value, other[name]) for name, value in one.items())
+        elif isinstance(one, list | dict) or isinstance(one, bool) != isinstance(other, bool) or one != other:
+            return False
+    return True
+
+
+def hashable(value: Any) -> Any:
+    """Return a value that equals that of another JSON value if both are equal in JSON."""
+    match value:
+        case dict():
+            return frozenset((name, hashable(part)) for name, part in value.items())
+        case list():
+            return tuple(hashable(part) for part in value)
+        case bool():
+            return ("", value)
+    return value
 
 
 def both(schemas: list[Any]) -> Any:
@@ -128,7 +145,13 @@ def _multiple(first: Any, second: Any) -> int:
 
 
 def _joined(first: list[Any], second: list[Any]) -> list[Any]:
-    return [*first, *(value for value in second if not any(same(value, other) for other in first))]
+    known = set(map(hashable, first))
+    return [*first, *(value for value in second if hashable(value) not in known)]
+
+
+def _common(first: list[Any], second: list[Any]) -> list[Any]:
+    known = set(map(hashable, second))
+    return [value for value in first if hashable(value) in known]
 
 
 _MEMBERS = frozenset({"properties", "patternProperties", "additionalProperties"})
@@ -143,7 +166,7 @@ _JOINS: Mapping[str, Callable[[Any, Any], Any]] = {
         **{name: both([first[name], second[name]]) for name in first if name in second},
     },
     "excluded": _joined,
-    "enum": lambda first, second: [value for value in first if any(same(value, other) for other in second)],
+    "enum": _common,
     "propertyNames": lambda first, second: both([first, second]),
     "uniqueItems": lambda first, second: first or second,
     "multipleOf": _multiple,

@@ -1,6 +1,7 @@
 """The store's configuration for systemd: an append-only file, access rules, a Unix socket, and TLS for other hosts."""
 
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -32,9 +33,15 @@ def test_the_store_runs_with_its_configuration(tmp_path: Path) -> None:
             [server, tmp_path / "store.conf"], stdout=output, stderr=output, preexec_fn=die_with_parent
         )
     try:
-        wait_until(socket.exists, "the store to listen", details=log.read_text)
         with redis.Redis.from_url(f"unix://vinoqueue-api:API_PASSWORD@{socket}") as local:
-            local.set("vinoqueue:state:a", "kept")
+
+            def kept() -> bool:
+                # The file is there before the store listens.
+                with suppress(redis.ConnectionError):
+                    return bool(local.set("vinoqueue:state:a", "kept"))
+                return False
+
+            wait_until(kept, "the store to listen", details=log.read_text)
         remote = f"rediss://vinoqueue-worker:WORKER_PASSWORD@localhost:{port}/0?ssl_ca_certs={tmp_path / 'ca.pem'}"
         with redis.Redis.from_url(remote) as client:
             assert client.get("vinoqueue:state:a") == b"kept"

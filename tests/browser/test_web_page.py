@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browser.page import WebPage, chat_page, web_page
 from tests.support.batches import chat_line, submit
+from tests.support.eventually import wait_until
 from tests.support.fleet import Fleet
 from tests.support.pictures import HELD_OUT, png, question
 
@@ -80,11 +81,26 @@ def test_only_blocks_that_change_are_drawn_again(page: WebPage) -> None:
     assert same == [True, True, False]
 
 
+KEPT = """() => new Promise((resolve) => {
+    const asked = indexedDB.open("vinoqueue");
+    asked.onsuccess = () => {
+        const read = asked.result.transaction("conversations").objectStore("conversations").getAll();
+        read.onsuccess = () => resolve(JSON.stringify(read.result));
+    };
+})"""
+
+
+def reload_in_the_middle(page: WebPage) -> None:
+    """Reload the page once the browser has kept that the service makes the answer."""
+    wait_until(lambda: '"seen":' in page.tab.evaluate(KEPT), "the answer to be kept")
+    page.tab.reload()
+
+
 def test_an_answer_goes_on_while_the_page_is_closed(page: WebPage, shown: Fleet) -> None:
     tab = page.tab
     answer = page.ask("[[tokens 120]]")
     expect(answer.locator("p").first).to_have_text(re.compile(r"(\w+ ){20}"))
-    tab.reload()
+    reload_in_the_middle(page)
     expect(answer.get_by_text("+ 120 tokens")).to_be_visible()
     again = page.ask("[[tokens 120]]")
     expect(again.get_by_text("+ 120 tokens")).to_be_visible()
@@ -106,7 +122,7 @@ def test_an_answer_goes_on_after_the_service_could_not_be_asked_for_it(page: Web
     page.expected = (503,)
     gone = {"error": {"message": "The store can't be reached.", "code": "store_unavailable"}}
     page.tab.route("**/v1/responses/*", lambda route: route.fulfill(status=503, json=gone), times=1)
-    page.tab.reload()
+    reload_in_the_middle(page)
     expect(answer.get_by_text("+ 60 tokens")).to_be_visible()
 
 
@@ -121,7 +137,7 @@ def test_an_answer_that_is_too_large_to_be_kept_ends_with_the_page(page: WebPage
     page.tab.route("**/v1/responses", refuse)
     answer = page.ask("[[tokens 4000]]")
     expect(answer.locator("p").first).to_have_text(re.compile(r"(\w+ ){5}"))
-    page.tab.reload()
+    reload_in_the_middle(page)
     expect(answer.get_by_role("alert")).to_have_text("The page was closed before the answer was complete.")
 
 
@@ -195,15 +211,6 @@ def test_tool_calls_are_shown(page: WebPage) -> None:
     answer = page.ask(f"[[say {call}]]")
     expect(answer.get_by_text("weather", exact=True)).to_be_visible()
     expect(answer.get_by_text("Oslo")).to_be_visible()
-
-
-KEPT = """() => new Promise((resolve) => {
-    const asked = indexedDB.open("vinoqueue");
-    asked.onsuccess = () => {
-        const read = asked.result.transaction("conversations").objectStore("conversations").getAll();
-        read.onsuccess = () => resolve(JSON.stringify(read.result));
-    };
-})"""
 
 
 KEEP = """([settings, conversations]) => new Promise((resolve) => {

@@ -12,7 +12,7 @@ const ENDS = new Set(["response.completed", "response.incomplete", "response.fai
 
 /** An answer as it grows. `message` may be the beginning of one, whose events up to the number `seen` are in it. */
 class Growing {
-  constructor(message, show) {
+  constructor(message, show, keep) {
     this.seen = message.seen ?? -1;
     this.response = message.response ?? null;
     this.resumed = this.response !== null;
@@ -23,6 +23,7 @@ class Growing {
     this.attempts = message.attempts ?? [];
     this.began = performance.now();
     this.show = show;
+    this.keep = keep;
     this.timer = 0;
   }
 
@@ -65,6 +66,7 @@ class Growing {
       // Only a background response can be followed again.
       if (event.response.background) this.response = event.response.id;
       this.show({ response: this.response, seen: this.seen });
+      this.keep(); // At once: a page that is closed now goes on with it later.
     } else if (type === "response.output_text.delta") {
       this.arrived();
       this.reasoned();
@@ -141,10 +143,11 @@ const forget = (response) => request(`v1/responses/${response}`, { method: "DELE
  * another tab has followed it to its end, and so deleted it from the service. */
 export async function answer(message, body, signal, { show, current, keep, ended }) {
   const connection = new AbortController();
-  const growing = new Growing(message, (fields) => {
+  const shown = (fields) => {
     show(fields);
     if (signal.aborted && growing.accepted) connection.abort();
-  });
+  };
+  const growing = new Growing(message, shown, keep);
   // Before its id is known, a response could not be deleted.
   signal.addEventListener("abort", () => growing.accepted && connection.abort());
   try {

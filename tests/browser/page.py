@@ -3,12 +3,27 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from playwright.sync_api import Browser, ConsoleMessage, Locator, Request, expect
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, expect
 
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet
 
 expect.set_options(timeout=PATIENCE * 1000)
+
+_KEPT = """async () => {
+    const opened = indexedDB.open("vinoqueue");
+    await new Promise((resolve) => opened.onsuccess = resolve);
+    const read = opened.result.transaction("conversations").objectStore("conversations").getAll();
+    await new Promise((resolve) => read.onsuccess = resolve);
+    opened.result.close();
+    return JSON.stringify(read.result);
+}"""
+
+
+def kept(tab: Page) -> str:
+    """The conversations that the browser keeps, as JSON."""
+    text: str = tab.evaluate(_KEPT)
+    return text
 
 
 class WebPage:

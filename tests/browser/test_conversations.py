@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, FilePayload, expect
+from playwright.sync_api import Browser, FilePayload, Page, expect
 
 from tests.browser.conftest import simulated
-from tests.browser.page import WebPage, chat_page, web_page
+from tests.browser.page import WebPage, chat_page, kept, web_page
 from tests.support.eventually import wait_until
 from tests.support.fleet import Fleet
 from tests.support.fleet_fixture import fleet_fixture
@@ -288,14 +288,9 @@ def test_two_tabs_follow_one_answer(page: WebPage) -> None:
         expect(tab.get_by_role("alert")).to_have_count(0)
 
 
-_STORED = """async () => {
-    const opened = indexedDB.open("vinoqueue", 1);
-    await new Promise((resolve) => opened.onsuccess = resolve);
-    const asked = opened.result.transaction("conversations").objectStore("conversations").getAll();
-    await new Promise((resolve) => asked.onsuccess = resolve);
-    opened.result.close();
-    return asked.result.map(({ pinned, messages }) => [pinned, Object.keys(messages).length]);
-}"""
+def messages(tab: Page) -> list[tuple[bool | None, int]]:
+    """Whether each conversation that the browser keeps is pinned, and its number of messages."""
+    return [(one.get("pinned"), len(one["messages"])) for one in json.loads(kept(tab))]
 
 
 def test_a_tab_keeps_what_another_has_added(page: WebPage) -> None:
@@ -313,7 +308,7 @@ def test_a_tab_keeps_what_another_has_added(page: WebPage) -> None:
     box.press("Enter")
     expect(answers[1].nth(1)).to_contain_text(" tokens")
     act(page, "[[say plums]]", "Pin")
-    wait_until(lambda: first.evaluate(_STORED) == [[True, 4]], "both changes in the store")
+    wait_until(lambda: messages(first) == [(True, 4)], "both changes in the store")
     first.reload()
     expect(answers[0].nth(1)).to_contain_text("pears")
     act(page, "[[say plums]]", "Unpin")

@@ -11,7 +11,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.browser.page import WebPage, chat_page, web_page
+from tests.browser.page import WebPage, chat_page, kept, web_page
 from tests.support.batches import chat_line, submit
 from tests.support.eventually import wait_until
 from tests.support.fleet import Fleet
@@ -81,18 +81,9 @@ def test_only_blocks_that_change_are_drawn_again(page: WebPage) -> None:
     assert same == [True, True, False]
 
 
-KEPT = """() => new Promise((resolve) => {
-    const asked = indexedDB.open("vinoqueue");
-    asked.onsuccess = () => {
-        const read = asked.result.transaction("conversations").objectStore("conversations").getAll();
-        read.onsuccess = () => resolve(JSON.stringify(read.result));
-    };
-})"""
-
-
 def reload_in_the_middle(page: WebPage) -> None:
     """Reload the page once the browser has kept that the service makes the answer."""
-    wait_until(lambda: '"seen":' in page.tab.evaluate(KEPT), "the answer to be kept")
+    wait_until(lambda: '"seen":' in kept(page.tab), "the answer to be kept")
     page.tab.reload()
 
 
@@ -264,7 +255,7 @@ def test_branches_and_conversations_survive_a_reload(page: WebPage, shown: Fleet
     tab.get_by_role("button", name="[[say first answer]]", exact=True).click()
     expect(answer.get_by_text("second answer")).to_be_visible()
     shown.until(
-        lambda: all(f'"text":"{text}"' in tab.evaluate(KEPT) for text in ("second answer", "other talk")),
+        lambda: all(f'"text":"{text}"' in kept(tab) for text in ("second answer", "other talk")),
         "the conversations to be kept",
     )
     tab.reload()

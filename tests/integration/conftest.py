@@ -1,12 +1,13 @@
 """Fleets and stores of real processes."""
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 from arq.connections import ArqRedis
 
 from shared.redis.client import connect
-from tests.support.fleet import free_port
+from tests.support.fleet import PATIENT, Fleet, fleet, free_port
 from tests.support.fleet_fixture import fleet_fixture
 from tests.support.store import Store
 
@@ -15,6 +16,13 @@ small_fleet = fleet_fixture(scope="function", lease=None)
 
 session_fleet = fleet_fixture(scope="session")
 """One API replica and one simulated worker, shared by the tests that leave them as they were."""
+
+
+@pytest.fixture
+def patient_fleet(tmp_path: Path) -> Iterator[Fleet]:
+    """A store and nothing else, for processes whose leases bear a busy machine."""
+    with fleet(tmp_path, lease=PATIENT) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.batches import chat_line, ended, submit
-from tests.support.fleet import PATIENT, Fleet, Process
+from tests.support.fleet import Fleet, Process
 from tests.support.processes import family
 
 ONE = """
@@ -21,7 +21,6 @@ memory = "60MB"
 keep = "{keep}"
 """
 WORDS = 30
-LEASE = ("--lease", str(PATIENT))
 
 
 def entry(name: str, source: str = "[[tokens 4]]", keep: str = "1h") -> str:
@@ -29,9 +28,9 @@ def entry(name: str, source: str = "[[tokens 4]]", keep: str = "1h") -> str:
 
 
 @pytest.fixture
-def service(empty_fleet: Fleet) -> Fleet:
-    empty_fleet.api("--queue-timeout", "60", "--worker-grace", "1", *LEASE)
-    return empty_fleet
+def service(patient_fleet: Fleet) -> Fleet:
+    patient_fleet.api("--queue-timeout", "60", "--worker-grace", "1")
+    return patient_fleet
 
 
 def catalogue(service: Fleet, *entries: str) -> Path:
@@ -44,7 +43,7 @@ def node(service: Fleet, file: Path, *options: str, memory: str = "100MB", name:
     """Start a node with room for one model, and wait until its catalogue is served."""
     engine = ("--engine", "simulated", "--sim-step", "0.02", "--node", name)
     times = ("--swap-wait", "0.5", "--min-residence", "1", "--swap-drain", "0.2", "--spread-wait", "30")
-    process = service.start("node", "--models", str(file), "--memory", memory, *LEASE, *engine, *times, *options)
+    process = service.start("node", "--models", str(file), "--memory", memory, *engine, *times, *options)
     service.until(lambda: process.popen.poll() is not None or name in hosts(service), "the node to register")
     assert process.popen.poll() is None, process.log.read_text()
     return process

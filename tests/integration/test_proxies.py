@@ -17,7 +17,7 @@ import pytest
 
 from shared.runtime.processes import die_with_parent
 from tests.support.eventually import PATIENCE
-from tests.support.fleet import PATIENT, Fleet, Process, free_port, text_of
+from tests.support.fleet import Fleet, Process, free_port, text_of
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "proxy"
 PROXIES = {
@@ -29,7 +29,6 @@ PROXIES = {
 REQUESTS = 200
 CLIENTS = 4
 REPLICAS = 2
-LEASE = ("--lease", str(PATIENT))
 BODY = json.dumps({"model": "sim", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4})
 
 
@@ -56,13 +55,13 @@ class Proxied:
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
-        fleet.worker("--engine", "simulated", "--model", "sim", "--max-batch", "32", "--sim-step", "0.02", *LEASE)
+        fleet.worker("--engine", "simulated", "--model", "sim", "--max-batch", "32", "--sim-step", "0.02")
         self.ports = [free_port() for _ in range(REPLICAS)]
         self.processes = [self.start(port) for port in self.ports]
 
     def start(self, port: int) -> Process:
         """Start the replica on ``port``, and wait until it is ready."""
-        process = self.fleet.start("api", "--port", str(port), "--drain", str(PATIENCE), "--drain-delay", "4", *LEASE)
+        process = self.fleet.start("api", "--port", str(port), "--drain", str(PATIENCE), "--drain-delay", "4")
         self.fleet.until(lambda: self.fleet.status("/ready", port) == 200, "the replica to be ready")
         return process
 
@@ -81,15 +80,15 @@ class Proxied:
 
 
 @pytest.fixture(params=PROXIES)
-def proxied(request: pytest.FixtureRequest, empty_fleet: Fleet, tmp_path: Path) -> Iterator[Proxied]:
+def proxied(request: pytest.FixtureRequest, patient_fleet: Fleet, tmp_path: Path) -> Iterator[Proxied]:
     program, *arguments = PROXIES[request.param]
     if shutil.which(program) is None:
         pytest.skip(f"needs {program}: apt-get install {program}")
-    running = Proxied(empty_fleet)
-    empty_fleet.port = free_port()
+    running = Proxied(patient_fleet)
+    patient_fleet.port = free_port()
     folder = tmp_path / "proxy"
     folder.mkdir()
-    file = configuration(request.param, folder, empty_fleet.port, running.ports)
+    file = configuration(request.param, folder, patient_fleet.port, running.ports)
     with (folder / "log").open("wb") as log:
         command = [program, *arguments, str(file)]
         proxy = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=die_with_parent)
@@ -97,9 +96,9 @@ def proxied(request: pytest.FixtureRequest, empty_fleet: Fleet, tmp_path: Path) 
 
         def ready() -> bool:
             assert proxy.poll() is None, (folder / "log").read_text()
-            return empty_fleet.status("/ready") == 200
+            return patient_fleet.status("/ready") == 200
 
-        empty_fleet.until(ready, "the proxy to find the replicas")
+        patient_fleet.until(ready, "the proxy to find the replicas")
         yield running
     finally:
         proxy.terminate()

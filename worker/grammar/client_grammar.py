@@ -7,7 +7,7 @@ import re
 
 from worker.grammar.ebnf import character_class, without
 from worker.grammar.patterns import whole_regex_of
-from worker.grammar.recursion import endless_rule
+from worker.grammar.recursion import unproductive_rule
 from worker.grammar.regex import Characters, Choice, PatternError
 from worker.grammar.xgrammar import character_of, protect_alternatives, split
 
@@ -30,7 +30,7 @@ def readable_grammar(ebnf: str) -> str:
     Invalid parts stay as they are; XGrammar reports them. Raises :class:`PatternError` for a rule that matches no text,
     which XGrammar would not enforce.
     """
-    if (name := endless_rule(ebnf)) is not None:
+    if (name := unproductive_rule(ebnf)) is not None:
         raise PatternError(f"the rule '{name[:_SHOWN]}' never ends, because it always contains itself")
     return protect_alternatives(_PART.sub(lambda part: _rewritten(part[0]), ebnf))
 

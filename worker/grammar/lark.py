@@ -10,7 +10,7 @@ import re
 
 from worker.grammar.ebnf import LAST_CHARACTER, Rules, either, repeated, sequence
 from worker.grammar.patterns import whole_regex_of
-from worker.grammar.recursion import endless_rule
+from worker.grammar.recursion import unproductive_rule
 from worker.grammar.regex import PatternError
 from worker.grammar.regex_writer import written
 
@@ -112,9 +112,9 @@ class _Converter:
         while self._waiting:
             name = self._waiting.pop()
             self._rules.fill(self._names[name], self._filled(self._reader.definitions[name], in_terminal=False))
-        endless = endless_rule(self._rules.text(root))
+        unproductive = unproductive_rule(self._rules.text(root))
         for name, rule in self._names.items():
-            if rule == endless:
+            if rule == unproductive:
                 raise LarkError(f"the rule '{name[:_SHOWN]}' never ends, because it always contains itself")
         return sequence([root, self._ignored or '""'])
 

@@ -1,4 +1,4 @@
-"""Rules of a grammar that match no text, because each of their alternatives contains such a rule again.
+"""Unproductive rules of a grammar: they match no text, because each of their alternatives contains such a rule again.
 
 XGrammar accepts them. Where one begins with itself, no token is allowed, and then the pipeline allows all of them.
 """
@@ -17,7 +17,7 @@ _GROUP = "("
 """Begins the name of a group, which is treated like a rule."""
 
 
-def endless_rule(ebnf: str) -> str | None:
+def unproductive_rule(ebnf: str) -> str | None:
     """Return the name of a rule that matches no text, and that the root rule of an EBNF grammar uses.
 
     None if there is none, or if the grammar can't be read.
@@ -32,11 +32,11 @@ def endless_rule(ebnf: str) -> str | None:
                 users[part].append((name, missing))
             if not missing:
                 waiting.append(name)
-    open_rules = set(rules)
+    unproductive = set(rules)
     while waiting:
-        if (part := waiting.pop()) not in open_rules:
+        if (part := waiting.pop()) not in unproductive:
             continue
-        open_rules.remove(part)
+        unproductive.remove(part)
         for name, missing in users.pop(part, ()):
             missing.pop()  # any one: only their number matters
             if not missing:
@@ -44,20 +44,20 @@ def endless_rule(ebnf: str) -> str | None:
     used, waiting = {_ROOT}, [_ROOT]
     while waiting:
         name = waiting.pop()
-        if name in open_rules:
-            return _repeated(name, rules, open_rules)
+        if name in unproductive:
+            return _repeated(name, rules, unproductive)
         fresh = {part for parts in rules.get(name, ()) for part in parts} - used
         used |= fresh
         waiting += fresh
     return None
 
 
-def _repeated(name: str, rules: Mapping[str, list[list[str]]], open_rules: Set[str]) -> str:
+def _repeated(name: str, rules: Mapping[str, list[list[str]]], unproductive: Set[str]) -> str:
     """Return a rule that contains itself, of those that the rule ``name`` matches no text without."""
     seen = set()
     while name not in seen or name.startswith(_GROUP):
         seen.add(name)
-        name = next(part for parts in rules[name] for part in parts if part in open_rules)
+        name = next(part for parts in rules[name] for part in parts if part in unproductive)
     return name
 
 

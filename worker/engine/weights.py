@@ -1,6 +1,6 @@
 """Chooses the weights that a GGUF file is served with: its own, or int8 weights that are made of them once.
 
-docs/decisions/0038 has the reasons.
+docs/decisions/0009 has the reasons.
 """
 
 import logging

@@ -133,18 +133,14 @@ async def _walk(store: Store, streams: int) -> Walk:
 
 
 async def _relay(relay: Relay, jobs: list[Job], frames: list[bytes], counted: Walk) -> None:
-    def write(piece: bytes) -> bool:
-        counted.client_bytes += len(piece)
-        return True
-
     async def consume(job: Job) -> None:
         answer = ResponseStream([job.id], "sim")
         relay.open(answer)
         rendering = ChatResponseEncoder(
             job.request, response_id=job.id, created=1_700_000_000, fingerprint="fp_simulated"
         )
-        async for piece in stream(answer, job.request, rendering, UsageRecorder(), write=write):
-            write(piece)
+        async for piece in stream(answer, job.request, rendering, UsageRecorder()):
+            counted.client_bytes += len(piece)
 
     consumers = [asyncio.create_task(consume(job)) for job in jobs]
     await asyncio.sleep(0)

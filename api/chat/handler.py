@@ -16,7 +16,6 @@ from api.chat.writer import collect, stream
 from api.dialects.base.interface import Choice, Dialect, MessagesMissing, ResponseEncoder
 from api.dialects.openai.stored import sent_messages
 from api.http.bodies import LARGE_BODIES, LARGE_BODIES_OF_TENANT, BodyParser, check_body_size, media_body
-from api.http.connection_extension import connection_extension
 from api.http.exchange import HttpExchange, current_exchange, is_admin, key_owner
 from api.http.routes import ANTHROPIC_ERRORS, ERRORS, STREAMED, json_response, route
 from api.models.directory import Directory
@@ -66,9 +65,6 @@ STREAM_HEADERS = {
     "x-accel-buffering": "no",
 }
 
-Writer = Callable[[bytes], bool]
-"""Sends a piece of a stream immediately, or returns False."""
-
 
 class Responder:
     def __init__(self, queue_events: QueueEvents, thread: FairThread) -> None:
@@ -85,10 +81,10 @@ class Responder:
         exchange.details = chat
         await exchange.enter(chat)
         if chat.request.stream and wants_queue_events():
-            return stream_response(self._announced(exchange.dialect, chat, _writer()))
+            return stream_response(self._announced(exchange.dialect, chat))
         encoder = _encoder(exchange.dialect, chat, await chat.stream.started())
         if chat.request.stream:
-            response = stream_response(self._streamed(chat, encoder, _writer()))
+            response = stream_response(self._streamed(chat, encoder))
         else:
             response = json_response(await self.whole(chat, encoder))
             response.timeout = None
@@ -106,9 +102,7 @@ class Responder:
         await chat.store(document)
         return document
 
-    def _streamed(
-        self, chat: ChatExchange, encoder: ResponseEncoder, write: Writer | None
-    ) -> AsyncGenerator[bytes, None]:
+    def _streamed(self, chat: ChatExchange, encoder: ResponseEncoder) -> AsyncGenerator[bytes, None]:
         """Return the encoded stream of an accepted request, which stores the response at its end if that is wanted."""
 
         async def store(choices: list[Choice]) -> None:
@@ -120,7 +114,6 @@ class Responder:
             encoder,
             chat.recorder,
             on_complete=store if chat.is_stored else None,
-            write=write,
         )
 
     async def _encoded(self, chat: ChatExchange, encoder: ResponseEncoder, choices: Sequence[Choice]) -> bytes:
@@ -129,11 +122,11 @@ class Responder:
         encode = partial(encoder.completion, choices, recorder.usage())
         return await self._thread.run(chat.owner, recorder.response_bytes, encode)
 
-    async def _announced(self, dialect: Dialect, chat: ChatExchange, write: Writer | None) -> AsyncIterator[bytes]:
+    async def _announced(self, dialect: Dialect, chat: ChatExchange) -> AsyncIterator[bytes]:
         """Yield queue events until the first event from a worker, then the stream."""
         async for comment in self._queue_events.until_started(chat.stream):
             yield comment
-        async for piece in self._streamed(chat, _encoder(dialect, chat, await chat.stream.first()), write):
+        async for piece in self._streamed(chat, _encoder(dialect, chat, await chat.stream.first())):
             yield piece
 
 
@@ -152,12 +145,6 @@ def stream_response(events: AsyncIterator[bytes]) -> Response:
 def _encoder(dialect: Dialect, chat: ChatExchange, first: Event) -> ResponseEncoder:
     fingerprint = first.fingerprint if isinstance(first, Started) else ""
     return dialect.render(chat.request, response_id=chat.id, created=int(chat.accepted), fingerprint=fingerprint)
-
-
-def _writer() -> Writer | None:
-    """Return the function that writes directly to the connection of the current request, if its server has one."""
-    connection = connection_extension(request)
-    return connection["write_chunk"] if connection is not None else None
 
 
 _completion = partial(route, "POST", returns=STREAMED, errors=ERRORS)

@@ -39,9 +39,6 @@ Batch = list[tuple[int, Event]]
 Cancel = Callable[[str, Sequence[str]], object]
 """Called with a model and its jobs that are to be cancelled."""
 
-Bypass = Callable[[int, Event], bool]
-"""Called with a choice and its event. Returns whether it has handled the event."""
-
 
 class StartedAttempt(NamedTuple):
     """An attempt that has started, and the progress of the job until then. Times are monotonic seconds."""
@@ -87,8 +84,6 @@ class ResponseStream:
         self._arrived = asyncio.Event()
         self._merge_at = _MERGE_FROM
         self._unfinished = len(jobs)
-        self._bypass: Bypass | None = None
-        """The consumer's bypass, while it waits."""
         self._cancel = cancel
         self._stored = stored
         self.queueing: Literal["pending", "queued", "refused"] = "queued" if queued else "pending"
@@ -124,8 +119,6 @@ class ResponseStream:
 
     def put(self, choice: int, event: Event, *, last: bool) -> None:
         """Add an event; called by the choice's :class:`ChoiceStream`. Merges deltas when the consumer is slow."""
-        if self._bypass is not None and not self._events and self._bypass(choice, event):
-            return
         self._events.append((choice, event))
         if len(self._events) >= self._merge_at:
             self._events = _merged(self._events)
@@ -181,22 +174,17 @@ class ResponseStream:
         assert isinstance(event, Started)  # ChoiceStream holds back all others until it
         return event
 
-    async def batches(self, bypass: Bypass | None = None) -> AsyncIterator[Batch]:
+    async def batches(self) -> AsyncIterator[Batch]:
         """Yield the events that arrived since the last batch, until every choice has ended.
 
-        A slow consumer gets few large batches, a fast one many small ones. While the consumer waits, events go to
-        ``bypass`` first; its task is not woken for those that ``bypass`` handles.
+        A slow consumer gets few large batches, a fast one many small ones.
         """
         while True:
             if not self._events:
                 if self._unfinished == 0:
                     return
                 self._arrived.clear()
-                self._bypass = bypass
-                try:
-                    await self._arrived.wait()
-                finally:
-                    self._bypass = None
+                await self._arrived.wait()
             batch, self._events = self._events, []
             yield batch
 

@@ -9,7 +9,7 @@ from api.chat.usage import UsageRecorder
 from api.dialects.base.interface import Call, Choice, ResponseEncoder, TokenLogprob
 from api.parsers import CallArguments, CallClosed, CallOpened, Content, Part, Reasoning
 from shared.protocol.errors import RequestRefused
-from shared.protocol.events import Delta, Event, FinishReason, PromptLogprobs, Started
+from shared.protocol.events import FinishReason, PromptLogprobs, Started
 from shared.protocol.request import ChatRequest
 
 
@@ -102,16 +102,13 @@ async def stream(
     encoder: ResponseEncoder,
     recorder: UsageRecorder,
     on_complete: OnComplete | None = None,
-    write: Callable[[bytes], bool] | None = None,
     *,
     kept: bool = False,
 ) -> AsyncGenerator[bytes, None]:
     """Yield the encoded stream, one piece per batch of events.
 
     A failure after the first event is encoded into the stream. ``on_complete`` receives the complete choices in order,
-    and is awaited before the end of the stream is sent. ``write`` sends a piece immediately or returns False; plain
-    text is sent through it whenever nothing else is waiting to be sent. ``kept`` is whether the encoder keeps the whole
-    response.
+    and is awaited before the end of the stream is sent. ``kept`` is whether the encoder keeps the whole response.
     """
     if is_selected(request):
         async for piece in _stream_selected(response, request, encoder, recorder, on_complete):
@@ -121,10 +118,7 @@ async def stream(
     reader = ResponseReader(
         request, recorder, jobs=len(response.jobs), end=response.end, kept=kept or builder is not None
     )
-    bypass = None
-    if write is not None and builder is None and not request.return_token_ids:
-        bypass = _bypass(reader, encoder, recorder, write)
-    async for batch in response.batches(bypass):
+    async for batch in response.batches():
         pieces: list[bytes] = []
         ended = reader.finished
         for job, event in batch:
@@ -142,24 +136,6 @@ async def stream(
                 await on_complete(builder.choices())
         if pieces:
             yield b"".join(pieces)
-
-
-def _bypass(
-    reader: ResponseReader, encoder: ResponseEncoder, recorder: UsageRecorder, write: Callable[[bytes], bool]
-) -> Callable[[int, Event], bool]:
-    """Return the function that sends plain text immediately: the hot path, run once per token."""
-    readers = reader.choices
-
-    def send(choice: int, event: Event) -> bool:
-        if type(event) is not Delta:
-            return False
-        reader = readers.get(choice)
-        if reader is None or not reader.plain or (event.text and not write(encoder.content(choice, event.text))):
-            return False
-        recorder.delta(event)
-        return True
-
-    return send
 
 
 async def _stream_selected(

@@ -15,7 +15,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from api.http.connection_extension import ChunkWriter, ConnectionExtension, add_extension
+from api.http.connection_extension import ConnectionExtension, add_extension
 from api.http.connection_limits import ConnectionLimits
 from shared.runtime.settings import ApiSettings
 
@@ -178,12 +178,7 @@ class HttpConnection(HttpToolsProtocol):
         cycle.transport = cast(asyncio.Transport, self)
         if self.over_limit or self.limits.closing:
             cycle.keep_alive = False
-        writer = ChunkWriter(cycle, self.flow, self.transport)
-        extension: ConnectionExtension = {
-            "over_limit": self.over_limit,
-            "write_chunk": writer.write,
-            "allow_upload": self._allow_upload,
-        }
+        extension: ConnectionExtension = {"over_limit": self.over_limit, "allow_upload": self._allow_upload}
         add_extension(self.scope, extension)
         self.limits.set_busy(self)
         self._body_size = 0

@@ -1,10 +1,8 @@
-"""The Kubernetes manifests are valid, name settings that exist, and leave processes the time to drain. The Helm chart
-makes the same ones."""
+"""The Helm chart makes valid manifests that name settings that exist, and leave processes the time to drain."""
 
 import importlib.util
 import json
 import re
-import shutil
 import subprocess
 import sys
 import warnings
@@ -26,20 +24,62 @@ from tests.support.eventually import PATIENCE
 from tests.support.paths import ROOT
 from worker.node.catalogue import read_catalogue
 
-FOLDER = ROOT / "deploy" / "kubernetes"
+DEPLOY = ROOT / "deploy"
+DOCS = ROOT / "docs"
+CHART = DEPLOY / "helm" / "vinoqueue"
 VERSION = "1.30"
 """The oldest version of Kubernetes that the manifests are checked for."""
-OURS = ("kustomize.config.k8s.io/", "keda.sh/", "monitoring.coreos.com/")
+OTHERS = ("keda.sh/", "monitoring.coreos.com/")
 """API groups without schemas in Kubernetes."""
-CHART = FOLDER.parent / "helm" / "vinoqueue"
-FILES = sorted(path.relative_to(FOLDER) for path in FOLDER.rglob("*.yaml"))
-OVERLAYS = sorted(path.name for path in (FOLDER / "overlays").iterdir())
+EXAMPLES = ("values", "full", "models")
+"""The default values, and the examples of values."""
+
+RENDER = """
+import json, sys
+from helm_python import Chart
+with Chart.load(sys.argv[1]) as chart:
+    json.dump(dict(chart.render(json.load(sys.stdin), name="vinoqueue", namespace="vinoqueue")), sys.stdout)
+"""
 
 Manifest = dict[str, Any]
+Pod = tuple[Manifest, Manifest, Manifest]
+"""A workload, the specification of its pods, and their container."""
+Manifests = dict[tuple[str, str], Manifest]
+"""By kind and name."""
 
 
-def manifests(path: Path) -> list[Manifest]:
-    return list(yaml.safe_load_all((FOLDER / path).read_text(encoding="utf-8")))
+def charted(values: Manifest) -> Manifests:
+    """The manifests of the Helm chart, by Helm's own engine. Skips the test where there is none.
+
+    Raises :class:`ValueError` with the engine's message if it refuses the values.
+    """
+    texts = [text for name, text in json.loads(_helm(json.dumps(values))).items() if name.endswith(".yaml")]
+    found = [manifest for text in texts for manifest in yaml.safe_load_all(text) if manifest]
+    by_name = {(manifest["kind"], manifest["metadata"]["name"]): manifest for manifest in found}
+    assert len(by_name) == len(found)
+    return by_name
+
+
+@cache
+def _helm(values: str) -> str:
+    # In a process of its own: the engine's Go runtime has crashed a process that had many threads and signal handlers.
+    if importlib.util.find_spec("helm_python") is None:
+        pytest.skip("needs helm-python-sdk, which is for Linux on x86-64")
+    command = [sys.executable, "-c", RENDER, str(CHART)]
+    done = subprocess.run(command, input=values, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    if done.returncode != 0:
+        raise ValueError(done.stderr)
+    return done.stdout
+
+
+def example(name: str) -> Manifest:
+    values: Manifest = yaml.safe_load((CHART / f"{name}.yaml").read_text(encoding="utf-8"))
+    return values
+
+
+@pytest.fixture(params=EXAMPLES)
+def found(request: pytest.FixtureRequest) -> Manifests:
+    return charted(example(request.param))
 
 
 @cache
@@ -48,141 +88,81 @@ def paths() -> frozenset[str]:
     return frozenset(json.loads(openapi_document())["paths"])
 
 
-@cache
-def patches() -> set[Path]:
-    """The files that kustomizations use as patches."""
-    return {
-        (path.parent / patch["path"])
-        for path in FILES
-        if path.name == "kustomization.yaml"
-        for patch in manifests(path)[0].get("patches", ())
-        if "path" in patch
-    }
+def pods(found: Manifests) -> Iterator[Pod]:
+    for (kind, _), manifest in found.items():
+        if kind in ("Deployment", "StatefulSet"):
+            specification = manifest["spec"]["template"]["spec"]
+            (container,) = specification["containers"]
+            yield manifest, specification, container
 
 
-def rendered(overlay: str) -> list[Manifest]:
-    """The overlay's manifests, by kustomize. Skips the test where there is none."""
-    return list(yaml.safe_load_all(_kustomized(overlay)))
+def of_kind(found: Manifests, wanted: str) -> list[Manifest]:
+    return [manifest for (kind, _), manifest in found.items() if kind == wanted]
 
 
-@cache
-def _kustomized(overlay: str) -> str:
-    for program, arguments in (("kustomize", ["build"]), ("kubectl", ["kustomize"])):
-        if shutil.which(program):
-            folder = FOLDER / "overlays" / overlay
-            command = [program, *arguments, str(folder)]
-            return subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
-    pytest.skip("needs kustomize or kubectl")
-
-
-def check(found: list[Manifest]) -> None:
-    for manifest in found:
-        if not manifest["apiVersion"].startswith(OURS):
+def test_manifests_are_valid(found: Manifests) -> None:
+    for manifest in found.values():
+        if not manifest["apiVersion"].startswith(OTHERS):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 kubernetes_validate.validate(manifest, VERSION, strict=True)
 
 
-def pods(found: list[Manifest]) -> Iterator[tuple[Manifest, Manifest, Manifest]]:
-    """The workloads with their pods' specifications and their containers."""
-    for manifest in found:
-        if manifest["kind"] in ("Deployment", "StatefulSet"):
-            specification = manifest["spec"]["template"]["spec"]
-            for container in specification["containers"]:
-                yield manifest, specification, container
-
-
-WORKLOADS = [pod for path in FILES if path not in patches() for pod in pods(manifests(path))]
-by_name = pytest.mark.parametrize("pod", WORKLOADS, ids=lambda pod: pod[0]["metadata"]["name"])
-
-
-@pytest.mark.parametrize("path", [path for path in FILES if path not in patches()], ids=str)
-def test_a_manifest_is_valid(path: Path) -> None:
-    check(manifests(path))
-
-
-@pytest.mark.parametrize("path", [path for path in FILES if path.name == "kustomization.yaml"], ids=str)
-def test_a_kustomization_names_files_and_folders_that_exist(path: Path) -> None:
-    (found,) = manifests(path)
-    for name in (*found.get("resources", ()), *found.get("components", ())):
-        place = FOLDER / path.parent / name
-        assert place.is_file() or (place / "kustomization.yaml").is_file()
-
-
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_an_overlay_is_valid_as_a_whole(overlay: str) -> None:
-    found = rendered(overlay)
-    check(found)
-    names = [(one["kind"], one["metadata"]["name"]) for one in found]
-    assert len(set(names)) == len(names)
-    assert {one["metadata"]["namespace"] for one in found} == {"vinoqueue"}
-    for one in found:
-        if one["kind"] == "ScaledObject":
-            target = (one["spec"]["scaleTargetRef"].get("kind", "Deployment"), one["spec"]["scaleTargetRef"]["name"])
-            assert "replicas" not in found[names.index(target)]["spec"]
+def test_manifests_are_consistent(found: Manifests) -> None:
+    for scaled in of_kind(found, "ScaledObject"):
+        target = scaled["spec"]["scaleTargetRef"]
+        assert "replicas" not in found[target.get("kind", "Deployment"), target["name"]]["spec"]
     selectors = [str(workload["spec"]["selector"]) for workload, _, _ in pods(found)]
     assert len(set(selectors)) == len(selectors)
     for workload, specification, container in pods(found):
+        labels = workload["spec"]["template"]["metadata"]["labels"]
+        assert workload["spec"]["selector"]["matchLabels"].items() <= labels.items()
         mounted = {mount["name"] for mount in container["volumeMounts"]}
         claims = {claim["metadata"]["name"] for claim in workload["spec"].get("volumeClaimTemplates", ())}
         assert mounted == {volume["name"] for volume in specification["volumes"]} | claims
-        known = {name for kind, name in names if kind == "ConfigMap"}
-        assert {source["configMapRef"]["name"] for source in container.get("envFrom", ())} <= known
+        for source in container.get("envFrom", ()):
+            assert ("ConfigMap", source["configMapRef"]["name"]) in found
 
 
-def test_workers_of_different_models_have_budgets_of_their_own() -> None:
-    found = rendered("full")
-    budgets = [one["spec"]["selector"]["matchLabels"] for one in found if one["kind"] == "PodDisruptionBudget"]
-    workers = [workload for workload, _, _ in pods(found) if workload["metadata"]["name"].startswith("worker-")]
-    assert len(workers) == 2
-    for worker in workers:
-        labels = worker["spec"]["template"]["metadata"]["labels"]
-        assert sum(budget.items() <= labels.items() for budget in budgets) == 1
+def test_each_workload_of_the_service_has_a_disruption_budget(found: Manifests) -> None:
+    budgets = [budget["spec"]["selector"]["matchLabels"] for budget in of_kind(found, "PodDisruptionBudget")]
+    for workload, _, _ in pods(found):
+        labels = workload["spec"]["template"]["metadata"]["labels"]
+        count = sum(budget.items() <= labels.items() for budget in budgets)
+        assert count == (labels["app.kubernetes.io/component"] != "store")
 
 
-def test_devices_are_requested_from_their_plugins() -> None:
-    limits = {
-        workload["metadata"]["name"]: container["resources"]["limits"]
-        for workload, _, container in pods(rendered("full"))
-    }
-    assert limits["worker-example-gpu"]["gpu.intel.com/i915"] == 1
+def test_a_pod_has_no_more_rights_than_it_needs(found: Manifests) -> None:
+    for _, specification, container in pods(found):
+        assert specification["securityContext"]["runAsNonRoot"] is True
+        assert specification["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert specification["automountServiceAccountToken"] is False
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert "memory" in container["resources"]["limits"]
 
 
-@by_name
-def test_a_pod_has_no_more_rights_than_it_needs(pod: tuple[Manifest, Manifest, Manifest]) -> None:
-    _, specification, container = pod
-    assert specification["securityContext"]["runAsNonRoot"] is True
-    assert specification["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert specification["automountServiceAccountToken"] is False
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert "memory" in container["resources"]["limits"]
+def test_a_pod_has_the_time_to_drain(found: Manifests) -> None:
+    settings = found["ConfigMap", "vinoqueue"]["data"]
+    drain = int(settings["VINOQUEUE_DRAIN"]) + ApiSettings.model_fields["drain_delay"].default
+    for _, specification, container in pods(found):
+        assert specification["terminationGracePeriodSeconds"] > drain
+        assert "lifecycle" not in container
 
 
-@by_name
-def test_a_pod_has_the_time_to_drain(pod: tuple[Manifest, Manifest, Manifest]) -> None:
-    _, specification, container = pod
-    (settings,) = manifests(Path("base/settings.yaml"))
-    drain = int(settings["data"]["VINOQUEUE_DRAIN"]) + ApiSettings.model_fields["drain_delay"].default
-    assert specification["terminationGracePeriodSeconds"] > drain
-    assert "lifecycle" not in container
-
-
-def test_settings_exist_and_secrets_come_from_files() -> None:
-    (shared,) = manifests(Path("base/settings.yaml"))
+def test_settings_exist_and_secrets_come_from_files(found: Manifests) -> None:
+    shared = found["ConfigMap", "vinoqueue"]["data"].keys()
     kinds: dict[str, type[Settings]] = {"api": ApiSettings, "worker": WorkerSettings, "node": NodeSettings}
-    patched = [pod for path in sorted(patches()) for pod in pods(manifests(path))]
-    assert patched
-    for manifest, _, container in [*WORKLOADS, *patched]:
-        kind = kinds.get(manifest["metadata"]["name"])
-        if kind is not None:
+    for _, _, container in pods(found):
+        if container["name"] in kinds:
+            kind = kinds[container["name"]]
             known = {f"VINOQUEUE_{name.upper()}" for name in kind.model_fields}
             known |= {f"VINOQUEUE_{name.upper()}_FILE" for name in SECRETS}
             named = {variable["name"] for variable in container["env"]}
-            assert named | shared["data"].keys() <= known
+            assert named | shared <= known
             assert not named & {f"VINOQUEUE_{name.upper()}" for name in SECRETS}
 
 
@@ -196,51 +176,48 @@ def parse(arguments: Sequence[str]) -> None:
     command.make_context(command.name, rest)
 
 
-@by_name
-def test_probes_ask_for_what_exists(pod: tuple[Manifest, Manifest, Manifest], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probes_ask_for_what_exists(found: Manifests, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cli.base.instances.running", list)
-    _, _, container = pod
-    ports = {port["name"]: port["containerPort"] for port in container.get("ports", ())}
-    probes = [container[kind] for kind in ("startupProbe", "livenessProbe", "readinessProbe") if kind in container]
-    assert probes
-    for probe in probes:
-        if "httpGet" in probe:
-            assert probe["httpGet"]["path"] in paths()
-            assert ports[probe["httpGet"]["port"]] == ApiSettings.model_fields["port"].default
-        elif "exec" in probe:
-            program, *arguments = probe["exec"]["command"]
-            assert program == "vinoqueue"
-            parse(arguments)
-        else:
-            assert probe["tcpSocket"]["port"] in ports
+    for _, _, container in pods(found):
+        ports = {port["name"]: port["containerPort"] for port in container.get("ports", ())}
+        probes = [container[kind] for kind in ("startupProbe", "livenessProbe", "readinessProbe") if kind in container]
+        assert probes
+        for probe in probes:
+            if "httpGet" in probe:
+                assert probe["httpGet"]["path"] in paths()
+                assert ports[probe["httpGet"]["port"]] == ApiSettings.model_fields["port"].default
+            elif "exec" in probe:
+                program, *arguments = probe["exec"]["command"]
+                assert program == "vinoqueue"
+                parse(arguments)
+            else:
+                assert probe["tcpSocket"]["port"] in ports
 
 
-def test_ports_and_paths_lead_to_containers() -> None:
+def test_ports_and_paths_lead_to_containers(found: Manifests) -> None:
     ports = {
-        port["name"]: port["containerPort"] for _, _, container in WORKLOADS for port in container.get("ports", ())
+        port["name"]: port["containerPort"] for _, _, container in pods(found) for port in container.get("ports", ())
     }
-    found = [one for path in FILES if path not in patches() for one in manifests(path)]
-    services = [port for one in found if one["kind"] == "Service" for port in one["spec"]["ports"]]
+    services = [port for service in of_kind(found, "Service") for port in service["spec"]["ports"]]
     assert {port["targetPort"]: port["port"] for port in services} == ports
-    (monitor,) = (one for one in found if one["kind"] == "ServiceMonitor")
-    for endpoint in monitor["spec"]["endpoints"]:
-        assert endpoint["port"] in {port["name"] for port in services}
-        assert endpoint["path"] in paths()
+    for monitor in of_kind(found, "ServiceMonitor"):
+        for endpoint in monitor["spec"]["endpoints"]:
+            assert endpoint["port"] in {port["name"] for port in services}
+            assert endpoint["path"] in paths()
     opened = {
         port["port"]
-        for one in found
-        if one["kind"] == "NetworkPolicy"
-        for rule in one["spec"].get("ingress", ())
+        for policy in of_kind(found, "NetworkPolicy")
+        for rule in policy["spec"].get("ingress", ())
         for port in rule["ports"]
     }
     assert opened == set(ports.values())
 
 
 def test_secrets_are_mounted_and_have_the_keys_that_the_page_makes() -> None:
-    page = (FOLDER.parents[1] / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    page = (DOCS / "kubernetes.md").read_text(encoding="utf-8")
     made = dict(re.findall(r"create secret generic (\S+) --from-\w+=([\w.-]+)", page))
     read: dict[str, str] = {}
-    for _, specification, container in WORKLOADS:
+    for _, specification, container in pods(charted({})):
         secrets = {
             volume["name"]: volume["secret"]["secretName"] for volume in specification["volumes"] if "secret" in volume
         }
@@ -260,112 +237,63 @@ def test_secrets_are_mounted_and_have_the_keys_that_the_page_makes() -> None:
 @pytest.mark.parametrize(("image", "variable"), [("api", "VINOQUEUE_FILES_DIR"), ("worker", "XDG_CACHE_HOME")])
 def test_what_an_image_writes_to_is_a_volume(image: str, variable: str) -> None:
     """The root file systems are read-only."""
-    dockerfile = (FOLDER.parent / "docker" / f"{image}.Dockerfile").read_text(encoding="utf-8")
+    dockerfile = (DEPLOY / "docker" / f"{image}.Dockerfile").read_text(encoding="utf-8")
     written = re.search(rf"\b{variable}=(\S+)", dockerfile)
     assert written is not None
-    (container,) = (container for manifest, _, container in WORKLOADS if manifest["metadata"]["name"] == image)
+    (container,) = (container for _, _, container in pods(charted({})) if container["name"] == image)
     writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
     assert writable == {written[1], "/tmp"}
 
 
 def test_the_command_for_the_stores_users_finds_them_and_nothing_else() -> None:
-    docs = FOLDER.parents[1] / "docs"
-    pattern = re.search(r"grep -E '([^']*)' docs/security.md", (docs / "kubernetes.md").read_text(encoding="utf-8"))
-    rules = re.search(r"<!-- acl.*?```\n(.*?)```", (docs / "security.md").read_text(encoding="utf-8"), re.DOTALL)
+    pattern = re.search(r"grep -E '([^']*)' docs/security.md", (DOCS / "kubernetes.md").read_text(encoding="utf-8"))
+    rules = re.search(r"<!-- acl.*?```\n(.*?)```", (DOCS / "security.md").read_text(encoding="utf-8"), re.DOTALL)
     assert pattern is not None
     assert rules is not None
-    lines = (docs / "security.md").read_text(encoding="utf-8").splitlines()
+    lines = (DOCS / "security.md").read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if re.search(pattern[1], line)] == rules[1].splitlines()
 
 
 @pytest.mark.parametrize(
-    ("overlay", "metrics"),
+    ("name", "metrics"),
     [
         ("full", {"vinoqueue_queue_waiting", "vinoqueue_queue_claimed"}),
         ("models", {"vinoqueue_model_memory_bytes", "vinoqueue_model_wait_seconds"}),
     ],
 )
-def test_autoscaling_asks_for_metrics_that_exist(overlay: str, metrics: set[str]) -> None:
-    (scaled,) = manifests(Path(f"overlays/{overlay}/scaled-object.yaml"))
+def test_autoscaling_asks_for_metrics_that_exist(name: str, metrics: set[str]) -> None:
+    (scaled,) = of_kind(charted(example(name)), "ScaledObject")
     (trigger,) = scaled["spec"]["triggers"]
     assert {metric.sample for metric in CATALOGUE if metric.sample in trigger["metadata"]["query"]} == metrics
 
 
-def test_the_catalogue_of_the_nodes_is_valid_and_mounted_where_they_read_it() -> None:
-    file = FOLDER / "nodes" / "models.toml"
-    assert read_catalogue(file, WorkerSettings())
-    ((_, specification, container),) = [pod for pod in WORKLOADS if pod[0]["metadata"]["name"] == "node"]
+def test_the_catalogue_of_the_nodes_is_valid_and_mounted_where_they_read_it(tmp_path: Path) -> None:
+    found = charted(example("models"))
+    ((file, catalogue),) = found["ConfigMap", "models"]["data"].items()
+    (tmp_path / file).write_text(catalogue, encoding="utf-8")
+    assert read_catalogue(tmp_path / file, WorkerSettings())
+    ((_, specification, container),) = [pod for pod in pods(found) if pod[2]["name"] == "node"]
     (volume,) = (one["name"] for one in specification["volumes"] if "configMap" in one)
     (folder,) = (one["mountPath"] for one in container["volumeMounts"] if one["name"] == volume)
-    assert {"name": "VINOQUEUE_MODELS", "value": f"{folder}/{file.name}"} in container["env"]
-
-
-RENDER = """
-import json, sys
-from helm_python import Chart
-with Chart.load(sys.argv[1]) as chart:
-    json.dump(dict(chart.render(json.load(sys.stdin), name="vinoqueue", namespace="vinoqueue")), sys.stdout)
-"""
-
-
-def charted(values: dict[str, Any]) -> list[Manifest]:
-    """The manifests of the Helm chart, by Helm's own engine. Skips the test where there is none.
-
-    Raises :class:`ValueError` with the engine's message if it refuses the values.
-    """
-    texts = [text for name, text in json.loads(_helm(json.dumps(values))).items() if name.endswith(".yaml")]
-    return [manifest for text in texts for manifest in yaml.safe_load_all(text) if manifest]
-
-
-@cache
-def _helm(values: str) -> str:
-    # In a process of its own: the engine's Go runtime has crashed a process that had many threads and signal handlers.
-    if importlib.util.find_spec("helm_python") is None:
-        pytest.skip("needs helm-python-sdk, which is for Linux on x86-64")
-    command = [sys.executable, "-c", RENDER, str(CHART)]
-    done = subprocess.run(command, input=values, capture_output=True, text=True, check=False, timeout=PATIENCE)
-    if done.returncode != 0:
-        raise ValueError(done.stderr)
-    return done.stdout
-
-
-def comparable(found: list[Manifest]) -> dict[tuple[str, str], Manifest]:
-    """Manifests by kind and name, without what kustomize alone or Helm alone adds."""
-    for manifest in found:
-        manifest["metadata"].pop("namespace", None)
-    for workload, _, container in pods(found):
-        workload["spec"]["template"]["metadata"].pop("annotations", None)
-        container.get("env", []).sort(key=lambda variable: variable["name"])
-    return {(manifest["kind"], manifest["metadata"]["name"]): manifest for manifest in found}
-
-
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_the_chart_makes_the_manifests_of_the_overlays(overlay: str) -> None:
-    example = CHART / f"{overlay}.yaml"
-    found = charted(yaml.safe_load(example.read_text(encoding="utf-8")) if example.exists() else {})
-    check(found)
-    expected, made = comparable(rendered(overlay)), comparable(found)
-    assert made.keys() == expected.keys()
-    for name, manifest in made.items():
-        assert manifest == expected[name]
+    assert {"name": "VINOQUEUE_MODELS", "value": f"{folder}/{file}"} in container["env"]
 
 
 def test_values_of_the_chart_reach_the_pods() -> None:
     more = {"VINOQUEUE_LOG_FORMAT": "json"}
-    found = comparable(
-        charted(
-            {
-                "settings": {"VINOQUEUE_DRAIN": "120"},
-                "api": {"env": more, "files": {"accessMode": "ReadWriteOnce", "storageClassName": "fast"}},
-                "workers": {"default-cpu": None, "own": {**WORKER, "env": more, "replicas": 0}},
-            }
-        )
+    place = {"nodeSelector": {"disk": "fast"}, "imagePullSecrets": [{"name": "registry"}]}
+    found = charted(
+        {
+            "settings": {"VINOQUEUE_DRAIN": "120"},
+            "api": {"env": more, "pod": place, "files": {"accessMode": "ReadWriteOnce", "storageClassName": "fast"}},
+            "workers": {"default-cpu": None, "own": {**WORKER, "env": more, "pod": place, "replicas": 0}},
+        }
     )
     assert ("Deployment", "worker-default-cpu") not in found
     assert found["Deployment", "worker-own"]["spec"]["replicas"] == 0
     for name in ("api", "worker-own"):
         pod = found["Deployment", name]["spec"]["template"]["spec"]
         assert pod["terminationGracePeriodSeconds"] == 150
+        assert place.items() <= pod.items()
         assert {"name": "VINOQUEUE_LOG_FORMAT", "value": "json"} in pod["containers"][0]["env"]
     claim = found["PersistentVolumeClaim", "files"]["spec"]
     assert (claim["accessModes"], claim["storageClassName"]) == (["ReadWriteOnce"], "fast")
@@ -398,6 +326,7 @@ WORKER = {"image": "i", "model": "m", "device": "GPU.1", "resources": {"limits":
         {"workers": {"Upper": WORKER}},
         {"workers": {"own": {**WORKER, "device": "TPU"}}},
         {"workers": {"own": {**WORKER, "resources": {}}}},
+        {"api": {"pod": {"securityContext": {}}}},
         {"workers": {"own": {**WORKER, "autoscaling": {"maxReplicas": 3}}}},
         {"nodes": {"models": {"chat": {}}}},
         {"nodes": {"autoscaling": {"maxReplicas": 3}}},

@@ -1,9 +1,23 @@
-{{/* What all pods have in common, above their containers. The context is the root. */}}
+{{/* What pods have in common, above their containers. The context is the root and the values of the workload. */}}
 {{- define "vinoqueue.pod" -}}
+{{- $root := index . 0 }}
+{{- $values := index . 1 }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 # VINOQUEUE_DRAIN, the API's VINOQUEUE_DRAIN_DELAY (5 s), and some to spare.
-terminationGracePeriodSeconds: {{ add (int .Values.settings.VINOQUEUE_DRAIN) 30 }}
+terminationGracePeriodSeconds: {{ add (int $root.Values.settings.VINOQUEUE_DRAIN) 30 }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  seccompProfile: {type: RuntimeDefault}
+  {{- with $values.supplementalGroups }}
+  supplementalGroups: {{ toJson . }}
+  {{- end }}
+{{- with $values.pod }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "vinoqueue.containerSecurity" -}}

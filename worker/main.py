@@ -107,7 +107,8 @@ class _Worker:
         )
         self.jobs = jobs = ActiveJobs()
         self.engine = engine = CurrentEngine(slots=options.max_batch)
-        self.publisher = Publisher(Emitter(names[0], self.id), raw_connection(settings.redis_url), jobs, engine)
+        events = raw_connection(settings.redis_url)
+        self.publisher = Publisher(Emitter(names[0], self.id, events.database), events, jobs, engine)
         self.prompts = prompt_process(
             PromptOptions(
                 engine=settings.engine,

@@ -57,7 +57,7 @@ class Relay:
         """Subscribe on ``connection`` until cancelled. Reads the journals of all open streams after a reconnect."""
         await stay_subscribed(
             connection,
-            keys.replica_channel(self._replica),
+            keys.replica_channel(self._replica, connection.database),
             self.route,
             part="frames",
             on_subscribed=self.on_subscribed,

@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 from api.base.audit import log_change
 from shared.protocol.registry import WorkerInfo, registered
 from shared.redis import keys
+from shared.redis.client import database_of
 
 _POLL = 0.2
 _CONFIRMATION = 10.0
@@ -30,7 +31,7 @@ async def command_worker(redis: Redis, worker: str, command: Literal["drain", "r
     """
     await find_worker(redis, worker)
     await log_change(redis, by, f"worker.{command}", worker)  # type: ignore[misc]
-    if not await redis.publish(keys.worker_channel(worker), command):
+    if not await redis.publish(keys.worker_channel(worker, database_of(redis)), command):
         raise CommandIgnored(f"{worker} does not listen: it still looks for its model, or is stopping.")
     try:
         async with asyncio.timeout(_CONFIRMATION):

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 import redis.sentinel
 from arq.connections import ArqRedis
-from redis.asyncio import BlockingConnectionPool, ConnectionPool
+from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
@@ -60,6 +60,11 @@ def connect(url: str) -> ArqRedis:
     # PipelinedRedis retries once by itself before it applies the policy.
     pipelines = (CommandPipeline(raw_connection(url), timeout=READ_TIMEOUT) for _ in range(2))
     return PipelinedRedis(pool, *pipelines, retry=_retry(_RETRIES - 1))
+
+
+def database_of(client: Redis) -> int:
+    """Return the number of the store's database that ``client`` uses."""
+    return int(client.connection_pool.connection_kwargs.get("db") or 0)
 
 
 class _UvloopErrors(AbstractConnection):

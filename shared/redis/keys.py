@@ -199,8 +199,20 @@ replica = _named("replica")
 node = _named("node")
 """String with a TTL: a node's registry record."""
 
-worker_channel = _named("to-worker")
-"""Channel to one worker: wake-ups and cancellations."""
 
-replica_channel = _named("to-replica")
-"""Channel to one API replica: frames."""
+# Channels. Pub/sub is not per database, so their names contain its number. Database 0 has the names of earlier
+# releases, whose processes may run at the same time.
+
+
+def _channel(kind: str, database: int, name: str) -> str:
+    return f"{PREFIX}{kind}{f'@{database}' if database else ''}:{name}"
+
+
+def worker_channel(worker: str, database: int = 0) -> str:
+    """Channel to one worker: wake-ups, cancellations and commands of operators."""
+    return _channel("to-worker", database, worker)
+
+
+def replica_channel(replica: str, database: int = 0) -> str:
+    """Channel to one API replica: frames."""
+    return _channel("to-replica", database, replica)

@@ -65,6 +65,11 @@ class RawConnection:
         """When bytes last moved in either direction (monotonic seconds)."""
 
     @property
+    def database(self) -> int:
+        """The number of the store's database that the connection uses."""
+        return int(self._pool.connection_kwargs.get("db") or 0)
+
+    @property
     def is_open(self) -> bool:
         """Whether the connection is open, as far as is known."""
         return self._socket is not None

@@ -36,5 +36,5 @@ async def run_control_channel(
         else:
             logger.warning("unknown control message: %r", message[:80])
 
-    channel = keys.worker_channel(worker)
+    channel = keys.worker_channel(worker, connection.database)
     await stay_subscribed(connection, channel, on_message, part="wake-ups", on_subscribed=consumer.wake)

@@ -17,6 +17,7 @@ from shared.protocol.model_commands import read_commands
 from shared.protocol.queue.occupancy import Occupancy, OccupancyReader, waiting_tokens
 from shared.protocol.registry import DeclaredModel, NodeInfo, WorkerInfo, announce, registered, withdraw
 from shared.redis import keys, outage
+from shared.redis.client import database_of
 from shared.runtime.settings import NodeSettings, WorkerSettings, environment
 from shared.runtime.ticks import until
 from shared.runtime.version import VERSION
@@ -255,7 +256,7 @@ class Node:
         if info is None:
             return  # it renews its record late, or is about to exit
         if info.status != "draining":
-            await self._redis.publish(keys.worker_channel(old.worker), "retire")
+            await self._redis.publish(keys.worker_channel(old.worker, database_of(self._redis)), "retire")
         elif info.used == 0:
             old.unload("changed", "its entry has changed")
 

@@ -40,9 +40,10 @@ class StaleClaims(Exception):
 class Emitter:
     """Packs publish commands. :attr:`load_command` must run before them, once per connection."""
 
-    def __init__(self, model: str, worker: str) -> None:
-        """``worker`` is the id of a worker of ``model``."""
-        self.text = script_text("emit")
+    def __init__(self, model: str, worker: str, database: int = 0) -> None:
+        """``worker`` is the id of a worker of ``model``, ``database`` the number of the store's database."""
+        self._database = database
+        self.text = script_text("emit", database)
         self.load_command = ("SCRIPT", "LOAD", self.text)
         names = queue_keys(model)
         head = ("EVALSHA", sha1(self.text.encode(), usedforsecurity=False).hexdigest(), len(names), *names, worker)
@@ -81,7 +82,7 @@ class Emitter:
                 common += (lease.arguments, b"$%d\r\n%b\r\n" % (len(event), event))
         frames: list[Argument] = []
         for replica, frame in entries.items():
-            frames += (keys.replica_channel(replica), encode_frame(frame))
+            frames += (keys.replica_channel(replica, self._database), encode_frame(frame))
         shape = ("" if load is None else load, len(entries), len(common) // 2)
         parts = [self._head, pack_arguments(*shape, *frames), *common]
         if others:

@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 from shared.protocol.cost import BYTES_PER_TOKEN, UNBOUNDED_RESPONSE
 from shared.protocol.queue.texts import PRIORITY_CLASSES, ServedTier, queue_keys, script_text
 from shared.redis import keys
+from shared.redis.client import database_of
 from shared.redis.records import skipped_unreadable
 
 _TIERS = {number: tier for tier, number in PRIORITY_CLASSES.items()}
@@ -65,7 +66,7 @@ class OccupancyReader:
     """Reads occupancies, each in one script call that writes nothing."""
 
     def __init__(self, redis: Redis) -> None:
-        self._script = redis.register_script(script_text("occupancy"))
+        self._script = redis.register_script(script_text("occupancy", database_of(redis)))
 
     async def read(self, model: str) -> Occupancy:
         """Return the occupancy of ``model``. Raises what redis-py raises."""

@@ -24,6 +24,7 @@ from shared.protocol.queue.texts import PRIORITY_CLASSES, queue_keys, script_tex
 from shared.protocol.request import ChatRequest, Job, Tier, decode_request
 from shared.protocol.usage import UsageCounts, account_of
 from shared.redis import keys
+from shared.redis.client import database_of
 from shared.redis.raw_connection import Argument
 
 REAP_LIMIT = 256
@@ -121,12 +122,13 @@ class JobQueue:
         """
         self.redis = redis
         self.model = model
+        self._database = database_of(redis)
         self._lease_ms = lease_ms
         self._keys = queue_keys(model)
         self._prefix_routing = prefix_routing
         self._reserved_ms = reserved_ms
         self.routed: Counter[Route] = Counter()
-        self._scripts = {name: redis.register_script(script_text(name)) for name in _SCRIPTS}
+        self._scripts = {name: redis.register_script(script_text(name, self._database)) for name in _SCRIPTS}
 
     async def enqueue(
         self,
@@ -276,7 +278,7 @@ class JobQueue:
         ``reply_to`` is the job's replica, if it is known; any other finds the event in the journal. Does nothing when
         ``worker`` no longer holds the lease.
         """
-        channel = keys.replica_channel(reply_to) if reply_to else ""
+        channel = keys.replica_channel(reply_to, self._database) if reply_to else ""
         frame = encode_frame((entry_head(claim.job, claim.attempt), event))
         arguments: list[Argument] = [
             claim.job, claim.attempt, worker, event, DEAD_LETTER_LIMIT, channel, frame

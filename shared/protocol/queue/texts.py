@@ -26,7 +26,6 @@ _CONSTANTS: dict[str, str | int] = {
     "STATE": keys.state(""),
     "JOURNAL": keys.journal(""),
     "NEEDED": keys.journal_needed(""),
-    "WORKER_CHANNEL": keys.worker_channel(""),
     "WORKER_RECORD": keys.worker(""),
     "WORKERS": keys.WORKERS,
     "QUEUE_OF": keys.queue(""),
@@ -49,6 +48,8 @@ def queue_keys(model: str) -> tuple[str, str, str, str, str]:
     return keys.queue(model), keys.inflight(model), keys.claims(model), keys.sizes(model), keys.load(model)
 
 
-def script_text(name: str) -> str:
-    """Return a script's text. All scripts but *enqueue* may run at the store's memory limit: they free memory."""
-    return scripts.text_with_prelude("shared.protocol.queue", name, _CONSTANTS)
+def script_text(name: str, database: int) -> str:
+    """Return a script's text for a database. All scripts but *enqueue* may run at the store's memory limit: they free
+    memory."""
+    constants = {**_CONSTANTS, "WORKER_CHANNEL": keys.worker_channel("", database)}
+    return scripts.text_with_prelude("shared.protocol.queue", name, constants)

@@ -44,10 +44,6 @@ class Result:
     """The longest silence (seconds) of each stream that a fault touched."""
     settled: float = 0.0
     """Seconds from the last client's end until every slot was free."""
-    first_words: list[float] = field(default_factory=list)
-    """Seconds from each accepted request to its first text."""
-    refusals: list[float] = field(default_factory=list)
-    """Seconds that each refusal took."""
     growth: float = 0.0
     """Most MB by which a process grew."""
     wrong: list[str] = field(default_factory=list)
@@ -177,14 +173,11 @@ def _measure(result: Result, history: History) -> None:
     for one in history.exchanges:
         if one.outcome == "refused" and one.status in (429, 503):
             result.refused += 1
-            result.refusals.append(one.ended - one.sent)
         elif one.accepted or one.outcome == "aborted":
             result.requests += 1
             result.completed += one.outcome == "completed"
             result.aborted += one.outcome == "aborted"
             result.errors += one.outcome in ("failed", "cut")
-            if one.arrivals and one.streamed:
-                result.first_words.append(one.arrivals[0] - one.sent)
         elif one.status:
             result.requests += 1
             result.errors += 1

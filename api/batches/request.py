@@ -20,7 +20,6 @@ from api.batches.record import Batch
 from api.batches.results import Result, failure_of, response_of
 from api.batches.store import BatchStore
 from api.chat import span as chat_span
-from api.chat.choices import check_response_size
 from api.chat.exchange import ChatExchange, ChatServices
 from api.chat.handler import Responder
 from api.dialects.base.interface import Dialect
@@ -163,7 +162,6 @@ def _translated(settings: ApiSettings, dialect: Dialect, body: bytes) -> tuple[C
             message = f"Unsupported value: batches do not support '{field}'."
             raise refuse(ProblemKind.INVALID, message, param=field, code="unsupported_value")
     check_body_size(len(body), request, settings.max_body)
-    check_response_size(request, settings)
     request = msgspec.structs.replace(request, tier="batch")
     return request, sent_messages(body) if request.store else b""
 

@@ -12,7 +12,7 @@ import msgspec
 from redis.exceptions import RedisError
 
 from api.base.store_errors import store_unavailable
-from api.chat.choices import jobs_per_prompt, most_tokens
+from api.chat.choices import check_response_size, jobs_per_prompt, most_tokens
 from api.chat.settlement import Settlement
 from api.dialects.base.interface import Lookup
 from api.keys import ApiKey, Team
@@ -87,12 +87,15 @@ class Admission:
         if key is not None and not (key.may_use(own) or key.may_use(asked)):
             raise refuse(ProblemKind.FORBIDDEN, f"This API key does not have access to model '{asked[:64]}'.")
         self.directory.check_request(request, key)
+        context = self.directory.fleet.context_length(own) or LARGEST
+        request = _within(request, context)
+        check_response_size(request, self.settings)
         maximum = _own(key, team, "default_max_tokens") or self.settings.default_max_tokens or LARGEST
         maximum = min(maximum, most_tokens(request, self.settings.max_answer_bytes))
         if key is None:
             return AdmittedRequest(_limited(request, maximum), queue_timeout=wait)
         owners = (key,) if team is None else (key, team)
-        tokens = _counted_tokens(request, owners)
+        tokens = _counted_tokens(request, context, owners)
         admitted = AdmittedRequest(
             _limited(_with_tier(request, key), maximum),
             key.id,
@@ -183,13 +186,20 @@ def _with_tier(request: ChatRequest, key: ApiKey) -> ChatRequest:
     return request if tier == request.tier else msgspec.structs.replace(request, tier=tier)
 
 
+def _within(request: ChatRequest, context: int) -> ChatRequest:
+    """Lower ``max_tokens`` to the model's ``context``. Only the worker knows how much of it the prompt takes."""
+    if (request.sampling.max_tokens or 0) <= context:
+        return request
+    return msgspec.structs.replace(request, sampling=msgspec.structs.replace(request.sampling, max_tokens=context))
+
+
 def _limited(request: ChatRequest, maximum: int) -> ChatRequest:
-    """Set the request's ``max_tokens`` to ``maximum`` if it has none. One that does not fit the context is lowered."""
+    """Set the request's ``max_tokens`` to ``maximum`` if it has none."""
     sampling = request.sampling
     if maximum >= LARGEST or sampling.max_tokens is not None:
         return request
     sampling = msgspec.structs.replace(sampling, max_tokens=max(maximum, sampling.min_tokens or 0))
-    return msgspec.structs.replace(request, sampling=sampling, cut_at_context=True)
+    return msgspec.structs.replace(request, sampling=sampling)
 
 
 def _own(key: ApiKey | None, team: Team | None, limit: Literal["queue_timeout", "default_max_tokens"]) -> Any:
@@ -197,14 +207,15 @@ def _own(key: ApiKey | None, team: Team | None, limit: Literal["queue_timeout", 
     return getattr(key, limit, None) or getattr(team, limit, None)
 
 
-def _counted_tokens(request: ChatRequest, owners: Sequence[Limited]) -> int:
+def _counted_tokens(request: ChatRequest, context: int, owners: Sequence[Limited]) -> int:
     """Return the tokens to reserve: every prompt once, as in the usage, and every choice at its maximum length.
 
-    Without ``max_tokens`` the length is an estimate. It is capped by the lowest limit, so that an estimate alone never
-    makes a request too large.
+    A choice and its prompt have at most ``context`` tokens. Without ``max_tokens`` the length is an estimate. It is
+    capped by the lowest limit, so that an estimate alone never makes a request too large.
     """
     responses = jobs_per_prompt(request) * max(1, len(request.prompts))
     counted = prompt_cost(request) + responses * response_cost(request)
+    counted = min(counted, responses * context * request.sampling.beams)
     if request.sampling.max_tokens is None:
         lowest = min(owner.tokens_per_minute or counted for owner in owners)
         return min(counted, max(prompt_cost(request), lowest))

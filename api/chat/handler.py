@@ -9,7 +9,6 @@ from quart import Response, request
 from quart import request as http_request
 
 from api.base.fairness import FairPlaces, FairThread
-from api.chat.choices import check_response_size
 from api.chat.exchange import ChatExchange, ChatServices
 from api.chat.queue_events import HEADER, QueueEvents
 from api.chat.writer import collect, stream
@@ -50,10 +49,8 @@ class RequestBodies:
                 raise
 
     def check(self, parsed: ChatRequest, size: int) -> None:
-        """Raise :class:`RequestRefused` if the body of a request may not have ``size`` bytes, or if the request asks
-        for a response that is too large."""
+        """Raise :class:`RequestRefused` if the body of a request may not have ``size`` bytes."""
         check_body_size(size, parsed, self._settings.max_body)
-        check_response_size(parsed, self._settings)
 
 
 WORKER_HEADER = "x-vinoqueue-worker"

@@ -89,6 +89,12 @@ class Fleet:
         info = self.models.get(model)
         return Sampling(temperature=info.temperature, top_p=info.top_p) if info is not None else Sampling()
 
+    def context_length(self, model: str) -> int:
+        """Return the longest context of the workers of ``model`` in tokens; 0 if none is known."""
+        info = self.models.get(model)
+        known = [worker.context_length for worker in self.workers if worker.model == model]
+        return max((info.context_length if info is not None else 0, *known))
+
     def reads_images(self) -> bool:
         """Return whether any served model reads images, or may read them as nothing is known of it yet."""
         return any(IMAGE in info.modalities or not info.modalities for info in self.serving().values())

@@ -49,8 +49,8 @@ class ContextExcess(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     prompt: int
-    completion: int
-    """The maximum that the request asks for; 1 if it names none."""
+    completion: int = 1
+    """Replicas of the last release read it."""
     limit: int
     """Prompt and completion together."""
 
@@ -92,25 +92,15 @@ def refuse(
 
 
 def context_exceeded(excess: ContextExcess, *, param: str = "messages", complete: bool = True) -> RequestRefused:
-    """Return the refusal of a request that does not fit the context, with OpenAI's message.
+    """Return the refusal of a prompt that leaves no room for an output in the context, with OpenAI's message.
 
     ``param`` is "messages" or "prompt". ``complete`` is False if the prompt was not counted to its end.
     """
-    length, completion = excess.prompt, excess.completion
-    limit = f"This model's maximum context length is {excess.limit} tokens"
-    total, count = length + completion, str(length) if complete else f"more than {length}"
-    if length > excess.limit:
-        message = f"{limit}. However, your {param} resulted in {count} tokens. Please reduce the length of the {param}."
-    elif param == "messages":
-        message = (
-            f"{limit}. However, you requested {total} tokens ({count} in the messages, {completion} in the "
-            "completion). Please reduce the length of the messages or completion."
-        )
-    else:
-        message = (
-            f"{limit}, however you requested {total} tokens ({count} in your prompt; {completion} for the completion). "
-            "Please reduce your prompt; or completion length."
-        )
+    count = str(excess.prompt) if complete else f"more than {excess.prompt}"
+    message = (
+        f"This model's maximum context length is {excess.limit} tokens. However, your {param} resulted in {count} "
+        f"tokens. Please reduce the length of the {param}."
+    )
     return RequestRefused(Problem(kind=ProblemKind.CONTEXT_LENGTH, message=message, param=param, excess=excess))
 
 

@@ -216,8 +216,6 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     background: bool = False
     """Whether the request continues without its client."""
     metadata: tuple[tuple[str, str], ...] = ()
-    cut_at_context: bool = False
-    """Whether a ``max_tokens`` that exceeds the context is lowered instead of refused."""
     truncate: bool = False
     """Whether the oldest turns of a conversation that is too long are left out of the prompt."""
     hidden: Hidden | None = None

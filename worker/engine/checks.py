@@ -51,8 +51,7 @@ def max_output_tokens(sequence: Sequence, *, vocabulary: int, context_length: in
             ProblemKind.INVALID, f"The prompt must have token ids from 0 to {vocabulary - 1}, and at least one."
         )
     if prompt >= context_length:
-        completion = sequence.sampling.max_tokens or 1
-        raise context_exceeded(ContextExcess(prompt=prompt, completion=completion, limit=context_length))
+        raise context_exceeded(ContextExcess(prompt=prompt, limit=context_length))
     if length >= cache_tokens:
         raise refuse(
             ProblemKind.CACHE_EXHAUSTED,

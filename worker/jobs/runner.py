@@ -240,7 +240,7 @@ class JobRunner:
         context = min(engine.context_length, engine.cache_tokens)
         room = context - prompt_tokens
         if room < 1:
-            excess = ContextExcess(prompt=prompt_tokens, completion=sampling.max_tokens or 1, limit=context)
+            excess = ContextExcess(prompt=prompt_tokens, limit=context)
             raise context_exceeded(excess, param="messages" if request.prompt is None else "prompt")
         seed = secrets.randbits(32) if sampling.seed is None else sampling.seed + job.choice
         return msgspec.structs.replace(

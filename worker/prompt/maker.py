@@ -253,7 +253,9 @@ class TemplatePromptMaker:
 def check_length(
     request: ChatRequest, length: int, *, complete: bool, context_length: int, max_prompt: int = 0
 ) -> None:
-    """Raise :class:`RequestRefused` unless ``length`` prompt tokens and the output fit the context.
+    """Raise :class:`RequestRefused` unless ``length`` prompt tokens leave room for an output in the context.
+
+    Where turns can be left out of the prompt, there is room for ``max_tokens``, up to half of the context.
 
     ``complete`` is False if only ``length`` tokens of a longer prompt were counted. ``max_prompt`` is a lower limit of
     the prompt alone; 0: none.
@@ -262,7 +264,7 @@ def check_length(
     if length == 0:
         raise refuse(ProblemKind.INVALID, f"'{param}' is empty: the prompt has no tokens.", param=param)
     check_prompt(length, max_prompt, param=param, complete=complete)
-    completion = 1 if request.cut_at_context else request.sampling.max_tokens or 1
-    if length + completion > context_length:
-        excess = ContextExcess(prompt=length, completion=completion, limit=context_length)
+    room = min(request.sampling.max_tokens or 1, context_length // 2) if request.truncate else 1
+    if length + room > context_length:
+        excess = ContextExcess(prompt=length, limit=context_length)
         raise context_exceeded(excess, param=param, complete=complete)

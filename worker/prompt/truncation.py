@@ -37,6 +37,9 @@ def fit_prompt(request: ChatRequest, prepare: Prepare) -> Prompt:
                 found, kept = prompt, candidate
             step = step * 2 if growing else step // 2
         if found is None:
+            # The last turn leaves no room for as many tokens as the request asks for. One is enough.
+            found = _from(msgspec.structs.replace(request, truncate=False), cuts[-1] if cuts else 0, prepare)
+        if found is None:
             raise
         return found
 

@@ -30,7 +30,7 @@ def _message(problem: Problem) -> str:
     """Return the message, which starts with the field's path as in the reference.
 
     A prompt that is too long is reported in the reference's words: clients recognise them, and then shorten the
-    conversation or ask for fewer tokens.
+    conversation. An output takes at least one token of the context.
     """
     excess = problem.excess
     if problem.kind is not ProblemKind.CONTEXT_LENGTH:
@@ -38,9 +38,4 @@ def _message(problem: Problem) -> str:
         return f"{path}: {problem.message}" if path else problem.message
     if excess is None:
         return f"prompt is too long: {problem.message}"
-    if excess.prompt > excess.limit:
-        return f"prompt is too long: {excess.prompt} tokens > {excess.limit} maximum"
-    return (
-        f"input length and `max_tokens` exceed context limit: {excess.prompt} + {excess.completion} > {excess.limit}, "
-        "decrease input length or `max_tokens` and try again"
-    )
+    return f"prompt is too long: {excess.prompt} tokens > {excess.limit - 1} maximum"

@@ -50,7 +50,6 @@ def parse_messages(body: bytes) -> ChatRequest:
     return msgspec.structs.replace(
         _prompt(request),
         sampling=sampling(request),
-        cut_at_context=True,
         hidden=_hidden(request),
         stream=bool(request.stream),
         user=request.metadata.user_id if request.metadata else None,

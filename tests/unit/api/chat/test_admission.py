@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from arq.connections import ArqRedis
 from fakeredis import FakeServer
@@ -23,9 +24,11 @@ from tests.support.eventually import PATIENCE
 from tests.support.jobs import WORKER
 from tests.support.redis_types import awaitable
 
+CONTEXT = 8192
+
 
 async def parts_of(redis: ArqRedis, settings: ApiSettings) -> Parts:
-    await announce(redis, WORKER, lease=60)
+    await announce(redis, msgspec.structs.replace(WORKER, context_length=CONTEXT), lease=60)
     parts = build(redis, settings, "api-1")
     await parts.directory.refresh()
     return parts
@@ -79,11 +82,19 @@ async def test_a_key_without_limits_costs_no_call(admission: Admission, server: 
 async def test_outputs_have_a_default_maximum(redis: ArqRedis, of: ApiKey | None, expected: int) -> None:
     limiting = (await parts_of(redis, ApiSettings(default_max_tokens=50))).chat.admission
     limited = (await limiting.admit(of, chat(max_tokens=None), {})).request
-    assert (limited.sampling.max_tokens, limited.cut_at_context) == (expected, True)
+    assert limited.sampling.max_tokens == expected
     assert (await limiting.admit(of, chat(max_tokens=1000), {})).request == chat(max_tokens=1000)
     least = Sampling(min_tokens=2000)
     asked = ChatRequest(model="tiny", messages=chat().messages, sampling=least)
     assert (await limiting.admit(of, asked, {})).request.sampling.max_tokens == 2000
+
+
+@pytest.mark.parametrize("n", [1, 3])
+async def test_a_maximum_beyond_the_context_is_lowered_before_it_is_counted(admission: Admission, n: int) -> None:
+    ticket = await admission.admit(key(tokens_per_minute=n * CONTEXT), chat(max_tokens=32_000, n=n), {})
+    assert ticket.request.sampling.max_tokens == CONTEXT
+    assert ticket.reservation is not None
+    assert ticket.reservation.tokens <= n * CONTEXT
 
 
 async def test_a_default_maximum_makes_no_request_too_large(admission: Admission) -> None:

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
-from shared.protocol.request import ChatRequest, Image, Message, ToolCall
-from worker.prompt.maker import Prompt
+from shared.protocol.request import ChatRequest, Image, Message, Sampling, ToolCall
+from worker.prompt.maker import Prompt, check_length
 from worker.prompt.truncation import fit_prompt
 
 SYSTEM = Message(role="system", content="be kind")
@@ -88,3 +88,21 @@ def test_images_keep_their_numbers_in_the_request() -> None:
     messages = [msgspec.structs.replace(one, images=(Image(at=0, param="p", url="u"),)) for one in turns(3)]
     request = ChatRequest(model="m", messages=tuple(messages), truncate=True)
     assert fit_prompt(request, Maker(context=20).prepare).images == ((6, 15), (7, 15), (8, 15))
+
+
+def test_room_for_the_output_is_left_where_turns_can_be_left_out() -> None:
+    """The length check is the real one; a turn has 15 characters, the context 100."""
+
+    def prepare(request: ChatRequest) -> Prompt:
+        text = "".join(message.content for message in request.messages)
+        check_length(request, len(text), complete=True, context_length=100)
+        return Prompt(tuple(map(ord, text)), ())
+
+    def length(messages: Sequence[Message], max_tokens: int) -> int:
+        sampling = Sampling(max_tokens=max_tokens)
+        request = ChatRequest(model="m", messages=tuple(messages), truncate=True, sampling=sampling)
+        return len(fit_prompt(request, prepare).tokens)
+
+    assert [length(turns(10), wanted) for wanted in (1, 30, 50, 2**31 - 1)] == [90, 60, 45, 45]
+    long = Message(role="user", content="x" * 99)
+    assert [length([*turns(1), long], wanted) for wanted in (1, 50, 2**31 - 1)] == [99, 99, 99]

@@ -37,7 +37,7 @@ test: $(VENV)/.dev $(VENV)/.stores ## install what is missing, then run all test
 coverage: $(VENV)/.dev ## run the unit tests with the floor of their coverage
 	@$(PYTEST) tests/unit --cov --cov-report=term:skip-covered $(ARGS)
 
-bench: $(VENV)/.up ## measure (ARGS='plumbing dispatch' for some parts); tables, and JSON in bench/results
+bench: $(VENV)/.up ## measure (ARGS='overhead prefix' for some parts); tables, and JSON in bench/results
 	@$(BIN)/vinoqueue bench $(ARGS)
 
 bench-%: $(VENV)/.up ## measure one part; 'make bench-list' names them

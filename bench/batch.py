@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.alone import EngineAlone
 from bench.load import chats
 from bench.prompts import distinct_prompts
+from bench.reference_engine import ReferenceEngine
 from bench.report import median_and_spread, ratios, save, table, with_spread
 from cli.base.api_client import ApiClient
 from cli.batch.client import Client
@@ -79,7 +79,7 @@ def _rates(running: Fleet, runs: int, lines: int) -> dict[str, object]:
     options = EngineOptions.from_settings(
         EngineSettings(max_batch=SLOTS), path=str(model.path), context_length=model.context_length
     )
-    engine = EngineAlone(options)
+    engine = ReferenceEngine(options)
     alone, batches = [], []
     try:
         for turn in range(runs + 1):

@@ -5,17 +5,15 @@ A store, and this process in the place of all workers and replicas: it makes the
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from api.keys import ApiKey, keyring
 from api.keys.store import stored_records
 from api.models.directory import REFRESH, Directory
-from bench.listener import deaf
 from bench.report import save, table
-from bench.usage import store_counts
 from shared.protocol.events import Delta, encode_event
 from shared.protocol.queue import Emitter, JobQueue, Lease
 from shared.protocol.registry import ReplicaInfo, WorkerInfo, announce
@@ -141,7 +139,7 @@ async def _measure(store: Store) -> tuple[dict[str, dict[str, float]], dict[str,
     async with AsyncExitStack() as listening:
         # A queued request wakes a worker, and one without a subscription would be taken for dead.
         workers = [keys.worker_channel(f"worker-{number}") for number in range(WORKERS)]
-        await listening.enter_async_context(deaf(store.port, *workers))
+        await listening.enter_async_context(_subscription(store.port, *workers))
         costs = {
             "advertise": await _cost(watch, advertise),
             "look for lapsed claims": await _cost(watch, reap),
@@ -152,7 +150,7 @@ async def _measure(store: Store) -> tuple[dict[str, dict[str, float]], dict[str,
             "claim a request": await _cost(watch, claim),
         }
         for number in range(BATCH):
-            await listening.enter_async_context(deaf(store.port, keys.replica_channel(f"replica-{number}")))
+            await listening.enter_async_context(_subscription(store.port, keys.replica_channel(f"replica-{number}")))
         for jobs, frames in ((8, 1), (BATCH, 1), (BATCH, BATCH)):
             held = [await _running(queue, f"stream-{jobs}-{frames}-{at}", at % frames) for at in range(jobs)]
             events = {lease: [_DELTA] for lease in held}
@@ -182,6 +180,35 @@ async def _measure(store: Store) -> tuple[dict[str, dict[str, float]], dict[str,
     return costs, replay
 
 
+@asynccontextmanager
+async def _subscription(port: int, *channels: str) -> AsyncIterator[None]:
+    """Subscribe to ``channels`` of the store on ``port``, as a replica or worker does, and discard the messages."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"SUBSCRIBE %s\r\n" % " ".join(channels).encode())
+    await reader.readline()
+
+    async def discard() -> None:
+        while await reader.read(2**18):
+            pass
+
+    discarding = asyncio.create_task(discard())
+    try:
+        yield
+    finally:
+        discarding.cancel()
+        writer.close()
+
+
+def _store_counts(store: Any) -> dict[str, float]:
+    """What the store has done since its start: CPU seconds, commands (those inside scripts too) and bytes."""
+    info = store.info("all")
+    return {
+        "cpu": info["used_cpu_user"] + info["used_cpu_sys"],
+        "commands": info["total_commands_processed"],
+        "bytes": info["total_net_input_bytes"] + info["total_net_output_bytes"],
+    }
+
+
 async def _cost(watch: Any, call: Call, *, calls: int = CALLS) -> dict[str, float]:
     """What one call takes of the store, of many that are made side by side."""
     turns = iter(range(calls))
@@ -190,9 +217,9 @@ async def _cost(watch: Any, call: Call, *, calls: int = CALLS) -> dict[str, floa
         for turn in turns:
             await call(turn)
 
-    before = store_counts(watch)
+    before = _store_counts(watch)
     await asyncio.gather(*(some() for _ in range(SIDE_BY_SIDE)))
-    after = store_counts(watch)
+    after = _store_counts(watch)
     return {
         "store µs": (after["cpu"] - before["cpu"]) / calls * 1e6,
         "commands": (after["commands"] - before["commands"]) / calls,
@@ -212,12 +239,12 @@ async def _play(watch: Any, rhythm: Sequence[tuple[Call, int, float]]) -> dict[s
             await call(turn)
             made += 1
 
-    before, began = store_counts(watch), time.perf_counter()
+    before, began = _store_counts(watch), time.perf_counter()
     # Some lanes for each, so that a call need not wait for the one before.
     await asyncio.gather(
         *(keep_on(call, processes / every / _LANES) for call, processes, every in rhythm for _ in range(_LANES))
     )
-    seconds, after = time.perf_counter() - began, store_counts(watch)
+    seconds, after = time.perf_counter() - began, _store_counts(watch)
     return {
         "calls/s": made / seconds,
         "wanted/s": sum(processes / every for _, processes, every in rhythm),

@@ -8,9 +8,9 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 _TEXT = re.compile(rb'"delta": ?\{(?:"role": ?(?:null|"assistant"), ?)?"content": ?"[^"]')
 """The beginning of a chunk with text, as several servers write it; the opening of a choice has none."""
@@ -33,8 +33,6 @@ class Stream:
     """When data with content arrived."""
     complete: bool = False
     status: int = 0
-    raw: bytearray | None = None
-    """All that came, where it is kept."""
 
     @property
     def gaps(self) -> list[float]:
@@ -43,10 +41,10 @@ class Stream:
 
 
 class _Receiver(asyncio.Protocol):
-    def __init__(self, request: bytes, keep: bool) -> None:
+    def __init__(self, request: bytes) -> None:
         self._request = request
         self._tail = b""
-        self.stream = Stream(began=time.perf_counter(), raw=bytearray() if keep else None)
+        self.stream = Stream(began=time.perf_counter())
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -59,8 +57,6 @@ class _Receiver(asyncio.Protocol):
         stream = self.stream
         if not stream.status:
             stream.status = int(data[9:12])
-        if stream.raw is not None:
-            stream.raw += data
         if pieces := len(_TEXT.findall(data)):
             now = time.perf_counter()
             stream.first = stream.first or now
@@ -80,60 +76,34 @@ class _Receiver(asyncio.Protocol):
             self.done.set_result(None)
 
 
-Content = str | Sequence[Mapping[str, Any]]
-"""A user's message: a text, or its parts."""
-
-
-async def chat(port: int, model: str, content: Content, tokens: int, *, keep: bool = False, **fields: Any) -> Stream:
-    """Stream one greedy chat of exactly ``tokens`` tokens, where the model does not end earlier.
-
-    With ``keep``, what came is in the result. ``fields`` are more fields of the request.
-    """
+async def chat(port: int, model: str, prompt: str, tokens: int) -> Stream:
+    """Stream one greedy chat of ``tokens`` tokens, where the model does not end earlier."""
     body = json.dumps(
         {
             "model": model,
-            "messages": [{"role": "user", "content": content}],
+            "messages": [{"role": "user", "content": prompt}],
             "max_tokens": tokens,
             "temperature": 0,
             "stream": True,
             "stream_options": {"include_usage": True},
-            **fields,
         }
     ).encode()
     request = (
         b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
     ) + body
-    return await _exchange(port, request, keep)
-
-
-async def probe(port: int, path: str) -> Stream:
-    """GET ``path`` on a connection of its own; only times and status of the result are set."""
-    return await _exchange(port, b"GET %s HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n" % path.encode())
-
-
-async def _exchange(port: int, request: bytes, keep: bool = False) -> Stream:
     loop = asyncio.get_running_loop()
-    _, receiver = await loop.create_connection(lambda: _Receiver(request, keep), "127.0.0.1", port)
+    _, receiver = await loop.create_connection(lambda: _Receiver(request), "127.0.0.1", port)
     await receiver.done
     return receiver.stream
 
 
-async def chats(
-    port: int,
-    model: str,
-    contents: Sequence[Content],
-    tokens: int,
-    concurrency: int,
-    *,
-    keep: bool = False,
-    **fields: Any,
-) -> list[Stream]:
-    """Stream a chat for each of ``contents``, at most ``concurrency`` at a time."""
+async def chats(port: int, model: str, prompts: Sequence[str], tokens: int, concurrency: int) -> list[Stream]:
+    """Stream a chat for each of ``prompts``, at most ``concurrency`` at a time."""
     slots = asyncio.Semaphore(concurrency)
 
-    async def one(content: Content) -> Stream:
+    async def one(prompt: str) -> Stream:
         async with slots:
-            return await chat(port, model, content, tokens, keep=keep, **fields)
+            return await chat(port, model, prompt, tokens)
 
-    return await asyncio.gather(*map(one, contents))
+    return await asyncio.gather(*map(one, prompts))

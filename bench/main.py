@@ -6,52 +6,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import (
-    batch,
-    capacity,
-    dispatch,
-    grammars,
-    images,
-    models,
-    overhead,
-    plumbing,
-    prefill,
-    prefix,
-    reach,
-    regressions,
-    scale,
-    shares,
-    step,
-    streams,
-    telemetry,
-)
+from bench import batch, capacity, fairness, overhead, prefix, regressions
 from bench.fidelity import comparison as fidelity
 from bench.peers import comparison as peers
 
 PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "overhead": overhead.run,
-    "plumbing": plumbing.run,
-    "dispatch": dispatch.run,
-    "streams": streams.run,
-    "telemetry": telemetry.run,
-    "scale": scale.run,
     "capacity": capacity.run,
-    "step": step.run,
-    "prefill": prefill.run,
     "prefix": prefix.run,
     "batch": batch.run,
-    "grammars": grammars.run,
+    "fairness": fairness.run,
     "fidelity": fidelity.run,
-    "images": images.run,
-    "shares": shares.run,
-    "models": models.run,
     "regressions": regressions.run,
-    "reach": reach.run,
     "peers": peers.run,
 }
 
-BY_NAME = ("models", "peers", "reach")
-"""Parts that run only when named: they take long, or need what is not installed."""
+BY_NAME = ("peers",)
+"""Parts that run only when named: they need what is not installed."""
 
 
 class UnknownOption(ValueError):

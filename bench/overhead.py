@@ -11,9 +11,9 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from bench.alone import EngineAlone
 from bench.load import chats
 from bench.prompts import distinct_prompts
+from bench.reference_engine import ReferenceEngine
 from bench.report import median_and_spread, save, table
 from cli.bench.report import percentile
 from shared.runtime.event_loop import run as run_loop
@@ -40,7 +40,7 @@ def run(folder: Path, *, runs: int = 5, concurrencies: Sequence[int] = CONCURREN
     model = resolve("default")
     options = EngineOptions.from_settings(settings, path=str(model.path), context_length=model.context_length)
     fleet = Fleet(folder, local=True)
-    engine = EngineAlone(options)
+    engine = ReferenceEngine(options)
     try:
         fleet.worker("--max-batch", str(most))
         fleet.api()
@@ -55,7 +55,7 @@ def run(folder: Path, *, runs: int = 5, concurrencies: Sequence[int] = CONCURREN
     return {"rows": rows, "first": first}
 
 
-def _compare(fleet: Fleet, engine: EngineAlone, model: str, concurrency: int, runs: int) -> dict[str, object]:
+def _compare(fleet: Fleet, engine: ReferenceEngine, model: str, concurrency: int, runs: int) -> dict[str, object]:
     ratios, rates, gap_ratios = [], [], []
     for turn in range(runs + 1):
         prompts = distinct_prompts(turn, concurrency)
@@ -80,7 +80,7 @@ def _compare(fleet: Fleet, engine: EngineAlone, model: str, concurrency: int, ru
     }
 
 
-def _first_tokens(fleet: Fleet, engine: EngineAlone, model: str) -> dict[str, object]:
+def _first_tokens(fleet: Fleet, engine: ReferenceEngine, model: str) -> dict[str, object]:
     alone, service = [], []
     for turn in range(PAIRS + _WARM_UP):
         # Others than those of the load, which are in the caches.

@@ -3,25 +3,11 @@
 import json
 import platform
 import statistics
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
-
-
-def turns(runs: int, seconds: float) -> Iterator[int]:
-    """Yield 0, for a turn that is not measured, and 1 to ``runs``.
-
-    After ``seconds`` no further turn begins, but one is measured: a busy machine makes a measurement less exact, not
-    endless.
-    """
-    end = time.monotonic() + seconds
-    for turn in range(runs + 1):
-        if turn > 1 and time.monotonic() > end:
-            return
-        yield turn
 
 
 def median_and_spread(values: Sequence[float]) -> tuple[float, float, float]:

@@ -5,7 +5,6 @@ from typing import Protocol
 
 from bench.peers.environment import Environment
 from bench.peers.llama_cpp import LlamaCpp
-from bench.peers.openvino_openai_api import OpenVINOOpenAIAPI
 from bench.peers.server import Server
 
 
@@ -14,8 +13,6 @@ class Peer(Protocol):
 
     name: str
     environment: Environment
-    tells_tokens: bool
-    """Whether its streams end with the number of tokens."""
 
     def start(self, model: Path, slots: int, folder: Path) -> Server:
         """Serve the GGUF file ``model`` to ``slots`` clients at once, with its files in ``folder``.
@@ -24,4 +21,4 @@ class Peer(Protocol):
         """
 
 
-PEERS: tuple[Peer, ...] = (LlamaCpp(), LlamaCpp("Q4_0"), OpenVINOOpenAIAPI())
+PEERS: tuple[Peer, ...] = (LlamaCpp(), LlamaCpp("Q4_0"))

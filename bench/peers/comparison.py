@@ -2,14 +2,12 @@
 
 All are up at once and one at a time is under load. Prompts are short, and then as long as a chat's with some history
 behind it, which a server has to read before it can answer. ``python -m bench.peers.comparison 1 8 --words 0`` measures
-some loads only, and leaves what was measured under others in the results. With ``--size 1.1B``, the model has that size
-and random weights, prompts are of three lengths, and of the others only llama.cpp takes part, but also
-:data:`VARIANTS` of our workers.
+some loads only. With ``--size 1.1B``, the model has that size and random weights, prompts are of three lengths, and of
+the others only llama.cpp with the same file takes part, but also :data:`VARIANTS` of our workers.
 """
 
 import argparse
 import asyncio
-import json
 import statistics
 import tempfile
 from collections.abc import Callable, Collection, Sequence
@@ -19,15 +17,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.alone import EngineAlone
 from bench.load import Stream, chats
 from bench.peers import PEERS, Peer
-from bench.peers.counting import TokenCounter
 from bench.peers.environment import Unavailable
 from bench.peers.llama_cpp import LlamaCpp
 from bench.peers.shapes import SHAPES, random_model
 from bench.prompts import distinct_prompts
-from bench.report import RESULTS, ratios, save, table
+from bench.reference_engine import ReferenceEngine
+from bench.report import ratios, save, table
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import EngineSettings
 from tests.support.fleet import Fleet
@@ -88,7 +85,7 @@ def run(
     tokens: int = TOKENS,
     variants: Collection[str] = tuple(VARIANTS),
 ) -> dict[str, Any]:
-    """Measure, print the table, and return the result, with what is known of other loads.
+    """Measure, print the table, and return the result.
 
     ``size`` is a size in :data:`~bench.peers.shapes.SHAPES`; empty: the default model. ``words`` are the lengths of
     prompts, in words more than a question; empty: those in this module's constants. ``tokens`` are those of an answer.
@@ -104,9 +101,8 @@ def run(
     peers: tuple[Peer, ...] = (LlamaCpp(),) if size else PEERS
     results = f"peers-{size}" if size else "peers"
     failures = _prepare(peers)
-    counter = TokenCounter(model.path)
     most = max(concurrencies)
-    rows = _kept(results, loads)
+    rows: list[dict[str, Any]] = []
     with ExitStack() as stack:
         alone = []
         settings = EngineSettings(max_batch=most)
@@ -114,7 +110,7 @@ def run(
         if size:
             serving_path(options, print)  # The conversion takes longer than a test waits for a worker.
         else:
-            engine = EngineAlone(options)
+            engine = ReferenceEngine(options)
             stack.callback(engine.stop)
             alone = [Contestant(ALONE, partial(_alone, engine))]
         fleet = Fleet(folder, local=True)
@@ -128,7 +124,7 @@ def run(
                 contestants = [
                     *alone,
                     Contestant(OURS, partial(_served, fleet.port, model.name)),
-                    *_started(servers, peers, failures, model.path, counter, load.concurrency, folder),
+                    *_started(servers, peers, failures, model.path, load.concurrency, folder),
                 ]
                 contestants += [
                     Contestant(f"{OURS}, {name}", partial(_served, fleet.port, name))
@@ -137,7 +133,6 @@ def run(
                 ]
                 compare(contestants, load, runs, tokens)
             rows += rows_of(contestants, load)
-            rows.sort(key=lambda row: (row["words more"], row["concurrency"]))
             save(results, {"rows": rows})
     print(table(f"{results}: {tokens} tokens a request, greedy, medians of {runs} alternating runs", rows))
     return {"rows": rows}
@@ -159,7 +154,6 @@ def _started(
     peers: Sequence[Peer],
     failures: dict[str, str],
     model: Path,
-    counter: TokenCounter,
     slots: int,
     folder: Path,
 ) -> list[Contestant]:
@@ -175,7 +169,7 @@ def _started(
             contestant.failure = str(reason)
         else:
             servers.callback(server.stop)
-            contestant.load = partial(_served, server.port, "default", counter=None if peer.tells_tokens else counter)
+            contestant.load = partial(_served, server.port, "default")
     return contestants
 
 
@@ -196,15 +190,15 @@ def compare(contestants: list[Contestant], load: Load, runs: int, tokens: int = 
                 contestant.failure = str(reason)
 
 
-def _alone(engine: EngineAlone, prompts: list[str], tokens: int) -> Run:
+def _alone(engine: ReferenceEngine, prompts: list[str], tokens: int) -> Run:
     answer = engine.run(prompts, tokens, len(prompts))
     return Run(answer["tokens"] / answer["seconds"], answer["first"] if len(prompts) == 1 else None)
 
 
-def _served(port: int, model: str, prompts: list[str], tokens: int, *, counter: TokenCounter | None = None) -> Run:
+def _served(port: int, model: str, prompts: list[str], tokens: int) -> Run:
     async def load() -> list[Stream]:
         async with asyncio.timeout(_LONGEST):
-            return await chats(port, model, prompts, tokens, len(prompts), keep=counter is not None)
+            return await chats(port, model, prompts, tokens, len(prompts))
 
     try:
         streams = run_loop(load())
@@ -216,11 +210,10 @@ def _served(port: int, model: str, prompts: list[str], tokens: int, *, counter: 
     if failed:
         raise Unavailable(f"{len(failed)} of {len(streams)} answers were not complete (status {failed[0].status})")
     seconds = max(stream.ended for stream in streams) - min(stream.began for stream in streams)
-    made = sum(counter.count(bytes(stream.raw or b"")) if counter else stream.tokens for stream in streams)
     first, duration = (
         statistics.median(getattr(stream, end) - stream.began for stream in streams) for end in ("first", "ended")
     )
-    return Run(made / seconds, first, duration)
+    return Run(sum(stream.tokens for stream in streams) / seconds, first, duration)
 
 
 def _never(prompts: list[str], tokens: int) -> Run:
@@ -255,16 +248,6 @@ def rows_of(contestants: list[Contestant], load: Load) -> list[dict[str, Any]]:
 
 _HEADS = ("concurrency", "words more", "server", "tokens/s", "to the engine alone", "ours to it", "TTFT ms",
           "request s", "ours to its", "failure")  # fmt: skip
-
-
-def _kept(name: str, loads: Sequence[Load]) -> list[dict[str, Any]]:
-    """Earlier results under other loads."""
-    path = RESULTS / f"{name}.json"
-    if not path.exists():
-        return []
-    rows: list[dict[str, Any]] = json.loads(path.read_text())["rows"]
-    # Rows of an older bench don't tell how long their prompts were.
-    return [row for row in rows if "words more" in row and Load(row["concurrency"], row["words more"]) not in loads]
 
 
 if __name__ == "__main__":

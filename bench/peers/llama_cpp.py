@@ -31,7 +31,6 @@ class LlamaCpp:
     """The server on one file of weights."""
 
     environment = ENVIRONMENT
-    tells_tokens = True
 
     def __init__(self, weights: str = "") -> None:
         """``weights`` names the form to convert the model's file to, such as ``Q4_0``; empty leaves it as it is."""

@@ -15,8 +15,8 @@ _PATIENCE = 120.0
 class Server:
     """One running server on a port of 127.0.0.1."""
 
-    def __init__(self, command: list[str], port: int, log: Path, *, ready: str = "/health") -> None:
-        """Start it and wait until a GET of ``ready`` is answered with 200.
+    def __init__(self, command: list[str], port: int, log: Path) -> None:
+        """Start it and wait until a GET of ``/health`` is answered with 200.
 
         Raises :class:`Unavailable` when it ends, or is not ready in time.
         """
@@ -27,7 +27,7 @@ class Server:
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=log.parent
             )
         deadline = time.monotonic() + _PATIENCE
-        while not _answers(port, ready):
+        while not _answers(port):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.stop()
                 raise Unavailable(f"its server did not start: {self.last_words()}")
@@ -47,19 +47,19 @@ class Server:
             self._process.wait()
 
 
-def start(arguments: list[str], log: Path, *, ready: str = "/health") -> Server:
+def start(arguments: list[str], log: Path) -> Server:
     """Start a server on a free port; its command ends with ``--port`` and that.
 
     Raises :class:`Unavailable` as :class:`Server` does.
     """
     port = free_port()
-    return Server([*arguments, "--host", "127.0.0.1", "--port", str(port)], port, log, ready=ready)
+    return Server([*arguments, "--host", "127.0.0.1", "--port", str(port)], port, log)
 
 
-def _answers(port: int, path: str) -> bool:
+def _answers(port: int) -> bool:
     try:
         with socket.create_connection(("127.0.0.1", port), 5) as connection:
-            connection.sendall(f"GET {path} HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n\r\n".encode())
+            connection.sendall(b"GET /health HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n\r\n")
             return connection.recv(64)[9:12] == b"200"
     except OSError:
         return False

@@ -9,24 +9,13 @@ from cli.bench.load import load
 
 PARTS = {
     "overhead": "throughput of the service relative to the engine alone, with the default model",
-    "plumbing": "CPU time per token in the API, supervisor and store, with a simulated engine",
-    "dispatch": "latency from enqueueing a job to its claim and to its first token",
-    "streams": "thousands of open streams and new connections on one API replica",
-    "telemetry": "tracing and JSON logs compared with neither",
-    "scale": "throughput relative to linear scaling as simulated workers are added",
     "capacity": "store cost of each operation, and the store load of large fleets",
-    "step": "per-step host overhead of the engine process, and what the logits hook costs",
-    "prefill": "stalls of running streams while a long prompt is prefilled",
     "prefix": "gain from prefix routing for prompts with a shared prefix",
     "batch": "throughput of a batch, and time to first token of other requests while it runs",
-    "grammars": "streams of others while requests bring new grammars",
+    "fairness": "a small schema and a small image of one key beside a flood of another key",
     "fidelity": "accuracy of structured output compared with plain text and OpenVINO GenAI's own JSON schemas",
-    "images": "requests with images compared with OpenVINO GenAI's own pipeline, and gaps of other streams",
-    "shares": "a small schema and a small image of one key beside a flood of another key",
-    "models": "four models in memory for two: a node, least recently used, and all of them pinned; only when named",
     "regressions": "machine-independent counts compared with their budgets",
-    "reach": "share of a folder's JSON schemas that is accepted, and of responses that are valid; only when named",
-    "peers": "the same load on other servers, which are built first; only when named",
+    "peers": "the same load on llama.cpp's server, which is built first; only when named",
 }
 """The parts of :mod:`bench.main` and what each measures. Repeated here because importing :mod:`bench.main` requires
 the worker's dependencies."""
@@ -60,8 +49,8 @@ def bench(ctx: click.Context) -> None:
     """Run the benchmarks PARTS, or measure a server with 'load'.
 
     Without PARTS, most benchmarks run, which takes half an hour. They print tables and write bench/results/*.json.
-    After PARTS, --runs N sets the number of alternating turns, --sizes N,N,... the numbers of requests at a time, and
-    --model MODEL the model of 'images' or the largest one of 'models', --corpus FOLDER the schemas of 'reach'.
+    After PARTS, --runs N sets the number of alternating turns, and --concurrencies N,N,... the numbers of requests at a
+    time of 'overhead' and 'peers'.
     """
     if ctx.invoked_subcommand is None:
         _run((), {})
@@ -82,9 +71,7 @@ def _numbers(context: click.Context, parameter: click.Parameter, value: str | No
 @click.command("bench", add_help_option=False)
 @click.argument("parts", nargs=-1, type=click.Choice(tuple(PARTS)), metavar="[PARTS]...")
 @click.option("--runs", type=click.IntRange(1))
-@click.option("--sizes", callback=_numbers)
-@click.option("--model")
-@click.option("--corpus")
+@click.option("--concurrencies", callback=_numbers)
 def _parts(parts: tuple[str, ...], **options: object) -> None:
     _run(parts, {name: value for name, value in options.items() if value is not None})
 

@@ -29,11 +29,11 @@ def test_names_of_parts_and_subcommands_are_completed() -> None:
         return CliRunner().invoke(bench, [], prog_name="bench", env=asked).output
 
     assert completed("lo").split() == ["plain,load"]
-    assert completed("pr").split() == ["plain,prefill", "plain,prefix"]
+    assert completed("pr").split() == ["plain,prefix"]
 
 
 def test_an_unknown_part_is_a_usage_error() -> None:
-    result = CliRunner().invoke(bench, ["plumbing", "nothing"])
+    result = CliRunner().invoke(bench, ["capacity", "nothing"])
     assert (result.exit_code, "'nothing' is not one of 'overhead'" in result.output) == (2, True)
 
 
@@ -45,20 +45,20 @@ def test_percentiles_are_interpolated() -> None:
 def test_options_go_to_the_parts_that_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
 
-    def part(folder: Path, *, runs: int = 1, sizes: tuple[int, ...] = (), model: str = "") -> dict[str, object]:
-        seen.extend((folder.is_dir(), runs, sizes, model))
+    def part(folder: Path, *, runs: int = 1, concurrencies: tuple[int, ...] = ()) -> dict[str, object]:
+        seen.extend((folder.is_dir(), runs, concurrencies))
         return {}
 
-    monkeypatch.setitem(PARTS, "images", part)
-    assert CliRunner().invoke(bench, ["images", "--runs", "3", "--sizes", "1,8", "--model", "./vlm"]).exit_code == 0
-    assert seen == [True, 3, (1, 8), "./vlm"]
-    result = CliRunner().invoke(bench, ["images", "streams", "--runs", "3"])
-    assert (result.exit_code, len(seen)) == (2, 4)
-    assert "'streams' has no option --runs" in result.output
+    monkeypatch.setitem(PARTS, "overhead", part)
+    assert CliRunner().invoke(bench, ["overhead", "--runs", "3", "--concurrencies", "1,8"]).exit_code == 0
+    assert seen == [True, 3, (1, 8)]
+    result = CliRunner().invoke(bench, ["overhead", "capacity", "--runs", "3"])
+    assert (result.exit_code, len(seen)) == (2, 3)
+    assert "'capacity' has no option --runs" in result.output
 
 
 @pytest.mark.parametrize("sizes", ["", "1,", "0", "-1", "one", "1;2"])
-def test_sizes_are_numbers(sizes: str) -> None:
-    result = CliRunner().invoke(bench, ["images", "--sizes", sizes])
+def test_concurrencies_are_numbers(sizes: str) -> None:
+    result = CliRunner().invoke(bench, ["overhead", "--concurrencies", sizes])
     assert result.exit_code == 2
-    assert "--sizes" in result.output
+    assert "--concurrencies" in result.output

@@ -7,7 +7,6 @@ import pytest
 
 from bench.peers import comparison, shapes
 from bench.peers.comparison import ALONE, OURS, Contestant, Load, Run
-from bench.peers.counting import text_of
 from bench.peers.environment import Unavailable, run
 from bench.peers.server import Server
 from worker.model.gguf import read_metadata
@@ -22,15 +21,6 @@ def test_a_failed_command_is_reported_with_its_last_output() -> None:
 def test_a_server_that_ends_is_reported_with_its_last_output(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="did not start: no such model"):
         Server([sys.executable, "-c", "raise SystemExit('no such model')"], 1, tmp_path / "log")
-
-
-def test_a_stream_without_usage_is_read_through_its_framing() -> None:
-    raw = (
-        b'HTTP/1.1 200 OK\r\n\r\n3a\r\ndata: {"choices": [{"delta": {"role": "assistant", "content": null}}]}\n\n\r\n'
-        b'2f\r\ndata: {"choices": [{"delta": {"content": "a }\\n"}}]}\n\n\r\n'
-        b'2c\r\ndata: {"choices":[{"delta":{"content":"b"}}]}\n\n\r\ndata: [DONE]\n\n'
-    )
-    assert text_of(raw) == "a }\nb"
 
 
 def test_a_server_that_fails_under_load_has_a_row_with_the_reason_and_the_others_go_on() -> None:

@@ -1,15 +1,18 @@
 """The placement policy under a simulated load: four models on a node with room for two, whose mix shifts."""
 
+import random
 from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
-from bench.models import Load
 from worker.node.devices import HOST
 from worker.node.policy import ModelState, Residence, Rules, plan
 
 RULES = Rules(spread_wait=10, swap_wait=20, min_residence=20, batch_idle=10)
+MIX, PHASE, SECONDS = (0.55, 0.25, 0.15, 0.05), 30.0, 160.0
+"""Shares of the models in the requests, which move on by one model every PHASE seconds; duration of the load."""
 TICK, SERVICE, SLOTS, MAX_WAIT = 0.2, 2.5, 8, 60.0
 
 
@@ -62,10 +65,19 @@ class Model:
         )
 
 
+def arrivals_at(rate: float, names: Sequence[str]) -> Iterator[tuple[float, str]]:
+    """Return the seconds at which requests come, ``rate`` per second by chance, and their models."""
+    dice = random.Random(34)
+    at = 0.0
+    while (at := at + dice.expovariate(rate)) < SECONDS:
+        turn = int(at / PHASE) % len(names)
+        yield at, dice.choices([*names[turn:], *names[:turn]], MIX)[0]
+
+
 def completed(load: float, rate: float) -> float:
     """Return the share of requests that begin within the maximum wait. ``load`` is the time to load a model."""
     models = {name: Model() for name in "abcd"}
-    arrivals = deque(Load(seconds=160, rate=rate, tokens=dict.fromkeys(models, 50)).arrivals())
+    arrivals = deque(arrivals_at(rate, list(models)))
     requests, began, now = len(arrivals), 0, 0.0
     while arrivals or any(model.waiting for model in models.values()):
         while arrivals and arrivals[0][0] <= now:

@@ -1,43 +1,69 @@
-"""The pipeline by itself, driven in process: the physical limit that the service is measured against.
+"""The pipeline by itself in a process of its own, without queue and HTTP: the reference for the service.
 
-``python -m bench.engine_alone OPTIONS`` reads one JSON line for each run from standard input (prompts, their images if
-any, tokens, concurrency) and answers with one (seconds, tokens, gaps, first tokens). The clock runs from the prompts'
-texts and the files of images on, as it does for a client of the service.
+``python -m bench.reference_engine OPTIONS`` reads one JSON line for each run from standard input (prompts, tokens,
+concurrency) and answers with one (seconds, tokens, gaps, first tokens). The clock runs from the prompts' texts on, as
+it does for a client of the service.
 """
 
 import json
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import numpy
 import openvino
 import openvino_genai
-from PIL import Image
 
 from shared.protocol.request import Sampling
+from shared.runtime.processes import module_command
 from worker.engine.huge_pages import use_huge_pages
-from worker.engine.load import device_properties, load_pipeline, scheduler_config
+from worker.engine.load import load_pipeline
 from worker.engine.options import EngineOptions
 from worker.engine.sampling import apply_speculation
 from worker.engine.weights import serving_path
 from worker.model.devices import device_kind
-from worker.model.files import sees_images
 
 _RUNNING = openvino_genai.GenerationStatus.RUNNING
 
-Prompt = Callable[[], tuple[Any, ...]]
-"""Makes the arguments of the pipeline's ``add_request`` between the id and the configuration."""
+
+class ReferenceEngine:
+    """A pipeline in its own process."""
+
+    def __init__(self, options: EngineOptions) -> None:
+        """Start the process, and wait until the model is loaded."""
+        self._process = subprocess.Popen(
+            module_command("bench.reference_engine", msgspec.json.encode(options).decode()),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._answer()
+
+    def run(self, prompts: list[str], tokens: int, concurrency: int) -> dict[str, Any]:
+        """Generate for every prompt."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"prompts": prompts, "tokens": tokens, "concurrency": concurrency}) + "\n")
+        self._process.stdin.flush()
+        answer: dict[str, Any] = self._answer()
+        return answer
+
+    def stop(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        return json.loads(self._process.stdout.readline())
 
 
 def main() -> int:
     """Load, then run what is asked for. Returns the exit code."""
     options = msgspec.json.decode(sys.argv[1], type=EngineOptions)
-    pipeline = _load(options)
+    pipeline, *_ = load_pipeline(options, serving_path(options, lambda stage: None))
     tokenizer = pipeline.get_tokenizer()
     print(json.dumps("ready"), flush=True)
     number = 0
@@ -47,12 +73,7 @@ def main() -> int:
         config = pipeline.get_config()
         config.do_sample = False
         config.max_new_tokens = job["tokens"]
-        prompts: list[Prompt]
-        if job["images"]:
-            config.ignore_eos = True
-            prompts = list(map(partial(partial, _with_image), job["prompts"], job["images"]))
-        else:
-            prompts = [partial(_ids, _encoded(tokenizer, prompt)) for prompt in job["prompts"]]
+        prompts = [_encoded(tokenizer, prompt) for prompt in job["prompts"]]
         apply_speculation(config, Sampling(), options.speculation)
         print(json.dumps(_run(pipeline, prompts, config, job["concurrency"], number, began)), flush=True)
         if not number and device_kind(options.device) == "CPU":
@@ -61,33 +82,14 @@ def main() -> int:
     return 0
 
 
-def _load(options: EngineOptions) -> openvino_genai.ContinuousBatchingPipeline:
-    path = serving_path(options, lambda stage: None)
-    if not sees_images(path):
-        return load_pipeline(options, path)[0]
-    # With its own tokenizer: that of the service takes spelled tokens.
-    properties = device_properties(path, options)
-    return openvino_genai.ContinuousBatchingPipeline(str(path), scheduler_config(options), options.device, properties)
-
-
 def _encoded(tokenizer: openvino_genai.Tokenizer, prompt: str) -> openvino.Tensor:
     text = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], add_generation_prompt=True)
     return tokenizer.encode(text, add_special_tokens=False).input_ids
 
 
-def _ids(prompt: openvino.Tensor) -> tuple[openvino.Tensor]:
-    return (openvino.Tensor(numpy.array(prompt.data)),)
-
-
-def _with_image(prompt: str, file: str) -> tuple[str, list[openvino.Tensor]]:
-    """Return a user's message, to which the pipeline applies the chat template, and its image."""
-    with Image.open(Path(file)) as image:
-        return prompt, [openvino.Tensor(numpy.asarray(image.convert("RGB"))[None])]
-
-
 def _run(
     pipeline: openvino_genai.ContinuousBatchingPipeline,
-    prompts: Sequence[Prompt],
+    prompts: Sequence[openvino.Tensor],
     config: openvino_genai.GenerationConfig,
     concurrency: int,
     number: int,
@@ -101,7 +103,7 @@ def _run(
     last = began
     while waiting or running:
         while waiting and len(running) < concurrency:
-            running[number] = pipeline.add_request(number, *waiting.pop(0)(), config)
+            running[number] = pipeline.add_request(number, openvino.Tensor(numpy.array(waiting.pop(0).data)), config)
             number += 1
         pipeline.step()
         read = False

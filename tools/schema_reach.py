@@ -1,11 +1,12 @@
-"""reach: which share of a collection of JSON schemas becomes a grammar, and whether what is made is valid.
+"""Which share of a collection of JSON schemas becomes a grammar, and whether texts of the grammars are valid.
 
-A folder has JSON files: schemas, lists of groups with a ``schema`` each, as in the JSON-Schema-Test-Suite, or OpenAPI
-documents, of which every component is a schema. Random texts are made under each grammar by the real compiler, on a
-tokenizer of 423 tokens, and judged by jsonschema-rs.
+``python -m tools.schema_reach FOLDER``. A folder has JSON files: schemas, lists of groups with a ``schema`` each, as in
+the JSON-Schema-Test-Suite, or OpenAPI documents, of which every component is a schema. Random texts are made under each
+grammar by the real compiler, on a tokenizer of 423 tokens, and judged by jsonschema-rs.
 """
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,7 +16,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from bench.report import save, table
+from bench.report import table
 from shared.protocol.request import Constraint
 from tests.support.grammar_oracle import tiny_oracle
 from worker.grammar.limits import length_limits_of
@@ -27,15 +28,16 @@ _MAX_GRAMMAR = 200_000
 """Characters of a grammar above which no texts are made: the service would refuse it for its compile time."""
 
 
-def run(folder: Path, *, corpus: str = "", texts: int = 5) -> dict[str, Any]:
-    """Measure the schemas in the folder ``corpus``, print the tables, and return the result.
+_TEXTS = 5
+"""Random texts of each grammar."""
 
-    ``texts`` is the number of random texts of each grammar.
-    """
+
+def main(corpus: Path) -> None:
+    """Measure the schemas in the folder ``corpus``, and print the tables."""
     counts: Counter[str] = Counter()
     refusals: Counter[str] = Counter()
     invalid: list[dict[str, Any]] = []
-    for name, schema in schemas(Path(corpus)):
+    for name, schema in schemas(corpus):
         counts["schemas"] += 1
         text = json.dumps(schema, ensure_ascii=False)
         try:
@@ -49,7 +51,7 @@ def run(folder: Path, *, corpus: str = "", texts: int = 5) -> dict[str, Any]:
             continue
         with suppress(ValueError):
             validator = jsonschema_rs.validator_for(text, validate_formats=True)
-            for seed in range(texts):
+            for seed in range(_TEXTS):
                 made = _made(grammar, text, seed)
                 counts["texts"] += made is not None
                 if made is not None and not validator.is_valid(json.loads(made, parse_float=Decimal)):
@@ -59,12 +61,15 @@ def run(folder: Path, *, corpus: str = "", texts: int = 5) -> dict[str, Any]:
         "share": round(counts["accepted"] / counts["schemas"], 3),
         "invalid": len(invalid),
     }
-    print(table(f"reach: {corpus}", [row]))
-    print(table("refusals", [{"keyword and reason": why, "schemas": count} for why, count in refusals.most_common(40)]))
+    print(table(f"schemas of {corpus}", [row]))
+    if refusals:
+        print(
+            table(
+                "refusals", [{"keyword and reason": why, "schemas": count} for why, count in refusals.most_common(40)]
+            )
+        )
     if invalid:
         print(table("invalid", invalid))
-    save("reach", {"row": row, "refusals": refusals, "invalid": invalid})
-    return {"row": row, "invalid": invalid}
 
 
 def schemas(folder: Path) -> Iterator[tuple[str, Any]]:
@@ -85,3 +90,7 @@ def _made(grammar: str, schema: str, seed: int) -> str | None:
     made = tiny_oracle().random(Constraint(kind="grammar", value=grammar), seed)
     limits = length_limits_of([""], schema)
     return None if made is None or LengthChecker(limits).violates(made) else made
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

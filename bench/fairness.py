@@ -1,4 +1,4 @@
-"""shares: a small schema and a small image of one key beside a flood of another key, in the worker's own processes.
+"""fairness: a small schema and a small image of one key beside a flood of another key, in the worker's own processes.
 
 The reference is the same flood in the same key, which waits in order of arrival.
 """
@@ -42,7 +42,7 @@ def run(folder: Path, *, runs: int = 3) -> dict[str, Any]:
     """Measure, print the table, and return the result."""
     rows = run_loop(_measure(runs))
     print(table(f"seconds of a small call beside {FLOOD} expensive ones, {runs} alternating runs", rows))
-    save("shares", {"rows": rows})
+    save("fairness", {"rows": rows})
     return {"rows": rows}
 
 

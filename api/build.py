@@ -32,7 +32,7 @@ from api.fleet.routes import FleetHandler
 from api.fleet.watch import FleetWatch
 from api.http.bodies import BodyParser
 from api.http.guards import AllowedHosts, CrossOrigin, Guards, is_loopback
-from api.http.routes import METRICS_PATH
+from api.http.routes import METRICS_PATHS
 from api.keys import Keyring
 from api.limits import Limiter
 from api.media.download import Downloads
@@ -190,7 +190,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
             AllowedHosts(settings.allowed_hosts.split(","), settings.host),
             cross_origin,
             keyring,
-            open_paths=[*page, METRICS_PATH] if settings.open_metrics else page,
+            open_paths=[*page, *METRICS_PATHS] if settings.open_metrics else page,
         ),
         handlers=(
             ChatHandler(bodies, chat, responder),

@@ -13,7 +13,7 @@ from quart import Request, request
 
 from api.dialects.base.interface import Dialect
 from api.http.bodies import PacedBody
-from api.http.routes import METRICS_PATH, OPEN_PATHS, PAGE_FOLDER
+from api.http.routes import METRICS_PATHS, OPEN_PATHS, PAGE_FOLDER
 from api.keys import ApiKey
 from api.limits import Counts, LimitName
 from shared.protocol.errors import ProblemKind, refuse
@@ -122,7 +122,7 @@ def actor() -> str:
 
 request_log = logging.getLogger("api.request_log")  # this name is documented in docs/logs.md
 
-UNLOGGED = OPEN_PATHS | {METRICS_PATH}
+UNLOGGED = OPEN_PATHS | METRICS_PATHS
 """Paths without log lines: probes and scrapes are too frequent."""
 
 

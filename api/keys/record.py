@@ -12,6 +12,8 @@ PositiveSeconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 UnixTime = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 RecordId = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 Weight = Annotated[int, msgspec.Meta(ge=1, le=100)]
+Name = Annotated[str, msgspec.Meta(max_length=200)]
+Models = Annotated[tuple[Annotated[str, msgspec.Meta(max_length=512)], ...], msgspec.Meta(max_length=1000)]
 Priority = Literal["flex", "default", "priority"]
 Scope = Literal["admin"]
 """What a key may do besides sending requests: ``admin`` reads the fleet view, and loads and unloads models."""
@@ -24,7 +26,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     """
 
     id: RecordId
-    name: str = ""
+    name: Name = ""
     """Human-readable name of the owner."""
     weight: Weight | None = None
     """Share in fair queueing, relative to others; ``None`` means 1."""
@@ -83,7 +85,7 @@ class ApiKey(_Record, frozen=True, kw_only=True):
     digest: Digest
     """SHA-256 of the secret (:func:`api.keys.secret.digest`)."""
     team: RecordId | None = None
-    models: tuple[str, ...] = ()
+    models: Models = ()
     """Allowed models; empty for all."""
     scopes: tuple[Scope, ...] = ()
     priority: Priority = "default"
@@ -127,6 +129,26 @@ class ApiKey(_Record, frozen=True, kw_only=True):
 
 Limited = ApiKey | Team
 """What has limits."""
+
+
+class InvalidRecord(Exception):
+    """A field of a key or a team has a value that its record cannot have."""
+
+    def __init__(self, error: msgspec.ValidationError) -> None:
+        reason, _, place = str(error).partition(" - at `$.")
+        self.field = place.rstrip("`").partition("[")[0]
+        """Name of the field, ``""`` if it is the whole record."""
+        self.reason = reason
+        super().__init__(f"'{self.field}' is invalid: {reason}." if self.field else f"{reason}.")
+
+
+def encoded(record: Limited) -> bytes:
+    """Return ``record`` as it is stored. Raises :class:`InvalidRecord` if its reader would refuse it."""
+    try:
+        msgspec.convert(msgspec.to_builtins(record), type(record))
+    except msgspec.ValidationError as error:
+        raise InvalidRecord(error) from None
+    return msgspec.json.encode(record)
 
 
 class KeyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

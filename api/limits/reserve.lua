@@ -16,7 +16,7 @@
 local MINUTE, DAY = 60000, 86400000
 local NUMBER_OF_LIMITS = 5
 
--- Maximum debt of a bucket (ms); stored values beyond it are invalid.
+-- Maximum debt of a bucket (ms). Larger ones are capped, here and in settle.lua.
 local LONGEST_DEBT = 86400000
 
 -- Maximum number of concurrency places examined per call, oldest first.
@@ -143,7 +143,7 @@ local function check(owner)
   for bucket = 1, 2 do
     if owner.rates[bucket] ~= '' then
       local known = tonumber(owner.stored[bucket])
-      owner.full[bucket] = known and known > now and known < now + LONGEST_DEBT and known or now
+      owner.full[bucket] = known and known > now and math.min(known, now + LONGEST_DEBT) or now
       local over = owner.full[bucket] + owner.costs[bucket] * MINUTE / tonumber(owner.rates[bucket]) - now - MINUTE
       -- Tolerates rounding errors below a millisecond.
       if not limit and over > 0.5 and not owner.repeated then

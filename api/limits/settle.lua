@@ -4,16 +4,21 @@
 -- KEYS: buckets and admitted of the API key, and of its team if it has one
 -- ARGV: tokens used beyond the estimate (negative if fewer), reservation, tokens per minute ('' if unlimited) of each
 
+-- Maximum debt of a bucket (ms), as in reserve.lua.
+local LONGEST_DEBT = 86400000
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000
+
 local function settle(buckets, admitted, tokens_per_minute)
   if redis.call('ZREM', admitted, ARGV[2]) == 0 then
     return
   end
   local full = tokens_per_minute ~= '' and tonumber(redis.call('HGET', buckets, 'tokens'))
   if full then
-    local corrected = full + tonumber(ARGV[1]) * 60000 / tonumber(tokens_per_minute)
+    local corrected = math.min(full + tonumber(ARGV[1]) * 60000 / tonumber(tokens_per_minute), now + LONGEST_DEBT)
     redis.call('HSET', buckets, 'tokens', string.format('%.3f', corrected))
-    local time = redis.call('TIME')
-    local remaining = math.ceil(corrected - tonumber(time[1]) * 1000)
+    local remaining = math.ceil(corrected - now)
     if remaining > redis.call('PTTL', buckets) then
       redis.call('PEXPIRE', buckets, remaining + 1000)
     end

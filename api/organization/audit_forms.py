@@ -1,5 +1,6 @@
 """The query of ``/v1/organization/audit_logs`` and its pages, in OpenAI's form."""
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -28,6 +29,8 @@ EVENTS = (
 """The types of the changes that are logged. OpenAI's service has those of keys, but for rotations, and of projects."""
 
 _ID = "audit_log-"
+_POSITION = re.compile("[1-9][0-9]{0,17}-(0|[1-9][0-9]{0,17})")
+"""Ids of a stream in the store: no time is 0, and none comes near the largest that the store takes."""
 _Time = Annotated[int | None, Field(ge=0)]
 _List = Annotated[list[str] | None, Field(max_length=100)]
 
@@ -67,8 +70,7 @@ def check_audit(wanted: AuditQuery) -> None:
 def position(cursor: str) -> str:
     """Return the id in the store of the entry that a cursor names. Raises :class:`RequestRefused`."""
     found = cursor.removeprefix(_ID)
-    time, dash, number = found.partition("-")
-    if not (dash and all(part.isascii() and part.isdigit() and len(part) < 20 for part in (time, number))):
+    if not _POSITION.fullmatch(found):
         raise unknown_cursor(cursor)
     return found
 

@@ -50,7 +50,7 @@ class CreateApiKeyRequest(UpdateApiKeyRequest):
 
     name: _Name
     expires_in_seconds: Annotated[int | None, Field(ge=1, le=10**9)] = None
-    models: list[Annotated[str, Field(max_length=512)]] | None = None
+    models: Annotated[list[Annotated[str, Field(max_length=512)]] | None, Field(max_length=1000)] = None
     scopes: list[Scope] | None = None
     priority: Priority = "default"
 
@@ -86,11 +86,13 @@ class KeysQuery(Strict):
     order: Literal["asc", "desc"] = "asc"
 
 
-def parse_new_key(body: bytes, *, now: float) -> ApiKey:
-    """Return what the new key is made from. Raises :class:`RequestRefused`."""
+def parse_new_key(body: bytes) -> tuple[ApiKey, int | None]:
+    """Return what the new key is made from, and its lifetime in seconds, if it has one.
+
+    Raises :class:`RequestRefused`.
+    """
     asked = validate(CreateApiKeyRequest, decode_object(body))
-    lifetime = asked.expires_in_seconds
-    return ApiKey(
+    template = ApiKey(
         id="-",
         digest="0" * 64,
         name=asked.name,
@@ -98,9 +100,9 @@ def parse_new_key(body: bytes, *, now: float) -> ApiKey:
         models=tuple(asked.models or ()),
         scopes=tuple(asked.scopes or ()),
         priority=asked.priority,
-        expires=None if lifetime is None else float(int(now) + lifetime),
         **_limits(asked),
     )
+    return template, asked.expires_in_seconds
 
 
 def parse_key_changes(body: bytes) -> dict[str, Any]:

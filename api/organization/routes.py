@@ -18,10 +18,11 @@ from api.http.bodies import BodyParser
 from api.http.exchange import actor, current_exchange, is_admin, key_owner, require_admin
 from api.http.routes import STORE_ERRORS, json_response, route
 from api.keys import ApiKey, Keyring, Team
-from api.keys.record import Limited
+from api.keys.record import InvalidRecord, Limited
 from api.keys.store import (
     TooManyRecords,
     UnknownRecord,
+    UnreadableRecord,
     archive,
     change,
     create,
@@ -33,7 +34,7 @@ from api.keys.store import (
 )
 from api.organization import audit_forms, key_forms, usage_forms
 from api.organization.usage import read_days
-from shared.protocol.errors import ProblemKind, refuse
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.usage import DAY
 from shared.redis import keys
 from shared.redis.clock import store_time
@@ -103,6 +104,7 @@ class AuditHandler:
 _TIMES = tuple(audit_forms.EffectiveAt.model_fields)
 _KEYS, _PROJECTS = "/v1/organization/admin_api_keys", "/v1/organization/projects"
 _ERRORS = (*STORE_ERRORS, 403)
+_UNREADABLE = "unreadable_record"
 _BODY_ERRORS = (*_ERRORS, 408, 413, 415, 429)
 
 
@@ -125,12 +127,10 @@ class KeysHandler:
     async def create(self) -> Response:
         """Create an API key. The response has its secret, which is not shown again."""
         _require_key()
-        async with store_errors():
-            now = await store_time(self._redis)
-        template = await self._parser.read(request, key_owner(), partial(key_forms.parse_new_key, now=now))
+        template, lifetime = await self._parser.read(request, key_owner(), key_forms.parse_new_key)
         async with self._records.changing():
-            made, secret = await create(self._redis, template, by=actor())
-        return json_response(msgspec.json.encode(key_forms.render(made, {}, now, secret=secret)))
+            made, secret = await create(self._redis, template, lifetime=lifetime, by=actor())
+        return json_response(msgspec.json.encode(key_forms.render(made, {}, made.created, secret=secret)))
 
     @route("GET", f"{_KEYS}/<key_id>", "retrieveAdminApiKey", errors=_ERRORS)
     async def get(self, key_id: str) -> Response:
@@ -149,7 +149,7 @@ class KeysHandler:
     async def delete(self, key_id: str) -> Response:
         """Revoke an API key."""
         _require_key()
-        await self._records.find(ApiKey, key_id)
+        await self._records.check(ApiKey, key_id)
         async with self._records.changing():
             await revoke(self._redis, key_id, by=actor())
         return json_response(key_forms.render_deleted(key_id))
@@ -196,7 +196,7 @@ class ProjectsHandler:
     async def archive(self, project_id: str) -> Response:
         """Archive a project. Its API keys cannot be used any more."""
         _require_key()
-        await self._records.find(Team, project_id)
+        await self._records.check(Team, project_id)
         async with self._records.changing():
             archived = await archive(self._redis, project_id, by=actor())
         return await self._records.described(archived)
@@ -238,9 +238,19 @@ class StoredRecords:
                 found = await stored_record(self._redis, of, record_id)
             except UnknownRecord:
                 raise key_forms.not_found(of, record_id) from None
+            except UnreadableRecord as error:
+                raise refuse(ProblemKind.INVALID, str(error), code=_UNREADABLE) from None
         if found.ended is not None and not ended:
             raise key_forms.not_found(of, record_id)
         return found
+
+    async def check(self, of: type[_Record], record_id: str) -> None:
+        """Check that a record may be changed; one that cannot be read may. Raises :class:`RequestRefused`."""
+        try:
+            await self.find(of, record_id)
+        except RequestRefused as refused:
+            if refused.problem.code != _UNREADABLE:
+                raise
 
     async def described(self, one: Limited) -> Response:
         """Respond with a record. Raises :class:`RequestRefused`."""
@@ -250,7 +260,7 @@ class StoredRecords:
 
     async def changed(self, of: type[_Record], record_id: str, fields: Mapping[str, object]) -> Response:
         """Change ``fields`` of a record, and respond with it. Raises :class:`RequestRefused`."""
-        await self.find(of, record_id)
+        await self.check(of, record_id)
         async with self.changing():
             changed = await change(self._redis, of, record_id, fields, by=actor())
         return await self.described(changed)
@@ -272,6 +282,10 @@ class StoredRecords:
                 raise refuse(ProblemKind.INVALID, str(error), param="project_id", code="invalid_value") from None
             except TooManyRecords as error:
                 raise refuse(ProblemKind.INVALID, str(error), code="too_many_records") from None
+            except UnreadableRecord as error:
+                raise refuse(ProblemKind.INVALID, str(error), code=_UNREADABLE) from None
+            except InvalidRecord as error:
+                raise refuse(ProblemKind.INVALID, str(error), param=error.field, code="invalid_value") from None
             await self._keyring.refresh()
 
     async def _rendered(self, found: Sequence[Limited]) -> Sequence[dict[str, Any]]:

@@ -60,7 +60,8 @@ def days_of(wanted: UsageQuery, today: int) -> tuple[range, bool]:
     end = today + 1 if wanted.end_time is None else min(today + 1, -(-wanted.end_time // DAY))
     if wanted.page is not None:
         number = wanted.page.removeprefix(_PAGE)
-        if not (number.isascii() and number.isdigit() and first <= int(number) <= end):
+        known = number.isascii() and number.isdigit() and len(number) <= len(str(_LAST_DAY))
+        if not (known and first <= int(number) <= end):
             message = f"Invalid 'page': '{wanted.page[:64]}' is not the 'next_page' of an earlier page of this query."
             raise refuse(ProblemKind.INVALID, message, param="page", code="invalid_value")
         first = int(number)

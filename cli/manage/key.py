@@ -12,7 +12,16 @@ from api.keys.store import change, decoded, new_key, revoke, rotate, stored_reco
 from api.keys.store import create as store_key
 from cli.base.instances import store_option
 from cli.base.store_reader import actor
-from cli.manage.limits import LIMIT_OPTIONS, LIMITS, Duration, changes_of, limit_words, with_store
+from cli.manage.limits import (
+    LIMIT_OPTIONS,
+    LIMITS,
+    Duration,
+    changes_of,
+    limit_words,
+    refused_values,
+    show_unreadable,
+    with_store,
+)
 from shared.redis.clock import store_time
 from shared.runtime.logs import escaped
 
@@ -64,17 +73,14 @@ def create(redis_url: str, models: str, expires: float | None, toml: bool, **att
         **attributes,
     )
 
-    def expiring(now: float) -> ApiKey:
-        end = float(int(now + expires)) if expires is not None else None
-        return msgspec.structs.replace(template, expires=end)
-
     async def keep(redis: Redis) -> tuple[ApiKey, str, bool]:
         first = not await stored_records(redis, ApiKey)
-        made, secret = await store_key(redis, expiring(await store_time(redis)), by=actor())
+        made, secret = await store_key(redis, template, lifetime=expires, by=actor())
         return made, secret, first
 
     if toml:
-        made, secret = new_key(expiring(time.time()))
+        with refused_values():
+            made, secret = new_key(template, lifetime=expires)
         click.echo(as_toml(made))
         first = False
     else:
@@ -89,10 +95,11 @@ def create(redis_url: str, models: str, expires: float | None, toml: bool, **att
 def list_(redis_url: str, as_json: bool) -> None:
     """List the keys in the store, without their secrets."""
 
-    async def read(redis: Redis) -> tuple[list[ApiKey], float]:
-        return decoded(await stored_records(redis, ApiKey), ApiKey), await store_time(redis)
+    async def read(redis: Redis) -> tuple[dict[bytes, bytes], float]:
+        return await stored_records(redis, ApiKey), await store_time(redis)
 
-    found, now = with_store(redis_url, read)
+    stored, now = with_store(redis_url, read)
+    found = decoded(stored, ApiKey)
     found.sort(key=lambda api_key: (api_key.created, api_key.id))
     if as_json:
         hidden = {"digest", "previous_digest"}
@@ -101,10 +108,11 @@ def list_(redis_url: str, as_json: bool) -> None:
             for api_key in found
         ]
         click.echo(msgspec.json.encode(records).decode())
-    elif not found:
+    elif not stored:
         click.echo("There are no keys in the store.")
     for api_key in () if as_json else found:
         click.echo(escaped("  ".join((api_key.id, _state(api_key, now), api_key.name or "-", *_limits(api_key)))))
+    show_unreadable(stored, found)
 
 
 @key.command("revoke", params=[_STORE])

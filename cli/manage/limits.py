@@ -1,15 +1,17 @@
 """Options, lines and errors that the commands for keys and teams share."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import click
 from redis.asyncio import Redis
 
-from api.keys.record import Limited
-from api.keys.store import KINDS, TooManyRecords, UnknownRecord
+from api.keys.record import InvalidRecord, Limited
+from api.keys.store import KINDS, TooManyRecords, UnknownRecord, UnreadableRecord
 from cli.base.store_reader import read_store
+from shared.runtime.logs import escaped
 
 _Result = TypeVar("_Result")
 
@@ -84,12 +86,36 @@ def limit_words(one: Limited) -> list[str]:
     return words
 
 
+def show_unreadable(stored: Mapping[bytes, bytes], found: Sequence[Limited]) -> None:
+    """Print the ids of the ``stored`` records that are not among those ``found``: they can't be read."""
+    for record_id in sorted(stored.keys() - {one.id.encode() for one in found}):
+        click.echo(escaped(f"{record_id.decode(errors='replace')}  unreadable, not used"), err=True)
+
+
 def with_store(redis_url: str, work: Callable[[Redis], Awaitable[_Result]]) -> _Result:
-    """Return the result of ``work`` with the store. Raises :class:`click.ClickException` for unknown keys and teams."""
+    """Return the result of ``work`` with the store.
+
+    Raises :class:`click.ClickException` for unknown keys and teams, and for values that their records cannot have.
+    """
     try:
-        return read_store(redis_url, work)
+        with refused_values():
+            return read_store(redis_url, work)
     except UnknownRecord as error:
         word = KINDS[error.of].word
         raise click.ClickException(f"{error} 'vinoqueue {word} list' lists the {word}s.") from None
-    except TooManyRecords as error:
+    except (TooManyRecords, UnreadableRecord) as error:
         raise click.ClickException(str(error)) from None
+
+
+@contextmanager
+def refused_values() -> Iterator[None]:
+    """Name the option of a value that a record cannot have. Raises :class:`click.BadParameter`."""
+    try:
+        yield
+    except InvalidRecord as error:
+        name = _OPTIONS.get(error.field, error.field).replace("_", "-")
+        raise click.BadParameter(f"{error.reason}.", param_hint=f"'--{name}'") from None
+
+
+_OPTIONS = {"previous_until": "grace"}
+"""The options of fields that have another name."""

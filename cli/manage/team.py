@@ -10,7 +10,7 @@ from api.keys import ApiKey, Team
 from api.keys.store import archive, change, create_team, decoded, stored_records
 from cli.base.instances import store_option
 from cli.base.store_reader import actor
-from cli.manage.limits import LIMIT_OPTIONS, LIMITS, changes_of, limit_words, with_store
+from cli.manage.limits import LIMIT_OPTIONS, LIMITS, changes_of, limit_words, show_unreadable, with_store
 from shared.runtime.logs import escaped
 
 _STORE = store_option()
@@ -42,20 +42,21 @@ def create(redis_url: str, **attributes: Any) -> None:
 def list_(redis_url: str, as_json: bool) -> None:
     """List the teams in the store, and how many valid keys each has."""
 
-    async def read(redis: Redis) -> tuple[list[Team], list[ApiKey]]:
-        teams, keys = await stored_records(redis, Team), await stored_records(redis, ApiKey)
-        return decoded(teams, Team), decoded(keys, ApiKey)
+    async def read(redis: Redis) -> tuple[dict[bytes, bytes], list[ApiKey]]:
+        return await stored_records(redis, Team), decoded(await stored_records(redis, ApiKey), ApiKey)
 
-    teams, keys = with_store(redis_url, read)
+    stored, keys = with_store(redis_url, read)
+    teams = decoded(stored, Team)
     teams.sort(key=lambda one: (one.created, one.id))
     if as_json:
         click.echo(msgspec.json.encode([msgspec.structs.asdict(one) for one in teams]).decode())
-    elif not teams:
+    elif not stored:
         click.echo("There are no teams in the store.")
     for one in () if as_json else teams:
         members = sum(key.team == one.id and key.revoked is None for key in keys)
         state = "archived" if one.archived is not None else f"{members} keys"
         click.echo(escaped("  ".join((one.id, state, one.name or "-", *limit_words(one)))))
+    show_unreadable(stored, teams)
 
 
 @team.command(params=[_STORE, *LIMIT_OPTIONS])

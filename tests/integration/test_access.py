@@ -95,6 +95,17 @@ def test_both_headers_are_read_and_one_valid_key_is_enough(closed_fleet: tuple[F
     assert post(fleet, authorization=f"Basic {secret}")[0] == 401
 
 
+def test_names_of_models_and_hosts_need_a_key_where_metrics_are_not_open(tmp_path: Path) -> None:
+    with fleet(tmp_path) as running:
+        secret = running.key("create")
+        running.api("--no-open-metrics")
+        assert [running.status(path) for path in ("/health", "/metrics")] == [401, 401]
+        assert [
+            running.request("GET", path, headers={"api-key": secret})[0] in (200, 503)
+            for path in ("/health", "/metrics")
+        ] == [True, True]
+
+
 def test_nothing_is_revealed_without_a_valid_key(closed_fleet: tuple[Fleet, str]) -> None:
     fleet, secret = closed_fleet
     for path in ("/v1/models", "/v3/models", "/v3/config", "/v1/nothing", "/info?api-version=2024-05-01-preview"):

@@ -14,7 +14,9 @@ from openai.types.admin.organization.usage_completions_response import (
     DataResultOrganizationUsageCompletionsResult as Result,
 )
 
+from api.keys.record import LIMITS
 from shared.protocol.usage import DAY
+from shared.redis import keys
 from tests.support.batches import chat_line, submit
 from tests.support.fleet import PATIENT, Fleet, fleet
 from tests.support.redis_types import command
@@ -186,18 +188,19 @@ def test_the_audit_log_in_openais_form(managed: tuple[Fleet, openai.OpenAI]) -> 
 @pytest.mark.parametrize(
     ("query", "param"),
     [
-        ("event_types[]=login.failed", "event_types"),
-        ("actor_emails[]=a@b.c", "actor_emails"),
-        ("effective_at[gt]=x", "effective_at.gt"),
-        ("after=audit_log-x", "after"),
+        ("audit_logs?event_types[]=login.failed", "event_types"),
+        ("audit_logs?actor_emails[]=a@b.c", "actor_emails"),
+        ("audit_logs?effective_at[gt]=x", "effective_at.gt"),
+        ("audit_logs?after=audit_log-x", "after"),
+        ("audit_logs?after=audit_log-0-0", "after"),
+        (f"audit_logs?after=audit_log-{'9' * 20}-1", "after"),
+        (f"usage/completions?start_time=0&page=page_{'1' * 5000}", "page"),
     ],
 )
-def test_what_the_audit_log_has_not_is_refused_by_name(
-    managed: tuple[Fleet, openai.OpenAI], query: str, param: str
-) -> None:
+def test_what_a_list_has_not_is_refused_by_name(managed: tuple[Fleet, openai.OpenAI], query: str, param: str) -> None:
     _, client = managed
     with pytest.raises(openai.BadRequestError) as refused:
-        client.get(f"/organization/audit_logs?{query}", cast_to=httpx.Response)
+        client.get(f"/organization/{query}", cast_to=httpx.Response)
     assert refused.value.param == param
 
 
@@ -247,3 +250,38 @@ def test_a_team_limits_its_keys_and_counts_what_they_use(managed: tuple[Fleet, o
 def chat(running: Fleet, secret: str) -> None:
     client = running.client().with_options(api_key=secret, max_retries=0)
     client.chat.completions.create(model="sim", messages=[{"role": "user", "content": "hi"}], max_tokens=3)
+
+
+BEYOND = {
+    "queue_timeout": (0, -1, 1e9 + 1),
+    "weight": (0, 101),
+    **{name: (0, 10**15 + 1) for name in LIMITS if name not in ("queue_timeout", "weight")},
+}
+
+
+def test_a_value_beyond_a_bound_is_refused_by_its_field(managed: tuple[Fleet, openai.OpenAI]) -> None:
+    running, client = managed
+    key, team = create(client, "bounds").id, client.admin.organization.projects.create(name="bounds").id
+    for name, values in BEYOND.items():
+        for value in values:
+            for path, more in ((PATH, {"name": "b"}), (f"{PATH}/{key}", {}), (PROJECTS, {"name": "b"})):
+                code, problem = answer(running, client.api_key, "POST", path, {name: value, **more})
+                assert (code, name in problem["error"]["message"]) == (400, True), (path, name, value, problem)
+            code, problem = answer(running, client.api_key, "POST", f"{PROJECTS}/{team}", {name: value})
+            assert (code, name in problem["error"]["message"]) == (400, True), (name, value, problem)
+    assert key in [one.id for one in client.admin.organization.admin_api_keys.list()]
+
+
+def test_an_unreadable_key_is_named_repaired_and_revoked(managed: tuple[Fleet, openai.OpenAI]) -> None:
+    running, client = managed
+    for repair in (True, False):
+        key = create(client, "damaged").id
+        with running.redis() as store:
+            record = json.loads(store.hget(keys.API_KEYS, key))
+            store.hset(keys.API_KEYS, key, json.dumps(record | {"queue_timeout": 0}))
+        code, problem = answer(running, client.api_key, "GET", f"{PATH}/{key}")
+        assert (code, problem["error"]["code"]) == (400, "unreadable_record")
+        assert "'queue_timeout' is invalid" in problem["error"]["message"]
+        if repair:
+            assert answer(running, client.api_key, "POST", f"{PATH}/{key}", {"queue_timeout": None})[0] == 200
+        assert answer(running, client.api_key, "DELETE", f"{PATH}/{key}")[0] == 200

@@ -9,12 +9,14 @@ from typing import cast
 import pytest
 from arq.connections import ArqRedis
 from click.testing import CliRunner
+from redis.asyncio.client import Pipeline
 
 from api.keys import ApiKey, KeyFileError, Keyring, Team, store
 from api.keys.secret import digest, masked, new_secret
 from api.keys.store import (
     TooManyRecords,
     UnknownRecord,
+    UnreadableRecord,
     change,
     create,
     decoded,
@@ -179,8 +181,11 @@ async def test_an_unreadable_record_costs_no_other_key_anything(redis: ArqRedis,
     await put_record(redis, newer, by="test")
     await ring.refresh()
     assert (ring.find([secret]), ring.find([newer_secret])) == (made, newer)
-    with pytest.raises(UnknownRecord, match="can't be read"):
-        await revoke(redis, "evil", by="test")
+    with pytest.raises(UnreadableRecord, match="can't be read"):
+        await change(redis, ApiKey, "evil", {"concurrency": 1}, by="test")
+    await revoke(redis, "evil", by="test")
+    await ring.refresh()
+    assert (ring.find([secret]), ring.find([newer_secret])) == (made, newer)
 
 
 @pytest.mark.parametrize(("address", "warned"), [("0.0.0.0", True), ("", False)])
@@ -256,9 +261,9 @@ async def test_the_number_of_keys_is_bounded_and_revoked_ones_make_room(
 
 async def test_a_change_that_comes_between_is_not_lost(redis: ArqRedis, monkeypatch: pytest.MonkeyPatch) -> None:
     made, _ = await create(redis, template(), by="test")
-    read, revoked = store.stored_record, False
+    read, revoked = store._stored_fields, False
 
-    async def read_before_a_revocation(at: ArqRedis, of: type[ApiKey], key_id: str) -> ApiKey:
+    async def read_before_a_revocation(at: Pipeline, of: type[ApiKey], key_id: str) -> dict[str, object]:
         nonlocal revoked
         found = await read(at, of, key_id)
         if not revoked:
@@ -266,7 +271,7 @@ async def test_a_change_that_comes_between_is_not_lost(redis: ArqRedis, monkeypa
             await revoke(redis, key_id, by="another")
         return found
 
-    monkeypatch.setattr(store, "stored_record", read_before_a_revocation)
+    monkeypatch.setattr(store, "_stored_fields", read_before_a_revocation)
     changed = await change(redis, ApiKey, made.id, {"concurrency": 1}, by="test")
     assert changed.concurrency == 1
     assert changed.revoked is not None

@@ -209,6 +209,27 @@ async def test_garbage_among_the_counts_refuses_nobody(redis: ArqRedis, garbage:
     await limiter.settle(reservation, 20)
 
 
+async def test_debt_is_capped_and_never_forgiven(limiter: Limiter, wall_clock: WallClock) -> None:
+    of = key(tokens_per_minute=10)
+    reservation, _, _ = await reserve(limiter, of, 10)
+    await limiter.settle(reservation, 1_000_000)
+    _, refusal, _ = await reserve(limiter, of, 1)
+    assert refusal is not None
+    assert refusal.wait == pytest.approx(DAY - 54, abs=1)
+    wall_clock.advance(DAY / 2)
+    _, refusal, _ = await reserve(limiter, of, 1)
+    assert refusal is not None
+    wall_clock.advance(DAY / 2)
+    assert (await reserve(limiter, of, 1))[1] is None
+
+
+async def test_debt_of_an_earlier_version_is_capped_when_it_is_read(redis: ArqRedis, limiter: Limiter) -> None:
+    await awaitable(redis.hset(keys.buckets("key-1"), "tokens", str((time.time() + 400 * DAY) * 1000)))
+    _, refusal, _ = await reserve(limiter, key(tokens_per_minute=10), 1)
+    assert refusal is not None
+    assert refusal.wait == pytest.approx(DAY - 54, abs=1)
+
+
 DAY = 86_400
 LEAP_DAY = 19_782 * DAY
 """2024-02-29 00:00 UTC."""

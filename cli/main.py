@@ -1,7 +1,6 @@
 """Entry point of the ``vinoqueue`` command.
 
-Subcommands are imported lazily. This keeps ``--help`` fast, the worker's libraries out of the API process, and the
-API's libraries out of the worker.
+Subcommands are imported lazily. This keeps ``--help`` fast, and each image runs the commands whose packages it has.
 """
 
 from difflib import get_close_matches
@@ -81,11 +80,19 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Check the environment variables, then run the subcommand."""
+        """Check the environment variables, then run the subcommand. An image has the packages of some commands only."""
         from cli.base.options import check_variables  # imports all settings, which --help does not need
 
         check_variables()
-        return super().invoke(ctx)
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] in ("api", "cli", "shared", "worker"):
+                raise
+            raise click.ClickException(
+                f"'vinoqueue {ctx.invoked_subcommand}' needs the Python package '{error.name}', which is not installed "
+                "here. The API's image does not run workers, nor the worker's image the API."
+            ) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the overview without importing a subcommand."""

@@ -4,12 +4,13 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import click
 import msgspec
 from arq.connections import ArqRedis
 
+from api.batches.store import BatchStore
+from api.fleet.document import BatchState, batch_entry
 from cli.base.instances import store_option
 from cli.base.progress import terminal
 from cli.base.store_reader import read_store
@@ -18,9 +19,6 @@ from shared.protocol.queue import JobQueue
 from shared.protocol.registry import NodeInfo, ReplicaInfo, WorkerInfo, read_registry, unread_protocols
 from shared.redis.access_rules import replay_error
 from shared.runtime.logs import escaped
-
-if TYPE_CHECKING:
-    from api.fleet.document import BatchState
 
 REFRESH = 2.0
 """Refresh interval of ``--watch`` in seconds."""
@@ -45,8 +43,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[NodeInfo]
     queues: list[QueueInfo]
     replicas: list[ReplicaInfo]
-    batches: "list[BatchState] | None"
-    """``None`` where the API is not installed, which knows their records."""
+    batches: list[BatchState]
 
 
 @click.command(params=[store_option()])
@@ -106,12 +103,7 @@ async def read(redis: ArqRedis) -> Snapshot:
     return Snapshot(workers=workers, nodes=nodes, queues=queues, replicas=replicas, batches=await _batches(redis))
 
 
-async def _batches(redis: ArqRedis) -> "list[BatchState] | None":
-    try:
-        from api.batches.store import BatchStore
-        from api.fleet.document import batch_entry
-    except ModuleNotFoundError:  # the worker's image has no package api
-        return None
+async def _batches(redis: ArqRedis) -> list[BatchState]:
     unfinished = await BatchStore(redis, limit=0).current((), limit=_MAX_BATCHES)
     return [batch_entry(batch) for batch in sorted(unfinished, key=lambda batch: batch.created)]
 
@@ -119,7 +111,7 @@ async def _batches(redis: ArqRedis) -> "list[BatchState] | None":
 def as_json_line(snapshot: Snapshot) -> str:
     """Return the snapshot as one line of JSON. Unlike the registry records in the store, it includes default values."""
     parts = {
-        name: None if records is None else [msgspec.structs.asdict(record) for record in records]
+        name: [msgspec.structs.asdict(record) for record in records]
         for name, records in msgspec.structs.asdict(snapshot).items()
     }
     return msgspec.json.encode(parts).decode()
@@ -181,7 +173,7 @@ def tables(snapshot: Snapshot, *, now: float) -> list[Table]:
             batch.model or "-",
             _age(now - batch.created),
         )
-        for batch in snapshot.batches or ()
+        for batch in snapshot.batches
     ]
     worker_head = ("WORKER", "HOST", "PID", "MODEL", "DEVICE", "ENGINE", "STATUS", "SLOTS", "TOKENS/S", "CACHE", "UP")
     shown = [
@@ -189,9 +181,8 @@ def tables(snapshot: Snapshot, *, now: float) -> list[Table]:
         *([Table(("CATALOGUE", "HOST", "STATUS", "MEMORY", "LOADS IN", "KEEP"), placements, "")] if placements else []),
         Table(("QUEUE", "WAITING", "IN FLIGHT", "WORKERS"), queues, "No models have been served yet."),
         Table(("REPLICA", "HOST", "PID", "ADDRESS", "STREAMS", "UP"), replicas, "No API replicas."),
+        Table(("BATCH", "STATUS", "DONE", "FAILED", "MODEL", "AGE"), batches, "No unfinished batches."),
     ]
-    if snapshot.batches is not None:
-        shown.append(Table(("BATCH", "STATUS", "DONE", "FAILED", "MODEL", "AGE"), batches, "No unfinished batches."))
     return [table._replace(rows=[[escaped(cell) for cell in row] for row in table.rows]) for table in shown]
 
 

@@ -10,7 +10,6 @@ import pytest
 import bench as benchmarks
 
 TEST_TOOLS = ("anthropic", "fakeredis", "hypothesis", "openai", "pytest")
-NOBODY = "redis://127.0.0.1:1/0"
 
 
 @pytest.mark.parametrize(
@@ -57,16 +56,12 @@ def test_opentelemetry_is_not_imported_while_tracing_is_off() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_the_workers_image_needs_no_package_of_the_api() -> None:
-    code = (
-        "import sys; sys.modules['api'] = None\n"
-        "from cli.main import main\n"
-        f"main(sys.argv[1:] + ['--redis-url', {NOBODY!r}])"
-    )
-    for arguments in (["status"], ["health", "worker"]):
-        done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith("Error: The store can't be reached"), done.stderr
+@pytest.mark.parametrize(("command", "package"), [("api", "uvicorn"), ("model list", "huggingface_hub")])
+def test_a_command_names_the_package_that_an_image_does_not_have(command: str, package: str) -> None:
+    code = f"import sys; sys.modules[{package!r}] = None\nfrom cli.main import main\nmain(sys.argv[1:])"
+    done = subprocess.run([sys.executable, "-c", code, *command.split()], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"Error: 'vinoqueue {command.split()[0]}' needs the Python package '{package}'")
 
 
 def test_a_child_process_does_not_repeat_the_warning() -> None:

@@ -237,8 +237,7 @@ def test_secrets_are_mounted_and_have_the_keys_that_the_page_makes() -> None:
 @pytest.mark.parametrize(("image", "variable"), [("api", "VINOQUEUE_FILES_DIR"), ("worker", "XDG_CACHE_HOME")])
 def test_what_an_image_writes_to_is_a_volume(image: str, variable: str) -> None:
     """The root file systems are read-only."""
-    dockerfile = (DEPLOY / "docker" / f"{image}.Dockerfile").read_text(encoding="utf-8")
-    written = re.search(rf"\b{variable}=(\S+)", dockerfile)
+    written = re.search(rf"\b{variable}=(\S+)", (DEPLOY / "docker" / "Dockerfile").read_text(encoding="utf-8"))
     assert written is not None
     (container,) = (container for _, _, container in pods(charted({})) if container["name"] == image)
     writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}

@@ -1,17 +1,14 @@
 """``vinoqueue status`` and ``vinoqueue health`` without a service."""
 
 import json
-import sys
 
 import msgspec
-import pytest
-from arq.connections import ArqRedis
 from click.testing import CliRunner
 
 from api.fleet.document import BatchState
 from cli.main import main
 from cli.monitor.health import reachable
-from cli.monitor.status import QueueInfo, Snapshot, as_json_line, as_table, read
+from cli.monitor.status import QueueInfo, Snapshot, as_json_line, as_table
 from shared.protocol.registry import DeclaredModel, NodeInfo, ReplicaInfo, WorkerInfo
 
 NOBODY = "redis://127.0.0.1:1/0"
@@ -118,18 +115,8 @@ def test_a_server_on_every_address_is_reached_through_loopback() -> None:
     assert [reachable(host) for host in ("0.0.0.0", "::", "10.0.0.1")] == ["127.0.0.1", "::1", "10.0.0.1"]
 
 
-async def test_batches_are_unknown_without_the_api(redis: ArqRedis, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (await read(redis)).batches == []
-    monkeypatch.setitem(sys.modules, "api.batches.store", None)
-    snapshot = await read(redis)
-    assert snapshot.batches is None
-    assert json.loads(as_json_line(snapshot))["batches"] is None
-    assert "BATCH" not in as_table(snapshot, now=0.0)
-    assert "batch" not in as_table(snapshot, now=0.0)
-
-
 def test_names_in_the_store_cannot_control_a_terminal() -> None:
     queue = QueueInfo(model="evil\x1b[2J\n", waiting=0, in_flight=0, workers=0)
-    text = as_table(Snapshot(nodes=[], workers=[], queues=[queue], replicas=[], batches=None), now=0.0)
+    text = as_table(Snapshot(nodes=[], workers=[], queues=[queue], replicas=[], batches=[]), now=0.0)
     assert "\x1b" not in text
     assert "evil\\x1b[2J\\n" in text

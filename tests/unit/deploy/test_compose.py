@@ -15,6 +15,7 @@ from tests.support.paths import ROOT
 from tools.docs.settings_table import inserted_into_compose
 
 COMPOSE = (ROOT / "compose.yaml").read_text(encoding="utf-8")
+DOCKERFILE = (ROOT / "deploy/docker/Dockerfile").read_text(encoding="utf-8")
 SERVICES: dict[str, Any] = yaml.safe_load(COMPOSE)["services"]
 KINDS: dict[str, type[Settings]] = {"api": ApiSettings, "worker": WorkerSettings, "node": NodeSettings}
 
@@ -106,15 +107,15 @@ def test_extras_reach_the_build(service: str, variable: str) -> None:
 
 @pytest.mark.parametrize("image", ["api", "worker"])
 @pytest.mark.parametrize("extras", ["", "otel", "otel,s3", "otel s3", "otel, s3"])
-def test_an_image_installs_each_of_its_extras(image: str, extras: str) -> None:
-    """The loop over extras, run with a pip that prints its last argument."""
-    dockerfile = (ROOT / f"deploy/docker/{image}.Dockerfile").read_text(encoding="utf-8")
-    (loop,) = re.findall(r"^RUN (for extra .*?; done)$", dockerfile, re.MULTILINE | re.DOTALL)
+@pytest.mark.parametrize("model", ["default", "none"])
+def test_an_image_installs_each_of_its_extras(image: str, extras: str, model: str) -> None:
+    """The command that installs an image's packages, run with a pip that prints its last argument."""
+    (loop,) = re.findall(rf"^RUN (for part in {image} .*?; done)$", DOCKERFILE, re.MULTILINE | re.DOTALL)
     script = f'pip() {{ for last; do :; done; echo "$last"; }}; {loop}'
-    ran = subprocess.run(
-        ["sh", "-c", script], env={**os.environ, "EXTRAS": extras}, capture_output=True, text=True, check=True
-    )
-    assert ran.stdout.split() == [f"requirements/{extra}.txt" for extra in re.findall(r"\w+", extras)]
+    environment = {**os.environ, "EXTRAS": extras, "MODEL": model}
+    ran = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=True)
+    parts = [image, *(["model"] if (image, model) == ("worker", "default") else []), *re.findall(r"\w+", extras)]
+    assert ran.stdout.split() == [f"requirements/{part}.txt" for part in parts]
 
 
 def test_grafana_and_prometheus_get_files_that_exist() -> None:

@@ -5,7 +5,7 @@ import re
 from tests.support.paths import ROOT
 
 PLACES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "api", "worker", "shared", "cli", "bench", "deploy")
-TEXT = {".md", ".py", ".yaml", ".Dockerfile"}
+TEXT = {".md", ".py", ".yaml"}
 
 
 def test_no_text_says_to_install_vinoqueue_from_an_index() -> None:

@@ -1,14 +1,18 @@
 """Imports go downwards: between packages, between the layers of a package, and between modules, without a cycle."""
 
 import ast
+import sys
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
 
 from tests.support.paths import ROOT
+from tests.support.requirements import pins
 
 PACKAGES = {
     "shared": frozenset[str](),
@@ -54,6 +58,12 @@ LAYERS = {
 }
 """The parts of each package (subpackages, and modules outside of them) by layer, from top to bottom. A part imports
 parts of lower layers only, and none of its own layer."""
+
+IMAGES = {"api": ("api.main", {"worker.main", "worker.node.main"}), "worker": ("worker.main", {"api.main"})}
+"""The server of each image, and those that it can't run. Images have one source, and requirements of their own."""
+
+OPTIONAL = {"api.files.s3": "s3", "shared.tracing.otlp": "otel", "cli.monitor.live_tables": "up"}
+"""Modules that are imported only where the packages of another requirements file are installed."""
 
 MAX_TOP_MODULES = 8
 """Maximum number of modules of a package outside of its subpackages."""
@@ -122,3 +132,37 @@ def test_no_modules_import_each_other() -> None:
 @pytest.mark.parametrize("package", LAYERS)
 def test_few_modules_are_outside_of_subpackages(package: str) -> None:
     assert len([file for file in (ROOT / package).glob("*.py") if file.name != "__init__.py"]) <= MAX_TOP_MODULES
+
+
+def _packages(module: str) -> Iterator[str]:
+    """The third-party packages that are imported with ``module``; functions import what may be missing."""
+    wanted: list[ast.AST] = [ast.parse(modules()[module].read_text(encoding="utf-8"))]
+    while wanted:
+        match node := wanted.pop():
+            case ast.ImportFrom(module=str(source), level=0):
+                yield source.partition(".")[0]
+            case ast.Import(names=names):
+                yield from (name.name.partition(".")[0] for name in names)
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                pass
+            case _:
+                wanted += ast.iter_child_nodes(node)
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_an_image_has_the_packages_that_its_modules_import(image: str) -> None:
+    server, excluded = IMAGES[image]
+    wanted, reached = [server, *(module for module in modules() if module.startswith("cli."))], set[str]()
+    while wanted:
+        if (module := wanted.pop()) not in reached | excluded:
+            reached.add(module)
+            wanted += imported(module)
+    distributions = packages_distributions()
+    wrong = [
+        f"{module} imports {package}"
+        for module in sorted(reached)
+        for package in _packages(module)
+        if package not in {*sys.stdlib_module_names, *PACKAGES}
+        and not {*map(canonicalize_name, distributions[package])} & pins(OPTIONAL.get(module, image)).keys()
+    ]
+    assert wrong == []

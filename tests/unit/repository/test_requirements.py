@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from functools import cache
 from importlib import metadata
 
 import pytest
@@ -11,6 +10,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from tests.support.paths import ROOT
+from tests.support.requirements import pins
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PROJECT["project"]["optional-dependencies"]
@@ -28,19 +28,6 @@ FILES = {
     "model": (None, ["model"]),
     "stores": (None, ["stores"]),
 }
-
-
-@cache
-def pins(file: str) -> dict[str, Version]:
-    """Return the version of each package in a requirements file that this environment needs."""
-    found: dict[str, Version] = {}
-    for line in (ROOT / "requirements" / f"{file}.txt").read_text().replace("\\\n", " ").splitlines():
-        requirement = Requirement(line.split(" --hash")[0])
-        if requirement.marker is None or requirement.marker.evaluate():
-            (pinned,) = requirement.specifier
-            assert pinned.operator == "==", line
-            found[canonicalize_name(requirement.name)] = Version(pinned.version)
-    return found
 
 
 def roots(file: str) -> list[Requirement]:
@@ -85,7 +72,7 @@ def test_the_locked_versions_are_installed() -> None:
         assert Version(metadata.version(name)) == version, name
 
 
-@pytest.mark.parametrize("file", ["Makefile", "deploy/docker/api.Dockerfile", "deploy/docker/worker.Dockerfile"])
+@pytest.mark.parametrize("file", ["Makefile", "deploy/docker/Dockerfile"])
 def test_no_command_resolves_versions(file: str) -> None:
     text = (ROOT / file).read_text().replace("\\\n", " ")
     (locked,) = re.findall(r"^LOCKED := (.*)", text, re.MULTILINE) or [""]

@@ -79,10 +79,9 @@ def route(method: str, path: str, operation: str, **description: Any) -> Callabl
 
 def routes_of(handler: Any) -> Iterator[tuple[Route, View]]:
     """Yield the routes of ``handler``, an object or a class, each with the method that serves it."""
-    for name in vars(handler if isinstance(handler, type) else type(handler)):
-        view = getattr(handler, name)
-        for one in getattr(view, _MARK, ()):
-            yield one, view
+    for name, member in vars(handler if isinstance(handler, type) else type(handler)).items():
+        for one in getattr(member, _MARK, ()):
+            yield one, getattr(handler, name)
 
 
 def json_response(body: bytes, status: int = 200) -> Response:

@@ -22,26 +22,37 @@ LOOKUPS_OF_TENANT = 8
 
 _SHOWN = 100
 
-_PRIVATE = tuple(
+# The standard library's answer depends on the release of Python.
+_SPECIAL = tuple(
     map(
         ipaddress.ip_network,
         (
-            # Python 3.11 takes these for public ones, or does so in some releases.
+            "0.0.0.0/8",  # this network
+            "10.0.0.0/8",  # private use
+            "100.64.0.0/10",  # shared by the customers of a carrier
+            "127.0.0.0/8",  # loopback
+            "169.254.0.0/16",  # link-local
+            "172.16.0.0/12",  # private use
             "192.0.0.0/24",  # IETF protocol assignments
+            "192.0.2.0/24",  # documentation
             "192.88.99.0/24",  # 6to4 relays
-            "64:ff9b:1::/48",  # local-use translation to IPv4 (RFC 8215), at any offset
-            "100::/64",  # discard
+            "192.168.0.0/16",  # private use
+            "198.18.0.0/15",  # benchmarks
+            "198.51.100.0/24",  # documentation
+            "203.0.113.0/24",  # documentation
+            "224.0.0.0/3",  # multicast, reserved, broadcast
             "2001::/23",  # IETF protocol assignments, Teredo among them
             "2001:db8::/32",  # documentation
             "3fff::/20",  # documentation
-            "5f00::/16",  # segment routing
-            "fec0::/10",  # site-local
         ),
     )
 )
-_COMPATIBLE = ipaddress.IPv6Network("::/96")
+"""Networks that are not public (IANA's special-purpose address registries)."""
+
+_GLOBAL = ipaddress.IPv6Network("2000::/3")
+"""All that IANA assigns for global unicast."""
+
 _TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")
-_TRANSLATION_FROM = ipaddress.IPv6Network("::ffff:0:0:0/96")
 _IPV4 = 0xFFFFFFFF
 
 
@@ -98,22 +109,18 @@ def _addresses(host: str, port: int) -> Sequence[str]:
 
 
 def is_public(address: str) -> bool:
-    """Return whether ``address`` is a public unicast one. An IPv6 address that contains an IPv4 address, from which a
-    gateway may send packets to that, is public only if both are."""
+    """Return whether ``address`` is a public unicast one. An IPv6 address that contains an IPv4 address, to which a
+    gateway may send packets, is public if that is."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(parsed, ipaddress.IPv6Address):
-        inner = _embedded(parsed)
-        if inner is not None and not is_public(str(inner)):
+        if (inner := _embedded(parsed)) is not None:
+            return is_public(str(inner))
+        if parsed not in _GLOBAL:
             return False
-    listed = any(parsed.version == network.version and parsed in network for network in _PRIVATE)
-    return parsed.is_global and not parsed.is_multicast and not listed
+    return not any(parsed in network for network in _SPECIAL)
 
 
 def _embedded(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    if address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    if address.sixtofour is not None:
-        return address.sixtofour
-    if any(address in network for network in (_COMPATIBLE, _TRANSLATED, _TRANSLATION_FROM)):
+    if address in _TRANSLATED:
         return ipaddress.IPv4Address(int(address) & _IPV4)
-    return None
+    return address.ipv4_mapped or address.sixtofour

@@ -14,8 +14,9 @@ from worker.model.local import default_model
 
 
 def test_a_failed_command_is_reported_with_its_last_output() -> None:
+    command = "print('first', flush=True); raise SystemExit('no compiler here')"
     with pytest.raises(Unavailable, match=r"it can't be made: first / no compiler here"):
-        run([sys.executable, "-c", "print('first'); raise SystemExit('no compiler here')"], "it can't be made")
+        run([sys.executable, "-c", command], "it can't be made")
 
 
 def test_a_server_that_ends_is_reported_with_its_last_output(tmp_path: Path) -> None:

@@ -1,0 +1,68 @@
+"""A start and a chat with the default model on every supported Python of this machine, such as that of Debian."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shared.runtime.processes import die_with_parent
+from tests.support.eventually import PATIENCE, wait_until
+from tests.support.fleet import free_port
+from tests.support.paths import ROOT
+
+_DESCRIBE = "import sys, venv; print('%d.%d.%d' % sys.version_info[:3]); print(sys.prefix == sys.base_prefix)"
+
+
+def pythons() -> dict[str, Path]:
+    """The interpreters on the PATH and those of pyenv by version: new enough, and others than the one of the tests."""
+    folders = [*map(Path, os.get_exec_path()), *Path("~/.pyenv/versions").expanduser().glob("*/bin")]
+    found: dict[str, Path] = {}
+    for file in (file for folder in folders for file in folder.glob("python3*")):
+        if file.name.removeprefix("python3").replace(".", "").isdecimal() or file.name == "python3":
+            done = subprocess.run([file, "-I", "-c", _DESCRIBE], capture_output=True, text=True, check=False)
+            version, _, original = done.stdout.strip().partition("\n")
+            if original == "True" and (3, 11) <= tuple(map(int, version.split("."))) < (3, 15):
+                found.setdefault(version, file)
+    found.pop("{}.{}.{}".format(*sys.version_info), None)
+    return dict(sorted(found.items()))
+
+
+@pytest.mark.parametrize("python", [pytest.param(file, id=version) for version, file in pythons().items()])
+def test_it_starts_and_answers(python: Path, tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    subprocess.run([python, "-m", "venv", "--without-pip", venv], check=True)
+    uv = shutil.which("uv", path=Path(sys.executable).parent)
+    assert uv
+    for locked in ("up", "model"):
+        options = ("--quiet", "--no-deps", "--require-hashes", "--requirement", ROOT / f"requirements/{locked}.txt")
+        subprocess.run([uv, "pip", "install", "--python", venv / "bin" / "python", *options], check=True)
+    (packages,) = venv.glob("lib/python*/site-packages")
+    (packages / "vinoqueue.pth").write_text(f"{ROOT}\n")
+    command = [str(venv / "bin" / "python"), "-P", "-m", "cli.main"]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("VINOQUEUE_", "PYTHON"))}
+    # Sockets have short names; the model's converted weights are those of other tests.
+    clean |= {"XDG_RUNTIME_DIR": "", "PYTHONPYCACHEPREFIX": str(tmp_path / "compiled")}
+    port, log = free_port(), tmp_path / "log"
+    with log.open("wb") as output:
+        up = subprocess.Popen(
+            [*command, "up", "--port", str(port)], env=clean, cwd=tmp_path, stdout=output, stderr=output,
+            preexec_fn=die_with_parent,
+        )  # fmt: skip
+    try:
+        wait_until(
+            lambda: "Vinoqueue serves" in log.read_text() or up.poll() is not None, "the service", details=log.read_text
+        )
+        assert up.poll() is None, log.read_text()
+        chat = [*command, "chat", "--url", f"http://127.0.0.1:{port}", "What is the capital of France?"]
+        said = subprocess.run(chat, env=clean, capture_output=True, text=True, check=True, timeout=PATIENCE)
+        assert "Paris" in said.stdout
+        up.send_signal(signal.SIGTERM)
+        assert up.wait(PATIENCE) == 0
+        assert "Traceback" not in log.read_text()
+    finally:
+        up.kill()
+        up.wait()

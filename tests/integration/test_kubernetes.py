@@ -2,7 +2,9 @@
 
 import importlib.util
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import warnings
@@ -21,7 +23,10 @@ from api.build import openapi_document
 from cli.main import main
 from shared.runtime.settings import SECRETS, ApiSettings, NodeSettings, Settings, WorkerSettings
 from tests.support.eventually import PATIENCE
+from tests.support.fleet import free_port
 from tests.support.paths import ROOT
+from tests.support.store import Store
+from tests.support.store_rules import TESTER
 from worker.node.catalogue import read_catalogue
 
 DEPLOY = ROOT / "deploy"
@@ -39,6 +44,16 @@ import json, sys
 from helm_python import Chart
 with Chart.load(sys.argv[1]) as chart:
     json.dump(dict(chart.render(json.load(sys.stdin), name="vinoqueue", namespace="vinoqueue")), sys.stdout)
+"""
+
+CLUSTER = """#!/bin/sh
+# kubectl that keeps secrets in files of their names, and runs commands here.
+case "$*" in
+    *--from-file=users.acl) cp users.acl vinoqueue-store ;;
+    *" -- "*) while [ "$1" != -- ]; do shift; done; shift; exec "$@" ;;
+    *create*) ;;
+    *) exit 1 ;;
+esac
 """
 
 Manifest = dict[str, Any]
@@ -121,7 +136,7 @@ def test_manifests_are_consistent(found: Manifests) -> None:
         claims = {claim["metadata"]["name"] for claim in workload["spec"].get("volumeClaimTemplates", ())}
         assert mounted == {volume["name"] for volume in specification["volumes"]} | claims
         for source in container.get("envFrom", ()):
-            assert ("ConfigMap", source["configMapRef"]["name"]) in found
+            assert "secretRef" in source or ("ConfigMap", source["configMapRef"]["name"]) in found
 
 
 def test_each_workload_of_the_service_has_a_disruption_budget(found: Manifests) -> None:
@@ -162,7 +177,7 @@ def test_settings_exist_and_secrets_come_from_files(found: Manifests) -> None:
             known = {f"VINOQUEUE_{name.upper()}" for name in kind.model_fields}
             known |= {f"VINOQUEUE_{name.upper()}_FILE" for name in SECRETS}
             named = {variable["name"] for variable in container["env"]}
-            assert named | shared <= known
+            assert {name for name in named | shared if not name.startswith("AWS_")} <= known
             assert not named & {f"VINOQUEUE_{name.upper()}" for name in SECRETS}
 
 
@@ -244,6 +259,39 @@ def test_what_an_image_writes_to_is_a_volume(image: str, variable: str) -> None:
     assert writable == {written[1], "/tmp"}
 
 
+def test_the_commands_of_the_page_make_the_first_key(tmp_path: Path) -> None:
+    """The commands are run as they are written, with a real store. Only the cluster is not there."""
+    page = (DOCS / "kubernetes.md").read_text(encoding="utf-8")
+    commands = "".join(re.findall(r"^    (.*\n)", page[: page.index("## Models and devices")], re.MULTILINE))
+    before, install, after = re.split(r"(^helm install (?:.*\\\n)*.*\n)", commands, maxsplit=1, flags=re.MULTILINE)
+    assert f" {CHART.relative_to(ROOT)} " in install
+    (pod,) = re.findall(r"exec -i deploy/(\S+)", after)
+    assert ("Deployment", pod) in charted({})
+    (tmp_path / "kubectl").write_text(CLUSTER, encoding="utf-8")
+    (tmp_path / "kubectl").chmod(0o755)
+    (tmp_path / "docs").symlink_to(DOCS)
+    path = f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+    def run(script: str) -> str:
+        command = ["bash", "-euo", "pipefail", "-c", script]
+        environment = {"PATH": path, "VINOQUEUE_REDIS_URL_FILE": "/run/secrets/vinoqueue/redis-url"}
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    admin = run(f'{before}echo "$admin"').splitlines()[-1]
+    users = tmp_path / "vinoqueue-store"
+    users.write_text(f"{users.read_text(encoding='utf-8')}user {TESTER} on >{TESTER} ~* &* +@all\n", encoding="utf-8")
+    store = Store(tmp_path / "store", free_port(), "--aclfile", str(users), user=TESTER)
+    try:
+        store.start()
+        assert "sk-" in run(f"admin={admin}\n{after.replace('valkey:6379', f'127.0.0.1:{store.port}')}")
+    finally:
+        store.kill()
+
+
 def test_the_command_for_the_stores_users_finds_them_and_nothing_else() -> None:
     pattern = re.search(r"grep -E '([^']*)' docs/security.md", (DOCS / "kubernetes.md").read_text(encoding="utf-8"))
     rules = re.search(r"<!-- acl.*?```\n(.*?)```", (DOCS / "security.md").read_text(encoding="utf-8"), re.DOTALL)
@@ -257,13 +305,61 @@ def test_the_command_for_the_stores_users_finds_them_and_nothing_else() -> None:
     ("name", "metrics"),
     [
         ("full", {"vinoqueue_queue_waiting", "vinoqueue_queue_claimed"}),
-        ("models", {"vinoqueue_model_memory_bytes", "vinoqueue_model_wait_seconds"}),
+        ("models", {"vinoqueue_model_memory_bytes", "vinoqueue_model_wait_seconds", "vinoqueue_store_up"}),
     ],
 )
 def test_autoscaling_asks_for_metrics_that_exist(name: str, metrics: set[str]) -> None:
     (scaled,) = of_kind(charted(example(name)), "ScaledObject")
     (trigger,) = scaled["spec"]["triggers"]
     assert {metric.sample for metric in CATALOGUE if metric.sample in trigger["metadata"]["query"]} == metrics
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs Prometheus")
+@pytest.mark.parametrize(
+    ("name", "series", "result"),
+    [
+        ("full", {}, None),
+        ("full", {'vinoqueue_queue_waiting{model="SmolLM2-135M-Instruct"}': 5}, None),
+        (
+            "full",
+            {
+                'vinoqueue_queue_waiting{model="SmolLM2-135M-Instruct", instance="1"}': 5,
+                'vinoqueue_queue_claimed{model="SmolLM2-135M-Instruct", instance="2"}': 3,
+            },
+            8,
+        ),
+        ("models", {}, None),
+        ("models", {'vinoqueue_store_up{instance="1"}': 1}, 0),
+        ("models", {'vinoqueue_store_up{instance="1"}': 0}, 0),
+        (
+            "models",
+            {
+                'vinoqueue_store_up{instance="1"}': 1,
+                'vinoqueue_store_up{instance="2"}': 1,
+                'vinoqueue_model_memory_bytes{node="a", model="small", instance="1"}': 1e9,
+                'vinoqueue_model_memory_bytes{node="b", model="small", instance="1"}': 1e9,
+                'vinoqueue_model_memory_bytes{node="c", model="small", instance="1"}': 0,
+                'vinoqueue_model_wait_seconds{model="chat", instance="1"}': 90,
+            },
+            3,
+        ),
+    ],
+)
+def test_autoscaling_has_no_value_while_no_replica_is_scraped(
+    name: str, series: dict[str, float], result: float | None, tmp_path: Path
+) -> None:
+    """Otherwise KEDA would remove nodes and workers that are in use."""
+    (scaled,) = of_kind(charted(example(name)), "ScaledObject")
+    (trigger,) = scaled["spec"]["triggers"]
+    assert trigger["metadata"]["ignoreNullValues"] == "false"
+    samples = [] if result is None else [{"labels": "{}", "value": result}]
+    query = {"expr": trigger["metadata"]["query"], "eval_time": "1m", "exp_samples": samples}
+    inputs = [{"series": one, "values": f"{value:.0f}x4"} for one, value in series.items()]
+    test = {"tests": [{"interval": "15s", "input_series": inputs, "promql_expr_test": [query]}]}
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump(test), encoding="utf-8")
+    command = ["promtool", "test", "rules", str(tmp_path / "test.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_catalogue_of_the_nodes_is_valid_and_mounted_where_they_read_it(tmp_path: Path) -> None:
@@ -298,6 +394,31 @@ def test_values_of_the_chart_reach_the_pods() -> None:
     assert (claim["accessModes"], claim["storageClassName"]) == (["ReadWriteOnce"], "fast")
 
 
+def test_files_in_a_bucket_need_no_volume_and_take_credentials_from_a_secret() -> None:
+    found = charted(example("full"))
+    assert not of_kind(found, "PersistentVolumeClaim")
+    pod = found["Deployment", "api"]["spec"]["template"]["spec"]
+    assert "/files" not in {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert {"secretRef": {"name": "vinoqueue-s3"}} in pod["containers"][0]["envFrom"]
+    assert found["NetworkPolicy", "from-api"]["spec"] == {
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "vinoqueue", "app.kubernetes.io/component": "api"}},
+        "policyTypes": ["Egress"],
+        "egress": [{"ports": [{"protocol": "TCP", "port": 443}]}],
+    }
+    assert ("NetworkPolicy", "from-worker") not in found
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_users_can_be_left_to_the_cluster(name: str) -> None:
+    """OpenShift gives each namespace users of its own, and refuses pods that ask for others."""
+    values = example(name)
+    asked = {one["securityContext"].get("runAsUser") for _, one, _ in pods(charted(values))}
+    assert asked >= {10001}
+    values |= {"runAsUser": None, "store": {**values.get("store", {}), "runAsUser": None}}
+    for _, specification, _ in pods(charted(values)):
+        assert not specification["securityContext"].keys() & {"runAsUser", "runAsGroup", "fsGroup"}
+
+
 def test_a_change_of_settings_starts_pods_again() -> None:
     def annotations(values: dict[str, Any]) -> list[Any]:
         return [
@@ -330,6 +451,8 @@ WORKER = {"image": "i", "model": "m", "device": "GPU.1", "resources": {"limits":
         {"nodes": {"models": {"chat": {}}}},
         {"nodes": {"autoscaling": {"maxReplicas": 3}}},
         {"store": {"maxmemory": "1Gi"}},
+        {"runAsUser": 0},
+        {"egress": {"store": []}},
     ],
     ids=str,
 )

@@ -7,15 +7,30 @@ enableServiceLinks: false
 # VINOQUEUE_DRAIN, the API's VINOQUEUE_DRAIN_DELAY (5 s), and some to spare.
 terminationGracePeriodSeconds: {{ add (int $root.Values.settings.VINOQUEUE_DRAIN) 30 }}
 securityContext:
-  runAsNonRoot: true
-  runAsUser: 10001
-  runAsGroup: 10001
-  fsGroup: 10001
-  seccompProfile: {type: RuntimeDefault}
+  {{- include "vinoqueue.user" $root.Values.runAsUser | nindent 2 }}
   {{- with $values.supplementalGroups }}
   supplementalGroups: {{ toJson . }}
   {{- end }}
 {{- with $values.pod }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* What the security contexts of pods have in common. The context is the number of the user, or nothing. */}}
+{{- define "vinoqueue.user" -}}
+runAsNonRoot: true
+{{- with . }}
+runAsUser: {{ int . }}
+runAsGroup: {{ int . }}
+fsGroup: {{ int . }}
+{{- end }}
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{/* Where variables come from. The context is the values of the workload. */}}
+{{- define "vinoqueue.envFrom" -}}
+- configMapRef: {name: vinoqueue}
+{{- with .envFrom }}
 {{ toYaml . }}
 {{- end }}
 {{- end }}

@@ -6,7 +6,7 @@ Small models that are forced to call repeat the same call until the context is f
 import re
 from collections.abc import Iterator, Sequence
 
-from api.parsers import CallArguments, CallClosed, CallOpened, Part
+from shared.parsers import CallArguments, CallClosed, CallOpened, Part
 
 _GAPS = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")|[ \t\r\n]+')
 """Strings, which are kept, and whitespace between tokens of JSON."""

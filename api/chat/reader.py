@@ -4,15 +4,15 @@ import codecs
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from typing import cast
 
 import msgspec
 
 from api.chat.calls import CallFilter
 from api.chat.choices import jobs_per_prompt, needs_logprobs
+from api.chat.custom_inputs import CustomInputs
 from api.chat.usage import UsageRecorder
 from api.dialects.base.interface import TokenLogprob
-from api.parsers import CallOpened, Content, CustomInputs, Parser, Part, Reasoning, parser_for
+from shared.parsers import CallClosed, CallOpened, Content, Part, Reasoning, markup_of
 from shared.protocol.errors import RequestRefused
 from shared.protocol.events import (
     Alternatives,
@@ -25,7 +25,6 @@ from shared.protocol.events import (
     Rejected,
     Started,
 )
-from shared.protocol.formats import OutputFormat, ReasoningFormatName, ToolFormatName
 from shared.protocol.request import ChatRequest
 
 _INCREMENTAL_UTF8 = codecs.getincrementaldecoder("utf-8")
@@ -161,7 +160,8 @@ class ChoiceReader:
 
     def __init__(self, request: ChatRequest, started: Started, recorder: UsageRecorder) -> None:
         """``started`` names the formats of the worker's text."""
-        self._parser = _parser(request, started)
+        markup = markup_of(request, started)
+        self._parser = markup.parser() if markup is not None else None
         self._aligner = _Aligner() if needs_logprobs(request) else None
         self._recorder = recorder
         self._calls: CallFilter | None = None
@@ -169,7 +169,8 @@ class ChoiceReader:
             self._calls = CallFilter(request.max_calls)
             self._inputs = CustomInputs({tool.name for tool in request.tools if tool.custom is not None})
         self._reasoning = self._parser is not None and started.in_reasoning
-        self._called = False
+        self._opened = self._closed = 0
+        """Numbers of calls among the parts, and of those that are complete."""
         self.plain = self._parser is None and self._aligner is None
 
     @property
@@ -190,38 +191,46 @@ class ChoiceReader:
         self._track(parts)
         if self._reasoning:
             self._recorder.reasoning_tokens += len(delta.tokens)
-        return _with_logprobs(self._inputs.decode(self._calls.filter(parts)), self._aligner)
+        return _with_logprobs(self._counted(self._calls.filter(parts)), self._aligner)
 
     def finish(self, reason: FinishReason) -> tuple[list[ParsedPart], FinishReason]:
-        """Return the parts that were held back, and the finish reason for clients (``tool_calls`` after a call).
+        """Return the parts that were held back, and the finish reason for clients.
 
-        After a cut by length, the remaining tokens are reported although they have no text yet, for example half of a
-        character. Otherwise they belong to the end of the text or to calls, and are not reported.
+        It is ``tool_calls`` after calls that are all complete, and ``cut`` after one that is not. After a cut by
+        length, the remaining tokens are reported although they have no text yet, for example half of a character.
+        Otherwise they belong to the end of the text or to calls, and are not reported.
         """
         parts = self._parser.finish(cut=reason == "length") if self._parser and not self.complete else []
         self._track(parts)
-        in_markup = self._called or (self._parser is not None and self._parser.dropped)
+        in_markup = self._opened or (self._parser is not None and self._parser.dropped)
         aligner = self._aligner if reason == "length" and not in_markup else None
         if aligner and aligner.flush() and not any(isinstance(part, Content | Reasoning) for part in parts):
             parts.append(Content(""))
-        if self._calls is None:
+        if self._parser is None or self._calls is None:
             return _with_logprobs(parts, aligner), reason
-        read = _with_logprobs(self._inputs.decode(self._calls.filter(parts)), aligner)
+        read = _with_logprobs(self._counted(self._calls.filter(parts)), aligner)
         if not self.complete:
-            read += _with_logprobs(self._inputs.decode(self._calls.rest()), None)
-        if self._called and (reason == "stop" or self.complete):
-            reason = "tool_calls"
+            read += _with_logprobs(self._counted(self._calls.rest()), None)
+        if reason == "stop" or self.complete:
+            if self._closed < self._opened or self._parser.incomplete:
+                reason = "cut"
+            elif self._opened:
+                reason = "tool_calls"
         return read, reason
+
+    def _counted(self, parts: Iterable[Part]) -> Iterable[Part]:
+        """Count calls, and decode the inputs of custom tools."""
+        for part in self._inputs.decode(parts):
+            self._opened += isinstance(part, CallOpened)
+            self._closed += isinstance(part, CallClosed)
+            yield part
 
     def _track(self, parts: Sequence[Part]) -> None:
         for part in parts:
             match part:
                 case Reasoning():
                     self._reasoning = True
-                case CallOpened():
-                    self._called = True
-                    self._reasoning = False
-                case Content():
+                case CallOpened() | Content():
                     self._reasoning = False
 
 
@@ -232,22 +241,6 @@ def _with_logprobs(parts: Iterable[Part], aligner: "_Aligner | None") -> list[Pa
         carries = isinstance(part, Content | Reasoning)
         read.append((part, aligner.take() if aligner is not None and carries else ()))
     return read
-
-
-def _parser(request: ChatRequest, started: Started) -> Parser | None:
-    """Return the parser for a choice's text; None when all of it is content.
-
-    Plain completions are not parsed. Neither are chats with ``skip_special_tokens: false``, as in OpenVINO Model
-    Server.
-    """
-    if request.prompts or not request.sampling.skip_special_tokens or not (started.tools or started.reasoning):
-        return None
-    output = OutputFormat(
-        tools=cast("ToolFormatName | None", started.tools or None),
-        reasoning=cast("ReasoningFormatName | None", started.reasoning or None),
-    )
-    callable_tools = request.tools if request.tool_choice != "none" else ()
-    return parser_for(output, callable_tools, in_reasoning=started.in_reasoning)
 
 
 class _Aligner:

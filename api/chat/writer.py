@@ -7,7 +7,7 @@ from api.chat.reader import ChoicePart, Ended, ResponseReader, TokenIds
 from api.chat.stream import ResponseStream
 from api.chat.usage import UsageRecorder
 from api.dialects.base.interface import Call, Choice, ResponseEncoder, TokenLogprob
-from api.parsers import CallArguments, CallClosed, CallOpened, Content, Part, Reasoning
+from shared.parsers import CallArguments, CallClosed, CallOpened, Content, Part, Reasoning
 from shared.protocol.errors import RequestRefused
 from shared.protocol.events import FinishReason, PromptLogprobs, Started
 from shared.protocol.request import ChatRequest

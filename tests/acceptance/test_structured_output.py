@@ -204,7 +204,10 @@ def _said(path: str, answer: Any) -> tuple[str, list[str]]:
         ("/v1/messages", "tool_use"),
     ],
 )
-def test_a_forced_call_is_not_repeated_until_the_context_is_full(real_fleet: Fleet, path: str, reason: str) -> None:
+@pytest.mark.parametrize("stops", [[], ["\n", "San", '"}', "location"]])
+def test_a_forced_call_is_whole_and_not_repeated_until_the_context_is_full(
+    real_fleet: Fleet, path: str, reason: str, stops: list[str]
+) -> None:
     location = {"type": "object", "properties": {"location": {"type": "string"}}, "required": ["location"]}
     function = {"name": "get_weather", "description": "Get current weather for a location."}
     asked = user("What is the weather in San Francisco?")
@@ -214,12 +217,15 @@ def test_a_forced_call_is_not_repeated_until_the_context_is_full(real_fleet: Fle
             body |= {"input": body.pop("messages"), "tools": [{"type": "function", "parameters": location} | function]}
         case "/v1/messages":
             tools = [{"input_schema": location} | function]
-            body |= {"tools": tools, "tool_choice": {"type": "any"}, "max_tokens": 8000}
+            body |= {"tools": tools, "tool_choice": {"type": "any"}, "max_tokens": 8000, "stop_sequences": stops}
         case _:
             body |= {"tools": [{"type": "function", "function": {"parameters": location} | function}]}
+    if stops and path != "/v1/messages":
+        body["stop"] = stops
     status, _, answer = real_fleet.request("POST", path, json.dumps(body))
     assert status == 200, answer
     ended, calls = _said(path, json.loads(answer))
     assert ended == reason
+    assert all(json.loads(call).keys() == {"location"} for call in calls)
     assert len(calls) == len(set(calls)) >= 1
     real_fleet.until(lambda: real_fleet.workers()[0].get("used", 0) == 0, "the slot to be free")

@@ -143,6 +143,27 @@ def test_a_stream_survives_the_death_of_its_engine(lasting: Fleet) -> None:
     )
 
 
+@pytest.mark.parametrize("crash", [6, 30, 60, 80])
+def test_stop_strings_have_no_effect_in_calls_and_reasoning_through_the_death_of_the_engine(
+    lasting: Fleet, crash: int
+) -> None:
+    said = '<think>Oh, a stop.\n</think>\n\nSee:\n<tool_call>\n{"name": "f", "arguments": {"a": "stop"}}\n</tool_call>'
+    with lasting.client() as client:
+        answer = client.chat.completions.create(
+            model="sim",
+            messages=[{"role": "user", "content": f"[[say {said}]][[crash at {crash}]]"}],
+            tools=[{"type": "function", "function": {"name": "f"}}],
+            reasoning_effort="low",
+            stop=["stop", "\n", '"a"'],
+        )
+    (choice,) = answer.choices
+    assert ((choice.message.model_extra or {})["reasoning_content"], choice.message.content) == ("Oh, a stop.", "See:")
+    assert choice.finish_reason == "tool_calls"
+    (call,) = choice.message.tool_calls or []
+    assert call.type == "function"
+    assert json.loads(call.function.arguments) == {"a": "stop"}
+
+
 def test_a_request_that_kills_every_engine_is_refused(lasting: Fleet) -> None:
     with pytest.raises(openai.APIError):
         text_of(stream(lasting, "[[crash]]"))

@@ -12,6 +12,7 @@ from api.dialects.base.sampling import MAX_STOP_LENGTH
 from api.dialects.openai import OpenAI, OpenAICompletions
 from api.dialects.ovms import ModelServer, ModelServerCompletions
 from shared.protocol.errors import RequestRefused
+from worker.engine.stops import StopSearch
 from worker.engine.text import TextStream, Vocabulary
 
 DIALECTS: list[Dialect] = [
@@ -62,7 +63,7 @@ def test_the_longest_are_taken(dialect: Dialect) -> None:
 @pytest.mark.parametrize("text", ["a" * 5000, ("a" * 1022 + "b") * 5, "ab" * 2500, ("a" * 511 + "b") * 10])
 def test_texts_that_repeat_a_stop_strings_beginning_cost_a_few_calls_a_token(text: str) -> None:
     stops = ("a" * (MAX_STOP_LENGTH - 1) + "X", "ab" * (MAX_STOP_LENGTH // 2 - 1) + "X", "aX", "a" * 512 + "X")
-    stream = TextStream(Vocabulary([b"a", b"b"]), stop=stops)
+    stream = TextStream(Vocabulary([b"a", b"b"]), stops=StopSearch(stops))
     calls = 0
 
     def count(frame: Any, event: str, argument: Any) -> None:

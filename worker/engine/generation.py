@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from shared.protocol.events import Delta, TopToken
 from worker.engine.protocol import Ending, Output, Sequence, StepOutput, StopReason
+from worker.engine.stops import StopSearch
 from worker.engine.text import TextStream, Vocabulary
 from worker.json_schema.lengths import LengthChecker
 
@@ -40,10 +41,14 @@ class Generation:
         self._stop_tokens = frozenset(sampling.stop_token_ids)
         if not sampling.ignore_eos:
             self._stop_tokens = self._stop_tokens.union(end_tokens)
+        stops: StopSearch | None = None
+        if sampling.stop:
+            parser = sequence.markup.parser() if sequence.markup is not None else None
+            stops = StopSearch(sampling.stop, include=sampling.include_stop, parser=parser)
         self._stream = TextStream(
             vocabulary,
-            stop=sampling.stop,
-            include_stop=sampling.include_stop,
+            stops=stops,
+            min_tokens=self._min_tokens,
             skip_special_tokens=sampling.skip_special_tokens,
             shown=sequence.shown_tokens,
             keep_first_space=self._constrained_from_start,
@@ -120,7 +125,9 @@ class Generation:
         text = self._push(tokens)
         self.stop_reason = self.stop_reason or reason
         if self.stop_reason is not None:
-            text += self._stream.finish()
+            text += self._stream.finish(cut=self.stop_reason == "length")
+            if self._stream.stop:
+                self.stop_reason = "stop"
         appended = tuple(tokens[: len(self.tokens) - position])
         delta: Delta | None = None
         if self.sequence.sampling.logprobs and appended:

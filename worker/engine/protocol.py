@@ -10,6 +10,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
+from shared.parsers import Markup
 from shared.protocol.errors import Problem
 from shared.protocol.events import Alternative, Delta, PromptLogprobs
 from shared.protocol.request import Constraint, Sampling
@@ -45,6 +46,7 @@ class Sequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     - ``shown_tokens``: special tokens that stay in the text when special tokens are skipped.
     - ``triggers``: the constraint applies from the first of these texts on; without any, from the start.
     - ``bad_word_tokens``: sequences of tokens that must not be generated.
+    - ``markup``: the parts of the text in which stop strings do not match; ``None`` without any.
     - ``length_limits``: length limits of strings in the output. With access to logits, a string is closed at its
       limit, and not before its ``minLength``; a longer or shorter string ends the sequence.
     """
@@ -58,6 +60,7 @@ class Sequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     shown_tokens: tuple[int, ...] = ()
     triggers: tuple[str, ...] = ()
     bad_word_tokens: tuple[tuple[int, ...], ...] = ()
+    markup: Markup | None = None
     length_limits: tuple[LengthLimits, ...] = ()
     alternatives: int = 1
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from worker.engine.stops import StopSearch
 from worker.json_schema.lengths import characters_in, closing_lengths, goes_on
 
 if TYPE_CHECKING:
@@ -170,64 +171,33 @@ class Vocabulary:
         return token in self._fragments
 
 
-class _StopString:
-    """Searches for one stop string in text that arrives in parts."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.matched_prefix = ""
-        """The longest suffix of the text so far that is a prefix of the stop string. A match can't start before it."""
-
-    def find(self, text: str) -> int | None:
-        """Append the next part; return the index in it after the end of the stop string, or None.
-
-        Linear in the text: each possible start of the stop string is discarded at most once.
-        """
-        stop = self.text
-        if not self.matched_prefix and stop[0] not in text:
-            return None
-        window = self.matched_prefix + text
-        found = window.find(stop)
-        if found >= 0:
-            return found + len(stop) - len(self.matched_prefix)
-        start = window.find(stop[0], max(0, len(window) - len(stop) + 1))
-        while start >= 0 and not stop.startswith(window[start:]):
-            start = window.find(stop[0], start + 1)
-        self.matched_prefix = window[start:] if start >= 0 else ""
-        return None
-
-
 class TextStream:
     """The text of one sequence, token by token.
 
     Invalid UTF-8 is replaced or dropped, as by the model's own decoder. The concatenated results of :meth:`push` and
-    :meth:`finish` do not depend on how the text is split into tokens. If several stop strings match, the one that ends
-    first applies; of those that end at the same place, the longest.
+    :meth:`finish` do not depend on how the text is split into tokens.
     """
 
     def __init__(
         self,
         vocabulary: Vocabulary,
         *,
-        stop: tuple[str, ...] = (),
-        include_stop: bool = False,
+        stops: StopSearch | None = None,
+        min_tokens: int = 0,
         skip_special_tokens: bool = True,
         shown: Iterable[int] = (),
         keep_first_space: bool = False,
     ) -> None:
-        """Empty stop strings are ignored. ``shown`` are special tokens that are not skipped. ``keep_first_space``
-        keeps a space that the model's own decoder would drop, because a grammar may require it.
+        """No stop string ends in the first ``min_tokens`` tokens. ``shown`` are special tokens that are not skipped.
+        ``keep_first_space`` keeps a space that the model's own decoder would drop, because a grammar may require it.
         """
         self._vocabulary = vocabulary
         self._texts = vocabulary.texts(skip_special_tokens=skip_special_tokens, shown=frozenset(shown))
         self._decoder = Utf8Decoder(replace=vocabulary.replaces_invalid)
         self._at_start = vocabulary.strips_first_space and not keep_first_space
-        self._stops = [_StopString(text) for text in stop if text]
-        self._include_stop = include_stop
-        self._held = ""
-        self.stop = ""
-        """The stop string that has matched, if one has. Text after it is ignored."""
-        self._plain = not (self._at_start or self._stops)
+        self._stops = stops
+        self._unarmed = min_tokens
+        self._plain = not (self._at_start or stops)
 
     def piece(self, token: int) -> bytes:
         """Return the bytes that a token adds to the text; empty for a skipped token."""
@@ -235,9 +205,14 @@ class TextStream:
         return self._vocabulary.piece(token) if text is None else text.encode()
 
     @property
+    def stop(self) -> str:
+        """The stop string that has matched, if one has. Text after it is ignored."""
+        return self._stops.stop if self._stops else ""
+
+    @property
     def unread(self) -> int | None:
         """Number of characters that have begun but are not final text yet; None if that may be a stop string."""
-        return None if self._held else int(self._decoder.inside_character)
+        return None if self._stops and self._stops.holds else int(self._decoder.inside_character)
 
     def push(self, token: int) -> str:
         """Append a token; return the text that has become final."""
@@ -247,16 +222,15 @@ class TextStream:
             return text
         return "" if self.stop else self._push_slow(token, text)
 
-    def finish(self) -> str:
+    def finish(self, *, cut: bool = False) -> str:
         """Return the text that was held back: a possible start of a stop string, and an incomplete character.
 
-        Call it when the sequence has ended.
+        Call it when the sequence has ended. ``cut``: a limit has ended it.
         """
         if self.stop:
             return ""
-        text = self._search(self._decoder.finish())
-        held, self._held = self._held, ""
-        return text + held
+        text = self._decoder.finish()
+        return self._stops.finish(text, cut=cut) if self._stops else text
 
     def _push_slow(self, token: int, text: str | None) -> str:
         if text is None or self._decoder.inside_character or self._at_start:
@@ -266,17 +240,7 @@ class TextStream:
                 data = data.removeprefix(b" ")
             text = self._decoder.decode(data)
         self._plain = not (self._decoder.inside_character or self._at_start or self._stops)
-        return self._search(text)
-
-    def _search(self, text: str) -> str:
-        """Append text; return what is final, which is all of it without stop strings."""
-        ends = [(end, -len(stop.text), stop.text) for stop in self._stops if (end := stop.find(text)) is not None]
-        shown = self._held + text
-        if ends:
-            end, negative_length, self.stop = min(ends)
-            end += len(self._held)
-            self._held = ""
-            return shown[: end if self._include_stop else end + negative_length]
-        held = max((len(stop.matched_prefix) for stop in self._stops), default=0)
-        self._held = shown[len(shown) - held :]
-        return shown[: len(shown) - held]
+        if self._stops is None:
+            return text
+        self._unarmed -= 1
+        return self._stops.push(text, armed=self._unarmed < 0)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from shared.parsers import Markup, markup_of
 from shared.protocol.errors import ContextExcess, Problem, ProblemKind, RequestRefused, context_exceeded, refuse
 from shared.protocol.events import CANCELLED, Finished, Started, Tokenized, encode_event
 from shared.protocol.queue import Claim, JobQueue
@@ -125,8 +126,9 @@ class JobRunner:
             await self.grammars.check(plan.constraint, plan.param, job.tenant)
         generated, scored = read_history(claim)
         attempt.engine = engine.process
-        attempt.sequence = self._sequence(attempt.number, job, prepared, generated, engine.info, scored=scored)
-        attempt.started_event = self._started(job, prepared, engine.info, claim)
+        started = attempt.started_event = self._started(job, prepared, engine.info, claim)
+        markup = markup_of(job.request, started)
+        attempt.sequence = self._sequence(attempt.number, job, prepared, markup, generated, engine.info, scored=scored)
         if generated or claim.lost_workers or claim.crashes:
             logger.info("job %s continues here after %d tokens", job.id, len(generated))
         await self._generate(attempt)
@@ -188,6 +190,7 @@ class JobRunner:
         number: int,
         job: Job,
         prepared: Prepared,
+        markup: Markup | None,
         generated: tuple[int, ...],
         engine: EngineInfo,
         *,
@@ -208,6 +211,7 @@ class JobRunner:
             constraint=plan.constraint,
             shown_tokens=plan.shown_tokens,
             triggers=plan.triggers,
+            markup=markup if sampling.stop else None,
             bad_word_tokens=prepared.bad_word_tokens,
             length_limits=plan.length_limits,
             alternatives=job.request.n,

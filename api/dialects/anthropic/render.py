@@ -14,6 +14,7 @@ from shared.protocol.request import ChatRequest
 _STOP_REASONS: dict[FinishReason, str] = {
     "stop": "end_turn",
     "length": "max_tokens",
+    "cut": "max_tokens",
     "tool_calls": "tool_use",
 }
 

@@ -189,6 +189,8 @@ class ChatResponseEncoder(ChunkEncoder):
         return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
     def _word(self, reason: FinishReason) -> str:
+        if reason == "cut":
+            return "length"
         return "function_call" if reason == "tool_calls" and self._request.functions_form else reason
 
 

@@ -103,11 +103,11 @@ class ResponsesEncoder(ResponseEncoder):
         """Encode the end of the last item. The end of the response follows with the usage."""
         self._reason = reason
         opened = b"" if self._items or self._item is not None else self._open("message")
-        return opened + self._close("incomplete" if reason == "length" else "completed")
+        return opened + self._close(_status(reason))
 
     def usage(self, usage: Usage) -> bytes:
         """Encode the end of the response."""
-        status = "incomplete" if self._reason == "length" else "completed"
+        status = _status(self._reason)
         return self._end(f"response.{status}", self._ended(status, usage))
 
     def failure(self, problem: Problem) -> bytes:
@@ -232,6 +232,10 @@ class ResponsesEncoder(ResponseEncoder):
             return b""
         body = _encode({"type": kind} | fields | {"sequence_number": number})
         return b"event: %b\ndata: %b\n\n" % (kind.encode(), body)
+
+
+def _status(reason: FinishReason) -> str:
+    return "incomplete" if reason in ("length", "cut") else "completed"
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:

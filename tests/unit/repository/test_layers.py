@@ -36,7 +36,7 @@ LAYERS = {
         ("dialects",),
         ("limits",),
         ("keys", "media", "stored"),
-        ("base", "parsers"),
+        ("base",),
     ),
     "worker": (
         ("main", "node"),
@@ -47,7 +47,7 @@ LAYERS = {
         ("engine", "images"),
         ("json_schema", "model", "processes"),
     ),
-    "shared": (("tracing",), ("protocol",), ("redis", "runtime")),
+    "shared": (("parsers", "tracing"), ("protocol",), ("redis", "runtime")),
     "cli": (
         ("main",),
         ("serve", "shell"),

@@ -19,7 +19,7 @@ from api.chat.writer import collect, stream
 from api.dialects.anthropic.render import MessagesResponseEncoder
 from api.dialects.base.interface import Choice, TokenLogprob
 from api.dialects.openai.render import ChatResponseEncoder
-from api.parsers import CallArguments, CallClosed, CallOpened, Part
+from shared.parsers import CallArguments, CallClosed, CallOpened, Part
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import (
     Alternative,
@@ -318,7 +318,7 @@ NUMBERED = [called("f", f'{{"a": {number}}}') for number in range(3)]
     ("fields", "texts", "reason", "text", "calls", "ending"),
     [
         ({}, [CALL, CUT], "length", "", ['{"a": 1}', '{"a": '], "length"),
-        ({}, [CALL, CUT], "stop", "", ['{"a": 1}', '{"a": '], "tool_calls"),
+        ({}, [CALL, CUT], "stop", "", ['{"a": 1}', '{"a": '], "cut"),
         ({}, [CUT], "length", "", ['{"a": '], "length"),
         ({"max_tool_calls": 2}, NUMBERED, "stop", "", ['{"a": 0}', '{"a": 1}'], "tool_calls"),
         ({"tool_choice": "none"}, [CALL], "stop", CALL, [], "stop"),

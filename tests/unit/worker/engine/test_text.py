@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from worker.engine.stops import StopSearch
 from worker.engine.text import TextStream, Vocabulary
 
 BYTES = Vocabulary([bytes([byte]) for byte in range(256)])
@@ -55,7 +56,7 @@ def test_invalid_bytes_are_replaced_or_dropped(data: bytes, replaced: list[str],
 
 def test_replaced_bytes_may_be_a_stop_string() -> None:
     for tail, stop in ((b"\xffc", "\ufffd"), (b"\xc3", "b\ufffd")):
-        stream = TextStream(BYTES, stop=(stop,))
+        stream = TextStream(BYTES, stops=StopSearch((stop,)))
         assert "".join(run(stream, list(b"ab" + tail))) == "ab\ufffd".removesuffix(stop)
         assert stream.stop == stop
 
@@ -88,7 +89,7 @@ def test_one_space_is_dropped_at_the_start_for_sentencepiece() -> None:
 
 def test_a_stop_string_across_tokens_is_cut_off_and_ends_the_text() -> None:
     vocabulary = Vocabulary([b"one ", b"tw", b"o th", b"ree"])
-    stream = TextStream(vocabulary, stop=("two",))
+    stream = TextStream(vocabulary, stops=StopSearch(("two",)))
     assert [stream.push(token) for token in (0, 1, 2)] == ["one ", "", ""]
     assert stream.stop == "two"
     assert stream.push(3) == ""
@@ -96,27 +97,27 @@ def test_a_stop_string_across_tokens_is_cut_off_and_ends_the_text() -> None:
 
 
 def test_a_stop_string_inside_one_token_is_cut_off() -> None:
-    stream = TextStream(Vocabulary([b" cunning"]), stop=("unn",))
+    stream = TextStream(Vocabulary([b" cunning"]), stops=StopSearch(("unn",)))
     assert stream.push(0) == " c"
     assert stream.stop == "unn"
 
 
 def test_the_stop_string_is_kept_when_asked_for_and_what_follows_it_is_not() -> None:
-    stream = TextStream(Vocabulary([b"a st", b"op here"]), stop=("stop",), include_stop=True)
+    stream = TextStream(Vocabulary([b"a st", b"op here"]), stops=StopSearch(("stop",), include=True))
     assert "".join(run(stream, [0, 1])) == "a stop"
 
 
 def test_only_what_may_become_a_stop_string_is_held_back() -> None:
-    stream = TextStream(BYTES, stop=("\n\nUser:",))
+    stream = TextStream(BYTES, stops=StopSearch(("\n\nUser:",)))
     assert [stream.push(ord(character)) for character in "a\nb\n\nUx"] == ["a", "", "\nb", "", "", "", "\n\nUx"]
 
 
 def test_what_was_held_back_comes_at_the_end() -> None:
-    assert run(TextStream(BYTES, stop=("END",)), list(b"the EN")) == ["t", "h", "e", " ", "", "", "EN"]
+    assert run(TextStream(BYTES, stops=StopSearch(("END",))), list(b"the EN")) == ["t", "h", "e", " ", "", "", "EN"]
 
 
 def test_repeated_beginnings_of_a_stop_string_are_seen() -> None:
-    stream = TextStream(BYTES, stop=("aab",))
+    stream = TextStream(BYTES, stops=StopSearch(("aab",)))
     assert "".join(run(stream, list(b"aaaab!"))) == "aa"
 
 
@@ -131,7 +132,7 @@ def test_repeated_beginnings_of_a_stop_string_are_seen() -> None:
     ],
 )
 def test_of_several_stop_strings_the_first_to_end_counts(stops: tuple[str, ...], expected: str, stop: str) -> None:
-    stream = TextStream(BYTES, stop=stops)
+    stream = TextStream(BYTES, stops=StopSearch(stops))
     assert "".join(run(stream, list(b"xabcde"))) == expected
     assert stream.stop == stop
 
@@ -161,7 +162,7 @@ def test_any_cut_gives_the_same_text(text: str, stops: list[str], cuts: list[int
         length = cuts[len(pieces) % len(cuts)]
         pieces.append(data[:length])
         data = data[length:]
-    stream = TextStream(Vocabulary(pieces), stop=tuple(stops), include_stop=include_stop)
+    stream = TextStream(Vocabulary(pieces), stops=StopSearch(stops, include=include_stop))
     shown = ""
     expected = reference(text, stops, include_stop)
     for token in range(len(pieces)):
@@ -178,7 +179,7 @@ def test_any_cut_gives_the_same_text(text: str, stops: list[str], cuts: list[int
 )
 def test_periodic_texts_and_stop_strings(text: str, stops: list[str], cut: int, include_stop: bool) -> None:
     pieces = [text[at : at + cut].encode() for at in range(0, len(text), cut)]
-    stream = TextStream(Vocabulary(pieces), stop=tuple(stops), include_stop=include_stop)
+    stream = TextStream(Vocabulary(pieces), stops=StopSearch(stops, include=include_stop))
     expected = reference(text, stops, include_stop)
     shown = ""
     for token in range(len(pieces)):

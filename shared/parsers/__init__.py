@@ -1,32 +1,45 @@
 """Streaming parsers that split generated text into content, reasoning and tool calls.
 
-They run in the API replica, so a job that migrates to another worker carries no parser state.
+They run in the API replica, so a job that migrates to another worker carries no parser state. A worker runs one for a
+request with stop strings, which end content only.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import cast
 
-from api.parsers.custom_input import CustomInputs
-from api.parsers.deepseek import read_deepseek_calls
-from api.parsers.harmony import harmony_script
-from api.parsers.json_calls import read_json_calls, read_mistral_calls
-from api.parsers.parts import CallArguments, CallClosed, CallOpened, Content, Part, Reasoning, Writer
-from api.parsers.pythonic import read_pythonic_calls
-from api.parsers.qwen_xml import parameter_types, read_qwen_xml_calls
-from api.parsers.source import Script, Source
-from api.parsers.tagged import CallReader, tagged_script
-from shared.protocol.formats import REASONING_FORMATS, TOOL_FORMATS, OutputFormat, ToolFormat
-from shared.protocol.request import Tool
+import msgspec
+
+from shared.parsers.deepseek import read_deepseek_calls
+from shared.parsers.harmony import harmony_script
+from shared.parsers.json_calls import read_json_calls, read_mistral_calls
+from shared.parsers.parts import CallArguments, CallClosed, CallOpened, Content, Part, Reasoning, Span, Writer
+from shared.parsers.pythonic import read_pythonic_calls
+from shared.parsers.qwen_xml import parameter_types, read_qwen_xml_calls
+from shared.parsers.source import Script, Source
+from shared.parsers.tagged import CallReader, tagged_script
+from shared.protocol.events import Started
+from shared.protocol.formats import (
+    REASONING_FORMATS,
+    TOOL_FORMATS,
+    OutputFormat,
+    ReasoningFormatName,
+    ToolFormat,
+    ToolFormatName,
+)
+from shared.protocol.request import ChatRequest, Tool
 
 __all__ = [
     "CallArguments",
     "CallClosed",
     "CallOpened",
     "Content",
-    "CustomInputs",
+    "Markup",
     "Parser",
     "Part",
     "Reasoning",
+    "Span",
+    "markup_of",
     "parser_for",
 ]
 
@@ -41,7 +54,7 @@ class Parser:
 
     def __init__(self, script: Callable[[Source, Writer], Script[None]]) -> None:
         self._source = Source()
-        self._writer = Writer()
+        self._writer = Writer(self._source)
         self._script = script(self._source, self._writer)
 
     def feed(self, text: str) -> list[Part]:
@@ -49,6 +62,21 @@ class Parser:
         self._source.feed(text)
         next(self._script, None)
         return self._writer.drain()
+
+    @property
+    def spans(self) -> Sequence[Span]:
+        """The pieces of content among the parts that were returned last, without the blank lines between blocks."""
+        return self._writer.spans
+
+    @property
+    def settled(self) -> int:
+        """Position up to which it is known whether the text is content."""
+        return self._writer.settled
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether the text ended inside a call."""
+        return self._source.incomplete
 
     @property
     def dropped(self) -> bool:
@@ -92,6 +120,34 @@ def parser_for(output: OutputFormat, tools: Sequence[Tool] = (), *, in_reasoning
             calls_in_reasoning=tool_format.in_reasoning,
         )
     )
+
+
+class Markup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a text may contain besides content: the arguments of :func:`parser_for`."""
+
+    output: OutputFormat
+    tools: tuple[Tool, ...] = ()
+    in_reasoning: bool = False
+
+    def parser(self) -> Parser | None:
+        """Return a new parser for the text, or ``None`` if all of it is content."""
+        return parser_for(self.output, self.tools, in_reasoning=self.in_reasoning)
+
+
+def markup_of(request: ChatRequest, started: Started) -> Markup | None:
+    """Return the markup of a job's text; ``None`` if all of it is content. ``started`` names the formats.
+
+    Plain completions are not parsed. Neither are chats with ``skip_special_tokens: false``, as in OpenVINO Model
+    Server.
+    """
+    if request.prompts or not request.sampling.skip_special_tokens or not (started.tools or started.reasoning):
+        return None
+    output = OutputFormat(
+        tools=cast("ToolFormatName | None", started.tools or None),
+        reasoning=cast("ReasoningFormatName | None", started.reasoning or None),
+    )
+    tools = request.tools if request.tool_choice != "none" else ()
+    return Markup(output=output, tools=tools, in_reasoning=started.in_reasoning)
 
 
 def _reader(tool_format: ToolFormat, tools: Sequence[Tool]) -> CallReader:

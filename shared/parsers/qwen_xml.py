@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from api.parsers.json_text import quoted
-from api.parsers.parts import Writer
-from api.parsers.source import NAME_LIMIT, Malformed, Script, Source, markers
+from shared.parsers.json_text import quoted
+from shared.parsers.parts import Writer
+from shared.parsers.source import NAME_LIMIT, Malformed, Script, Source, markers
 
 _FUNCTION = "<function="
 _FUNCTION_END = "</function>"

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.api.parsers.reading import read
-from tests.unit.api.parsers.transcript import TRANSCRIPTS, Transcript
+from tests.unit.shared.parsers.reading import read
+from tests.unit.shared.parsers.transcript import TRANSCRIPTS, Transcript
 
 FRAGMENTS = (
     *("<tool_call>", "</tool_call>", "<function=", "get_time>", "<parameter=", "a>", "</parameter>", "</function>"),

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tests.unit.api.parsers.reading import read
-from tests.unit.api.parsers.transcript import TRANSCRIPTS, Transcript
+from tests.unit.shared.parsers.reading import read
+from tests.unit.shared.parsers.transcript import TRANSCRIPTS, Transcript
 
 each = pytest.mark.parametrize(
     "transcript",

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from api.parsers import CallArguments, CallClosed, CallOpened, Content, Parser, Part, Reasoning
+from shared.parsers import CallArguments, CallClosed, CallOpened, Content, Parser, Part, Reasoning
 
 
 @dataclass

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from api.parsers import parser_for
+from shared.parsers import parser_for
 from shared.protocol.formats import TOOL_FORMATS, OutputFormat, ToolFormatName
 from shared.protocol.request import Tool
-from tests.unit.api.parsers.reading import Call, Parsed, read
-from tests.unit.api.parsers.transcript import TOOLS
+from tests.unit.shared.parsers.reading import Call, Parsed, read
+from tests.unit.shared.parsers.transcript import TOOLS
 
 
 def parsed_by(tools: ToolFormatName, text: str) -> Parsed:

@@ -64,17 +64,29 @@ class Source:
 
     Consumed text is pending until it has been emitted as a part (:meth:`commit`) or discarded as markup
     (:meth:`drop`). If a call turns out to be malformed, :meth:`reclaim` returns the pending text, which is content.
+    Positions count characters of the whole text.
     """
 
     def __init__(self) -> None:
         self.text = ""
         self.at = 0
+        self._start = 0
+        """Position of ``text``."""
+        self.settled = 0
+        """Position of the first character that is pending or not consumed."""
         self._ended = False
         self.cut = False
         """Whether the text was truncated."""
         self.dropped = False
         """Whether the text ended inside markup, which was discarded."""
+        self.incomplete = False
+        """Whether the text ended inside a call."""
         self._pending: list[str] = []
+
+    @property
+    def position(self) -> int:
+        """Position of the first character that is not consumed."""
+        return self._start + self.at
 
     @property
     def exhausted(self) -> bool:
@@ -83,6 +95,7 @@ class Source:
 
     def feed(self, text: str) -> None:
         """Append ``text``."""
+        self._start += self.at
         self.text = self.text[self.at :] + text
         self.at = 0
 
@@ -101,16 +114,17 @@ class Source:
     def commit(self) -> None:
         """Clear the pending text: it has been emitted, or is markup."""
         self._pending.clear()
+        self.settled = self.position
 
     def drop(self) -> None:
         """Discard the pending text: the text ended inside markup."""
-        self._pending.clear()
+        self.commit()
         self.dropped = True
 
     def reclaim(self) -> str:
         """Return the pending text and clear it."""
         text = "".join(self._pending)
-        self._pending.clear()
+        self.commit()
         return text
 
     def more(self) -> Script[bool]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from api.parsers import Parser, parser_for
+from shared.parsers import Parser, parser_for
 from shared.protocol.formats import OutputFormat, ReasoningFormatName, ToolFormatName
 from shared.protocol.request import Tool
 

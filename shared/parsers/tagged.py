@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 
-from api.parsers.parts import Writer, attempt
-from api.parsers.source import Script, Source, markers
+from shared.parsers.parts import Writer, attempt
+from shared.parsers.source import Script, Source, markers
 from shared.protocol.formats import ReasoningFormat
 
 CallReader = Callable[[Source, Writer, str], Script[None]]
 """Reads calls after a trigger, which has been consumed. An empty trigger means a lead comes next, not consumed yet.
 
-It emits the calls and raises :class:`api.parsers.source.Malformed` on invalid input. Text that is then pending in the
-source is content.
+It emits the calls and raises :class:`shared.parsers.source.Malformed` on invalid input. Text that is then pending in
+the source is content.
 """
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from api.parsers.source import Malformed, Script, Source
+from shared.parsers.source import Malformed, Script, Source
 
 _space = re.compile(r"[ \t\r\n]*")
 _string_run = re.compile(r'[^"\\\x00-\x1f]*')

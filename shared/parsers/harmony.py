@@ -7,9 +7,9 @@ The channel ``analysis`` is reasoning, ``final`` and ``commentary`` are content.
 import re
 from collections.abc import Callable
 
-from api.parsers.json_calls import stream_arguments
-from api.parsers.parts import Writer, attempt
-from api.parsers.source import Malformed, Script, Source, markers
+from shared.parsers.json_calls import stream_arguments
+from shared.parsers.parts import Writer, attempt
+from shared.parsers.source import Malformed, Script, Source, markers
 from shared.protocol.formats import HARMONY_CHANNEL, HARMONY_ENDS, HARMONY_MESSAGE, HARMONY_START
 
 HEADER_LIMIT = 512
@@ -53,6 +53,7 @@ def _message(source: Source, writer: Writer, start: str, with_calls: bool) -> Sc
         header, _ = yield from source.until(_HEADER_END, HEADER_LIMIT)
     except Malformed:
         if not (yield from source.peek()):
+            source.incomplete = True
             return None
         emit_content(source.reclaim())
         return (yield from source.through(_BODY_END, emit_content))
@@ -77,9 +78,6 @@ def _call(source: Source, writer: Writer, name: str) -> Script[None]:
         writer.open(name)
         writer.arguments("{}")
         writer.close()
-        source.commit()
-    elif not following:
-        # The text ended right after the header; there is nothing to report to the client.
         source.commit()
     else:
         raise Malformed

@@ -7,9 +7,9 @@ from collections.abc import Container
 
 import msgspec
 
-from api.parsers.json_text import is_json_object, json_value
-from api.parsers.parts import Writer
-from api.parsers.source import NAME_LIMIT, Malformed, Script, Source, markers
+from shared.parsers.json_text import is_json_object, json_value
+from shared.parsers.parts import Writer
+from shared.parsers.source import NAME_LIMIT, Malformed, Script, Source, markers
 
 NAME = "name"
 ARGUMENTS = frozenset({"arguments", "parameters"})

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.parsers import CallArguments, CallClosed, CallOpened, Content, CustomInputs, Part
+from api.chat.custom_inputs import CustomInputs
+from shared.parsers import CallArguments, CallClosed, CallOpened, Content, Part
 
 
 def decoded(pieces: list[str], name: str = "c") -> list[Part]:

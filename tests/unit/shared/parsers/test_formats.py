@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from api.parsers import parser_for
+from shared.parsers import parser_for
 from shared.protocol.formats import TOOL_FORMATS, OutputFormat, ToolFormatName, detect
-from tests.unit.api.parsers.reading import Call, read
-from tests.unit.api.parsers.transcript import WEATHER
+from tests.unit.shared.parsers.reading import Call, read
+from tests.unit.shared.parsers.transcript import WEATHER
 
 QWEN3 = """{{- '</tools>\\n<tool_call>\\n{"name": <function-name>, "arguments": <args>}\\n</tool_call>' }}
 {%- set content = content.split('</think>')[-1] %}{{- '<|im_start|>assistant\\n' }}

@@ -2,10 +2,10 @@
 
 import pytest
 
-from api.parsers import CallArguments, CallClosed, CallOpened, Content, Part, Reasoning, parser_for
+from shared.parsers import CallArguments, CallClosed, CallOpened, Content, Part, Reasoning, parser_for
 from shared.protocol.formats import OutputFormat
 from tests.support.operations import operations
-from tests.unit.api.parsers.transcript import TOOLS, TRANSCRIPTS, Transcript
+from tests.unit.shared.parsers.transcript import TOOLS, TRANSCRIPTS, Transcript
 
 QWEN3 = Transcript(name="", text="", tools="hermes", reasoning="think")
 

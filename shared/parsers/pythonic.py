@@ -9,9 +9,9 @@ import re
 from collections.abc import Container
 from typing import Any
 
-from api.parsers.json_text import quoted
-from api.parsers.parts import Writer
-from api.parsers.source import NAME_LIMIT, Malformed, Script, Source
+from shared.parsers.json_text import quoted
+from shared.parsers.parts import Writer
+from shared.parsers.source import NAME_LIMIT, Malformed, Script, Source
 
 VALUE_LIMIT = 100_000
 """Maximum length of an argument in characters. Outside strings, each counts as ten, because it takes more time."""

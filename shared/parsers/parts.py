@@ -4,7 +4,7 @@ import secrets
 
 import msgspec
 
-from api.parsers.source import WHITESPACE, Malformed, Script, Source
+from shared.parsers.source import WHITESPACE, Malformed, Script, Source
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -46,6 +46,9 @@ _Prose = type[Content] | type[Reasoning]
 
 BLANK_LINE = "\n\n"
 
+Span = tuple[int, str]
+"""A piece of content in the text: the position of its end, and the piece."""
+
 
 class Writer:
     """Builds parts, numbers the calls, and normalises the whitespace between blocks.
@@ -55,11 +58,17 @@ class Writer:
     whitespace is held back until the next text is known.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, source: Source) -> None:
+        """``source`` is what the script reads; what it appends here ends at the position of ``source``."""
+        self._source = source
         self._parts: list[Part] = []
+        self.spans: list[Span] = []
+        """The pieces of content among the parts that :meth:`drain` returned last."""
+        self._new_spans: list[Span] = []
         self.calls = 0
         """Number of calls opened so far."""
         self._space: list[str] = []
+        self._space_end = 0
         self._kind: _Prose = Content
         self._spoken: set[_Prose] = set()
         self._at_edge = False
@@ -94,33 +103,46 @@ class Writer:
 
     def drain(self) -> list[Part]:
         """Return the parts collected since the last call."""
-        parts = self._parts
-        self._parts = []
+        parts, self.spans = self._parts, self._new_spans
+        self._parts, self._new_spans = [], []
         return parts
+
+    @property
+    def settled(self) -> int:
+        """Position up to which it is known whether the text is content."""
+        return self._space_end - sum(map(len, self._space)) if self._space else self._source.settled
 
     def finish(self) -> list[Part]:
         """Return the last parts, including held-back whitespace that belongs to the text."""
         if self._space:
-            self._parts.append(self._kind("".join(self._space)))
-            self._space.clear()
+            self._append(self._kind, "", self._space_end)
         return self.drain()
 
     def _emit(self, kind: _Prose, text: str) -> None:
+        joint = ""
         if self._at_edge:
             text = text.lstrip(WHITESPACE)
             if not text:
                 return
             self._at_edge = False
-            if kind in self._spoken:
-                self._space.append(BLANK_LINE)
+            joint = BLANK_LINE if kind in self._spoken else ""
         self._kind = kind
         body = text.rstrip(WHITESPACE)
+        end = self._source.position
         if body:
             self._spoken.add(kind)
-            self._parts.append(kind("".join(self._space) + body))
-            self._space.clear()
+            self._append(kind, body, end - len(text) + len(body), joint)
         if len(body) < len(text):
             self._space.append(text[len(body) :])
+            self._space_end = end
+
+    def _append(self, kind: _Prose, text: str, end: int, joint: str = "") -> None:
+        """Append ``text``, which ends at the position ``end``, after the whitespace that was held back."""
+        text = "".join((*self._space, text))
+        self._space.clear()
+        self._parts.append(kind(joint + text))
+        if kind is Content:
+            self._new_spans.append((end, text))
 
 
 def attempt(
@@ -139,6 +161,7 @@ def attempt(
     except Malformed:
         sound = False
     if source.exhausted and (marked or source.cut or writer.calls > opened):
+        source.incomplete = not sound
         source.drop()
     left = source.reclaim()
     (writer.reasoning if in_reasoning else writer.content)(left)

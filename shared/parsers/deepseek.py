@@ -4,9 +4,9 @@ V3 and R1 write the type ``function``, the separator, the name, and the argument
 V3.1 writes the name, the separator and the bare arguments.
 """
 
-from api.parsers.json_calls import stream_arguments
-from api.parsers.parts import Writer
-from api.parsers.source import NAME_LIMIT, Malformed, Script, Source, markers
+from shared.parsers.json_calls import stream_arguments
+from shared.parsers.parts import Writer
+from shared.parsers.source import NAME_LIMIT, Malformed, Script, Source, markers
 from shared.protocol.formats import DEEPSEEK_CALL_BEGIN, DEEPSEEK_CALL_END, DEEPSEEK_CALLS_END, DEEPSEEK_SEPARATOR
 
 _FENCE = "```"

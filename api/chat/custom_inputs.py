@@ -10,8 +10,8 @@ from collections.abc import Container, Iterable, Iterator
 
 import msgspec
 
-from api.parsers.parts import CallArguments, CallOpened, Part
-from api.parsers.source import NAME_LIMIT
+from shared.parsers.parts import CallArguments, CallOpened, Part
+from shared.parsers.source import NAME_LIMIT
 
 _BEGIN = re.compile(r'\s*\{\s*(?:"(?:[^"\\]|\\.)*"\s*:\s*(\S)|\})', re.DOTALL)
 _HIGH = r"\\u[dD][89abAB][0-9a-fA-F]{2}"

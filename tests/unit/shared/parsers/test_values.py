@@ -6,11 +6,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.parsers import parser_for
+from shared.parsers import parser_for
 from shared.protocol.formats import OutputFormat
 from shared.protocol.request import Tool
-from tests.unit.api.parsers.reading import read
-from tests.unit.api.parsers.transcript import TOOLS
+from tests.unit.shared.parsers.reading import read
+from tests.unit.shared.parsers.transcript import TOOLS
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 VALUES = st.recursive(

@@ -170,8 +170,6 @@ class DeclaredModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Bytes of the host that the model takes or would take on this node."""
     device_memory: dict[str, _Count] = {}
     """The same for discrete GPUs, by device."""
-    retiring: bool = False
-    """Whether a worker with an earlier entry of the model takes memory as well."""
     load_seconds: _Amount = 0.0
     ready_in: _Amount = 0.0
     """Seconds until a loading model is loaded, if that takes as long as its last load; 0 if it takes longer."""
@@ -195,7 +193,7 @@ class DeclaredModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     @property
     def in_memory(self) -> bool:
         """Whether the model takes its memory now."""
-        return self.retiring or self.status in ("loading", "loaded", "unloading")
+        return self.status in ("loading", "loaded", "unloading")
 
 
 class NodeInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,7 +1,6 @@
 """Nodes load the models of a catalogue by demand, and give memory from one to another without losing a request."""
 
 import json
-import re
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -266,7 +265,7 @@ def test_a_command_to_load_tries_a_model_that_has_failed_again_at_once(service: 
         assert "; it is loaded again in 5 s at the earliest" in said
 
 
-def test_a_new_source_is_loaded_beside_the_old_one_whose_streams_end_there(service: Fleet) -> None:
+def test_a_changed_entry_is_loaded_when_the_requests_of_the_old_one_have_ended(service: Fleet) -> None:
     said = " ".join(f"word{index}" for index in range(WORDS))
     file = catalogue(service, entry("a", "[[vocabulary 1]]"))
     node(service, file, "--sim-step", "0.1", memory="200MB")
@@ -276,40 +275,10 @@ def test_a_new_source_is_loaded_beside_the_old_one_whose_streams_end_there(servi
         (old,) = service.workers("serving")
         file.write_text(entry("a", "[[vocabulary 2]]"))
         service.until(lambda: [one["id"] for one in service.workers("draining")] == [old["id"]], "the old one to drain")
-        (new,) = service.workers("serving")
-        assert new["vocabulary"] != old["vocabulary"]
-        taken = [model["memory"] for found in nodes(service) for model in found["models"]]
-        assert taken == [120_000_000], "the worker that retires counts too"
-        assert ask(service, "a")[0] == 200
-        assert not stream.done()
+        waiting = pool.submit(ask, service, "a")
         status, answer = stream.result()
-    assert (status, answer["choices"][0]["message"]["content"]) == (200, said)
-    service.until(lambda: [one["id"] for one in service.workers()] == [new["id"]], "the old worker to end")
-
-
-def test_a_new_entry_is_loaded_by_demand_while_the_last_streams_of_the_old_one_run(service: Fleet) -> None:
-    file = catalogue(service, entry("a", "[[vocabulary 1]]"))
-    node(service, file, "--sim-step", "0.1", memory="200MB")
-    messages: list[Any] = [{"role": "user", "content": "[[tokens 5000]]"}]
-    with service.client().chat.completions.create(model="a", messages=messages, stream=True) as stream:
-        next(iter(stream))
-        file.write_text(entry("a", "[[vocabulary 2]]", keep="0.5s"))
-        service.until(lambda: [one["status"] for one in service.workers()] == ["draining"], "the idle new one to end")
-        time.sleep(1)  # in which it would be loaded again
-        assert [model["loads"] for found in nodes(service) for model in found["models"]] == [2]
-        assert ask(service, "a")[0] == 200
-
-
-def test_the_old_source_stays_in_service_if_the_new_one_cannot_be_loaded(service: Fleet) -> None:
-    file = catalogue(service, entry("a"))
-    node(service, file, memory="200MB")
-    assert ask(service, "a")[0] == 200
-    file.write_text(entry("a", "[[fail load]]"))
-    service.until(lambda: any(model["status"] == "failed" for model in nodes(service)[0]["models"]), "the failure")
-    assert ask(service, "a")[0] == 200
-    assert states(service) == {"a": "loaded"}
-    shown = re.compile(rb"^vinoqueue_model_memory_bytes.* (.*)$", re.MULTILINE)
-    service.until(
-        lambda: [float(size) for size in shown.findall(service.request("GET", "/metrics")[2])] == [60_000_000],
-        "the memory of the old one alone to count",
-    )
+        assert (status, answer["choices"][0]["message"]["content"]) == (200, said)
+        assert waiting.result()[0] == 200
+    (new,) = service.workers("serving")
+    assert new["vocabulary"] != old["vocabulary"]
+    assert [(model["loads"], model["unloads"]) for model in nodes(service)[0]["models"]] == [(2, {"changed": 1})]

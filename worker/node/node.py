@@ -3,19 +3,17 @@
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
 from shared.protocol.cost import UNBOUNDED_RESPONSE
 from shared.protocol.model_commands import read_commands
 from shared.protocol.queue.occupancy import Occupancy, OccupancyReader, waiting_tokens
-from shared.protocol.registry import DeclaredModel, NodeInfo, WorkerInfo, announce, registered, withdraw
+from shared.protocol.registry import NodeInfo, WorkerInfo, announce, registered, withdraw
 from shared.redis import keys, outage
 from shared.redis.client import database_of
 from shared.runtime.settings import NodeSettings, WorkerSettings, environment
@@ -23,7 +21,7 @@ from shared.runtime.ticks import until
 from shared.runtime.version import VERSION
 from worker.engine.backends import BACKENDS
 from worker.node.catalogue import CatalogueEntry, CatalogueError, read_catalogue
-from worker.node.devices import HOST, Memory, fits, place, remaining
+from worker.node.devices import HOST, Memory, place
 from worker.node.memory import Measurement, Measurements, expected, needed
 from worker.node.placements import Placements
 from worker.node.policy import ModelState, Plan, Rules, plan
@@ -78,11 +76,9 @@ class Node:
         )
         self._path = Path(settings.models)
         self._read_at = self._modified()
-        self._residents = {entry.name: self._resident(entry) for entry in read_catalogue(self._path, settings)}
-        self._changed: dict[str, CatalogueEntry] = {}
-        """New entries of models whose workers still have the old one."""
-        self._retiring: dict[str, Resident] = {}
-        """Models with old entries, alongside those that replace them in ``_residents``."""
+        self._entries = {entry.name: entry for entry in read_catalogue(self._path, settings)}
+        """The catalogue. Models whose workers have not ended yet keep their earlier entries."""
+        self._residents = {name: self._resident(entry) for name, entry in self._entries.items()}
         self._count = 0
 
     async def run(self) -> None:
@@ -99,18 +95,17 @@ class Node:
         """Look at queues and workers once, and do what the policy says. Raises what redis-py raises."""
         workers = await registered(self._redis, WorkerInfo)
         by_id = {worker.id: worker for worker in workers}
-        for resident in self._all:
+        for resident in self._residents.values():
             if (measured := resident.observe(by_id.get(resident.worker))) is not None:
                 self._measurements.put(self._worker_settings(resident.entry, ""), measured)
                 resident.measured = measured
                 resident.memory = self._needed(resident.entry, measured)
         self._follow_catalogue()
-        await self._replace(by_id)
         commands = await read_commands(self._redis, [*self._residents])
         for name, resident in self._residents.items():
             resident.obey(commands.get(name))
         states = [await self._state(resident, workers) for resident in self._residents.values()]
-        todo = plan(states, remaining(self._capacity, (old.memory for old in self._retiring.values())), self._rules)
+        todo = plan(states, self._capacity, self._rules)
         for name, resident in self._residents.items():
             resident.room = todo.short.get(name)
         for name, reason in todo.load.items():
@@ -128,19 +123,9 @@ class Node:
             started=self._started,
             memory=self._capacity[HOST],
             devices={where: size for where, size in self._capacity.items() if where != HOST},
-            models=tuple(self._declared(name, resident) for name, resident in self._residents.items()),
+            models=tuple(resident.declared() for resident in self._residents.values()),
             version=VERSION,
         )
-
-    def _declared(self, name: str, resident: Resident) -> DeclaredModel:
-        """Return a model's part of the record. The memory of a worker with the old entry counts too."""
-        declared, old = resident.declared(), self._retiring.get(name)
-        if old is None or old.here == "absent":
-            return declared
-        taken = Counter(old.memory)
-        if resident.here != "absent":
-            taken.update(resident.memory)
-        return msgspec.structs.replace(declared, memory=taken.pop(HOST), device_memory=dict(taken), retiring=True)
 
     def reload(self) -> None:
         """Read the catalogue again. An invalid one is reported, and the old one stays."""
@@ -151,14 +136,12 @@ class Node:
             logger.error("%s The old catalogue stays.", error)
             return
         logger.info("catalogue read: %s", ", ".join(sorted(entries)))
-        self._changed = entries
-        for name in self._residents.keys() - entries.keys():
-            self._residents[name].retired = True
+        self._entries = entries
         self._follow_catalogue()
 
     async def stop(self, drain: float) -> None:
         """Unload all models; requests have ``drain`` seconds to finish. Then withdraw from the registry."""
-        residents = self._all
+        residents = [*self._residents.values()]
         for resident in residents:
             resident.unload("stop", "the node stops")
         try:
@@ -172,7 +155,7 @@ class Node:
             await withdraw(self._redis, NodeInfo, self._id)
 
     def kill(self) -> None:
-        for resident in self._all:
+        for resident in self._residents.values():
             resident.kill()
 
     async def _state(self, resident: Resident, workers: list[WorkerInfo]) -> ModelState:
@@ -190,7 +173,6 @@ class Node:
         waited = time.monotonic() - resident.waiting_since if resident.waiting_since else 0.0
         resident.waited = 0.0 if serving else waited
         alone = sum(worker.model == entry.name and "/" not in worker.id for worker in workers)
-        replaces = entry.name in self._retiring and not resident.has_served
         own = resident.here != "absent" and not resident.has_lease
         return ModelState(
             name=entry.name,
@@ -205,13 +187,13 @@ class Node:
             tokens=tokens or batch_tokens,
             requested=requested,
             waited=waited,
-            workers=leases + alone + own - (resident.has_lease and resident.here == "absent" and not replaces),
+            workers=leases + alone + own - (resident.has_lease and resident.here == "absent"),
             serving=serving,
             here=resident.here,
             resident=resident.residence,
             idle=resident.idle if not occupancy.held_by(resident.worker) else 0.0,
             blocked=resident.blocked,
-            unwanted=resident.retired or (entry.name in self._changed and not replaces),
+            unwanted=self._entries.get(entry.name) != entry,
         )
 
     async def _load(self, resident: Resident, reason: str) -> None:
@@ -219,33 +201,9 @@ class Node:
         if not await self._placements.take(entry.name, entry.most):
             return
         resident.has_lease = True
-        await self._start(resident, reason)
-
-    async def _start(self, resident: Resident, reason: str) -> None:
         self._count += 1
         worker = f"{self._id}/{self._count}"
-        await resident.load(worker, self._environment(resident.entry, worker), reason)
-
-    async def _replace(self, workers: Mapping[str, WorkerInfo]) -> None:
-        """Load models with new entries alongside their old workers, where there is room. These end when the new ones
-        serve."""
-        for name, entry in list(self._changed.items()):
-            old = self._residents.get(name)
-            if old is None or old.here != "loaded" or name in self._retiring:
-                continue
-            new = self._resident(entry, old)
-            if fits(new.memory, self._free()):
-                del self._changed[name]
-                self._retiring[name], self._residents[name] = old, new
-                new.has_lease = old.has_lease
-        for name, old in list(self._retiring.items()):
-            successor = self._residents.get(name)
-            if old.here == "absent":
-                del self._retiring[name]
-            elif successor is None or successor.has_served:
-                await self._retire(old, workers)
-            elif successor.here == "absent" and not successor.blocked and fits(successor.memory, self._free()):
-                await self._start(successor, "its entry has changed")
+        await resident.load(worker, self._environment(entry, worker), reason)
 
     async def _retire(self, old: Resident, workers: Mapping[str, WorkerInfo]) -> None:
         """Have a model with an old entry claim no more jobs, and unload it when its jobs have ended.
@@ -259,14 +217,6 @@ class Node:
             await self._redis.publish(keys.worker_channel(old.worker, database_of(self._redis)), "retire")
         elif info.used == 0:
             old.unload("changed", "its entry has changed")
-
-    @property
-    def _all(self) -> list[Resident]:
-        return [*self._residents.values(), *self._retiring.values()]
-
-    def _free(self) -> Memory:
-        """Return what no model takes."""
-        return remaining(self._capacity, (one.memory for one in self._all if one.here != "absent"))
 
     async def _make_room(self, todo: Plan, workers: Mapping[str, WorkerInfo]) -> None:
         """Unload what the policy says. What makes room for a model does so only once this node may load that model."""
@@ -284,7 +234,7 @@ class Node:
 
     async def _keep_leases(self, todo: Plan) -> None:
         for name, resident in self._residents.items():
-            if resident.here != "absent" or name in self._retiring:
+            if resident.here != "absent":
                 resident.has_lease = await self._placements.take(name, resident.entry.most)
             elif resident.has_lease and name not in todo.awaited:
                 resident.has_lease = False
@@ -293,16 +243,12 @@ class Node:
     def _follow_catalogue(self) -> None:
         """Give models without a worker their new entries, and drop those that the catalogue has no more."""
         for name, resident in list(self._residents.items()):
-            if resident.retired and resident.here == "absent":
+            if resident.here == "absent" and name not in self._entries:
                 del self._residents[name]
-        for name, entry in list(self._changed.items()):
+        for name, entry in self._entries.items():
             current = self._residents.get(name)
-            if current is None or (current.here == "absent" and current.entry.digest != entry.digest):
+            if current is None or (current.here == "absent" and current.entry != entry):
                 self._residents[name] = self._resident(entry, current)
-                del self._changed[name]
-            elif current.entry.digest == entry.digest:
-                current.retired = False
-                del self._changed[name]
 
     def _resident(self, entry: CatalogueEntry, before: Resident | None = None) -> Resident:
         measured, wake = self._measurements.get(self._worker_settings(entry, "")), self._changes.set

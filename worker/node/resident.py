@@ -53,8 +53,6 @@ class Resident:
         self.memory = memory
         self.measured = measured
         self._expected = expected
-        self.retired = False
-        """Whether the catalogue has it no more."""
         self._capacity = capacity
         self._wake = wake
         self.here: Residence = "absent"
@@ -70,8 +68,6 @@ class Resident:
         self.room: Memory | None = None
         """While it waits for memory: what models leave that never give way."""
         self.has_lease = False
-        self.has_served = False
-        """Whether a worker has had it loaded with this entry."""
         self._command = ""
         self._failures = 0
         """Failures in a row."""
@@ -131,7 +127,6 @@ class Resident:
             return None
         seconds = now - self._since
         self.here, self._since, self._last_used, self._failures = "loaded", now, now, 0
-        self.has_served = True
         assert self._child is not None
         memory = resident_bytes(self._child.pid or 0) or self.memory[HOST]
         logger.info("model %s is loaded after %.1f s (%.1f GB)", self.entry.name, seconds, memory / 1e9)
@@ -146,7 +141,8 @@ class Resident:
         )
 
     def succeed(self, before: "Resident") -> None:
-        """Continue the counts of the model with its earlier entry, and the command that it has obeyed."""
+        """Continue the counts and the lease of the model with its earlier entry, and the command that it has obeyed."""
+        self.has_lease = before.has_lease
         self.loads, self._failed, self._command = before.loads, before._failed, before._command
         self._unloads = before._unloads
         self._resident_before = before._resident_seconds

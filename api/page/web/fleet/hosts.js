@@ -101,7 +101,7 @@ function Worker({ worker, now }) {
 
 // What the models of a node hold of its memory, and of that of each discrete GPU.
 function Memory({ node }) {
-  const inMemory = ({ status, retiring }) => retiring || ["loaded", "loading", "unloading"].includes(status);
+  const inMemory = ({ status }) => ["loaded", "loading", "unloading"].includes(status);
   const held = node.models.filter(inMemory);
   return [["", node.memory], ...Object.entries(node.devices ?? {})].map(([device, total]) => {
     const taken = ({ memory = 0, device_memory = {} }) => (device ? (device_memory[device] ?? 0) : memory);

@@ -197,7 +197,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
             TokenHandler(chat, parser),
             ResponsesHandler(bodies, parser, chat, responder, stored, background, queue_events, settings),
             StoredCompletionHandler(stored, parser),
-            FilesHandler(files, cross_origin, settings),
+            FilesHandler(files, batches.store.reading, cross_origin, settings),
             BatchesHandler(batches.store, files, parser),
             ModelsHandler(directory, redis, parser, cross_origin),
             UsageHandler(redis, parser),

@@ -73,7 +73,7 @@ def assemble(storage: Storage, batch: Batch) -> Assembled:
     """Write the result files of ``batch`` from its segments, in the order of the input. Runs in a thread.
 
     Files that exist already are replaced by the same ones. Raises :class:`OSError`, and :class:`ValueError` when the
-    segments do not have a result for each request.
+    segments do not have the results that were counted.
     """
     places: dict[int, tuple[str, int, int, int]] = {}
     with ExitStack() as stack:
@@ -83,8 +83,9 @@ def assemble(storage: Storage, batch: Batch) -> Assembled:
             opened.append(file)
             for index, kind, start, size in _places(file, segment.size):
                 places.setdefault(index, (kind, number, start, size))
-        if len(places) != batch.counts.total:
-            raise ValueError(f"{len(places)} of {batch.counts.total} results are in the segments")
+        counted = batch.counts.completed + batch.counts.failed
+        if len(places) != counted:
+            raise ValueError(f"{len(places)} of {counted} results are in the segments")
         ordered = [places[index] for index in sorted(places)]
         return Assembled(
             _write(storage, opened, batch.output_file, [place for place in ordered if place[0] == "o"]),

@@ -31,6 +31,7 @@ class BatchesHandler:
         if file is None or file.purpose != "batch":
             raise file_not_found(batch.input_file, "input_file_id")
         await self._files.require_room(owner, for_results=True)
+        await self._files.keep(file, batch.expires)
         await self._batches.create(batch)
         return json_response(dialect.render_batch(batch))
 

@@ -115,6 +115,8 @@ class BatchRun:
                 return
             file = await self._open_input()
             if file is None:
+                if self._batch.outcome is not None:
+                    await self._finish(storage)
                 return
             with file:
                 lines = await self._prepare(file)
@@ -153,7 +155,7 @@ class BatchRun:
     # Validation.
 
     async def _open_input(self) -> BinaryIO | None:
-        """Open the input file. A batch without one fails."""
+        """Open the input file. A batch without one fails; it is to be finished if it has results."""
         batch = self._batch
         record = await self._retrying(lambda: self._services.files.get(batch.owner, batch.input_file))
         if record is not None:
@@ -183,8 +185,13 @@ class BatchRun:
         return found.lines
 
     async def _fail(self, errors: list[LineError]) -> None:
+        """End the batch as failed. If it has results, it is finalized first: they were served, and are charged."""
         now = await self._now()
         batch = msgspec.structs.replace(self._batch, errors=tuple(errors))
+        if batch.status == "in_progress" and batch.counts.completed + batch.counts.failed:
+            await self._commit(batch)
+            await self._finalize("failed")
+            return
         await self._commit(batch.at("failed", now), ended=True)
         self._services.metrics.ended("failed")
 

@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
 from api.base.audit import log_change
-from api.base.paging import read_page
+from api.base.paging import keep_place, read_page
 from api.base.store_errors import store_errors
 from api.batches.record import Batch, is_batch_id
 from shared.protocol.errors import ProblemKind, refuse
@@ -109,7 +109,17 @@ class BatchStore:
         """Return a page of the batches of ``owner``, newest first, and whether there are more."""
         index = keys.batch_index(owner)
         async with store_errors():
-            return await read_page(self._redis, index, self._readable, after=after, limit=limit, scan=limit + 1)
+            page, more = await read_page(self._redis, index, self._readable, after=after, limit=limit, scan=limit + 1)
+            if more:
+                await keep_place(self._redis, index, page[-1].id)
+        return page, more
+
+    async def reading(self, owner: str, file_id: str) -> str | None:
+        """Return the id of an unfinished batch of ``owner`` whose input is ``file_id``, if there is one."""
+        async with store_errors():
+            names = await self._redis.zinter([keys.batch_index(owner), keys.UNFINISHED_BATCHES])
+            found = await self._readable([name.decode() for name in names])
+        return next((batch.id for batch in found if batch.input_file == file_id), None)
 
     async def unfinished(self) -> int:
         """Return the number of unfinished batches. Raises what redis-py raises."""

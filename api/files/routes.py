@@ -1,7 +1,7 @@
 """Files: upload, list, describe, read and delete them."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import BinaryIO
 
 from quart import Response, request
@@ -26,8 +26,16 @@ _PIECE = 256 * 1024
 
 
 class FilesHandler:
-    def __init__(self, files: FileStore, cross_origin: CrossOrigin, settings: ApiSettings) -> None:
+    def __init__(
+        self,
+        files: FileStore,
+        batch_reading: Callable[[str, str], Awaitable[str | None]],
+        cross_origin: CrossOrigin,
+        settings: ApiSettings,
+    ) -> None:
+        """``batch_reading`` returns the id of an unfinished batch of an owner whose input is a file."""
         self._files = files
+        self._batch_reading = batch_reading
         self._cross_origin = cross_origin
         self._settings = settings
 
@@ -117,7 +125,15 @@ class FilesHandler:
 
     @route("DELETE", "/v1/files/<file_id>", "deleteFile", errors=STORE_ERRORS)
     async def delete(self, file_id: str) -> Response:
-        """Delete a file."""
+        """Delete a file. The input of an unfinished batch is not deleted."""
+        batch = await self._batch_reading(key_owner(), file_id)
+        if batch is not None:
+            raise refuse(
+                ProblemKind.INVALID,
+                f"The file is the input of the unfinished batch {batch}. Cancel the batch, or delete the file when it "
+                "has ended.",
+                code="file_in_use",
+            )
         if not await self._files.delete(key_owner(), file_id):
             raise dialect.not_found(file_id)
         return json_response(render_deleted(file_id, "file"))

@@ -17,7 +17,7 @@ from typing import BinaryIO, cast
 import msgspec
 from redis.asyncio import Redis
 
-from api.base.paging import read_page
+from api.base.paging import keep_place, read_page
 from api.base.store_errors import store_errors
 from api.files.folder import FilesFolder, in_storage, opened
 from api.files.record import FileRecord, is_file_id
@@ -174,6 +174,12 @@ class FileStore:
         await in_storage(lambda: storage.remove(file_id))
         return existed
 
+    async def keep(self, record: FileRecord, until: float) -> None:
+        """Keep the content of a file at least until the time ``until`` (Unix seconds), for a batch that reads it."""
+        async with store_errors():
+            left = int(1000 * (until - await store_time(self._redis)))
+            await self._redis.pexpire(keys.file(record.id), left, gt=True)
+
     async def needed(self, names: list[str]) -> list[bool]:
         """Return for each name in the storage whether there is a record of the file, or of the batch to whose results
         it belongs."""
@@ -193,16 +199,20 @@ class FileStore:
     ) -> tuple[list[FileRecord], bool]:
         """Return up to ``limit`` files of ``owner`` after the one with the id ``after``, ordered by age, and whether
         there are more."""
+        index = keys.file_index(owner)
         async with store_errors():
-            return await read_page(
+            page, more = await read_page(
                 self._redis,
-                keys.file_index(owner),
+                index,
                 lambda names: self._readable(names, purpose),
                 after=after,
                 limit=limit,
                 scan=_PAGE,
                 newest_first=newest_first,
             )
+            if more:
+                await keep_place(self._redis, index, page[-1].id)
+        return page, more
 
     async def _readable(self, names: list[str], purpose: str | None) -> list[FileRecord]:
         values = await self._redis.mget([keys.file(name) for name in names]) if names else []

@@ -223,13 +223,13 @@ class StoredRecords:
         Raises :class:`RequestRefused`.
         """
         async with store_errors():
-            stored = decoded(await stored_records(self._redis, of), of)
-            found = [one for one in stored if ended or one.ended is None]
+            found = decoded(await stored_records(self._redis, of), of)
             found.sort(key=lambda one: (one.created, one.id), reverse=newest_first)
-            ids = [one.id for one in found]
-            page = find_page(ids, after=after, limit=limit)
-            shown = await self._rendered(found[page])
-        return json_response(render_list(shown, ids[page], more=len(ids) > page.stop))
+            # Ended ones keep their place: a client may walk the list and end each.
+            start = find_page([one.id for one in found], after=after, limit=limit).start
+            rest = [one for one in found[start:] if ended or one.ended is None]
+            shown = await self._rendered(rest[:limit])
+        return json_response(render_list(shown, [one.id for one in rest[:limit]], more=len(rest) > limit))
 
     async def find(self, of: type[_Record], record_id: str, *, ended: bool = False) -> _Record:
         """Return a record. Raises :class:`RequestRefused` if there is none, or it has ended and may not have."""

@@ -9,7 +9,7 @@ from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
 from api.base.fairness import FairThread
-from api.base.paging import read_page
+from api.base.paging import keep_place, read_page
 from api.base.store_errors import store_errors
 from api.stored.record import Selection, StoredResponse, from_fields, is_completion_id, is_id, to_fields
 from shared.protocol.errors import ProblemKind, refuse
@@ -239,10 +239,11 @@ class ResponseStore:
 
         Large completions make it shorter.
         """
+        index = keys.stored_index(owner)
         async with store_errors():
             names, more = await read_page(
                 self._redis,
-                keys.stored_index(owner),
+                index,
                 lambda names: self._matching(owner, [name for name in names if is_completion_id(name)], wanted),
                 after=wanted.after,
                 limit=wanted.limit,
@@ -259,6 +260,8 @@ class ResponseStore:
                 if size > _PAGE_BYTES:
                     more = more or place + 1 < len(names)
                     break
+            if more and page:
+                await keep_place(self._redis, index, page[-1].id)
         return page, more
 
     async def _matching(self, owner: str, names: list[str], wanted: Selection) -> list[str]:

@@ -158,6 +158,11 @@ def stored(key_id: str, response_id: str) -> str:
     return f"{STORED_PREFIX}{key_id}:{response_id}"
 
 
+def cursor(index: str, name: str) -> str:
+    """The place in ``index`` of the entry ``name``, after which a page of a list ended."""
+    return f"{index}:after:{name}"
+
+
 stored_index = _named("stored-index")
 """Sorted set of the ids of an API key's stored responses that have ended, scored by the Unix time (seconds) at
 which they ended or were last continued."""

@@ -267,7 +267,9 @@ class ApiSettings(Settings):
         description="Refuse requests without an API key, and do not start while no key exists; otherwise the API is "
         "open until the first key is created.",
     )
-    open_metrics: bool = Field(True, description="Serve /metrics and /health without an API key, even where requests need one.")
+    open_metrics: bool = Field(
+        True, description="Serve /metrics and /health without an API key, even where requests need one."
+    )
     vllm_metric_names: bool = Field(
         False,
         description="Add the five metrics that endpoint pickers of Kubernetes' Gateway API read to /metrics, under "

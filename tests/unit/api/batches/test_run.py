@@ -176,6 +176,46 @@ async def test_a_batch_that_cannot_be_processed_fails_when_it_expires(
     assert await replica.batches.store.unfinished() == (0 if expires < 0 else 1)
 
 
+async def test_a_batch_whose_input_is_gone_writes_the_results_that_it_has(
+    replica: Parts, redis: ArqRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = await put_file(replica, b"\n".join(json.dumps(line).encode() for line in LINES))
+    batch = new_batch(file)
+
+    async def serve(replica: Parts, batch: Batch, index: int, read: object, yielding: asyncio.Event) -> Result:
+        if index == 3:
+            await asyncio.Event().wait()
+        return failure_of(index, f"c{index}", "error", "message")
+
+    monkeypatch.setattr("api.batches.run.serve_request", serve)
+    await replica.batches.store.create(batch)
+    first = asyncio.create_task(BatchRun(replica.batches, await claimed(replica.batches.store)).run())
+
+    async def counted() -> bool:
+        found = await replica.batches.store.get("", batch.id)
+        return found is not None and found.counts.failed == 4
+
+    await eventually(counted, "the other lines to be committed")
+    await cancel_all({first})
+    await awaitable(redis.delete(keys.file(file)))
+    await BatchRun(replica.batches, await claimed(replica.batches.store)).run()
+    ended = await replica.batches.store.get("", batch.id)
+    assert ended is not None
+    assert (ended.status, [error.code for error in ended.errors]) == ("failed", ["file_not_found"])
+    assert [line["custom_id"] for line in await content_of(replica, ended.error_file)] == ["c0", "c1", "c2", "c4"]
+    assert await replica.batches.store.unfinished() == 0
+
+
+async def test_the_input_of_a_batch_is_kept_until_the_batch_expires(replica: Parts, redis: ArqRedis) -> None:
+    file = await put_file(replica, b"{}")
+    record = await replica.batches.files.get("", file)
+    assert record is not None
+    await replica.batches.files.keep(record, time.time() + 3600)
+    assert await redis.ttl(keys.file(file)) > 3500
+    await replica.batches.files.keep(record, time.time() + 60)
+    assert await redis.ttl(keys.file(file)) > 3500
+
+
 async def test_a_batch_that_keeps_failing_ends_with_the_results_that_it_has(
     replica: Parts, redis: ArqRedis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

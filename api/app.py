@@ -91,8 +91,9 @@ class _Hooks:
                 )
             )
             response.headers["allow"] = ", ".join(sorted(error.valid_methods or ()))
-            if "upgrade" in request.headers:
+            if "websocket" in request.headers.get("upgrade", "").lower():
                 response.status_code = 426  # Codex then uses HTTP instead of a WebSocket.
+                response.headers.update({"upgrade": "HTTP/1.1", "connection": "upgrade"})
             return response
         return self._error(Problem(kind=ProblemKind.INVALID, message=error.description or error.name))
 

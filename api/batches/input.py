@@ -1,6 +1,7 @@
 """The input file of a batch: finding its lines and validating them. All of this runs in a thread."""
 
 from array import array
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
@@ -106,7 +107,7 @@ def validate_file(file: BinaryIO, endpoint: str, max_line: int) -> Validated:
 
 def _read(file: BinaryIO, max_line: int) -> Iterator[tuple[int, int, bytes]]:
     """Yield the number, offset and bytes of each line that is not empty. Of a line that is too long, only a part."""
-    offset, number = 0, 0
+    number, offset = 0, len(BOM_UTF8) if file.read(len(BOM_UTF8)) == BOM_UTF8 else file.seek(0)
     while data := file.readline(max_line + 2):
         number += 1
         start, rest = offset, data

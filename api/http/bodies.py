@@ -1,6 +1,7 @@
 """Reading and parsing request bodies within limits. Large ones are parsed outside of the event loop."""
 
 import asyncio
+from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -119,7 +120,7 @@ async def media_body(
                 raise too_many_large_bodies() from error
             raise refuse(ProblemKind.TIMEOUT, "The request body was received too slowly.") from error
         request.body = _READ
-        yield b"".join(parts)
+        yield b"".join(parts).removeprefix(BOM_UTF8)
 
 
 def check_body_size(size: int, request: ChatRequest, limit: int) -> None:

@@ -135,8 +135,9 @@ class HttpConnection(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            # It is ignored (RFC 9110, 7.8). What follows would belong to the other protocol.
-            if upgrade.args[0] < len(data):
+            if self._state is _State.HEAD:
+                self._ignore_upgrade(data[upgrade.args[0] :])
+            elif upgrade.args[0] < len(data):  # CONNECT: what follows is not HTTP.
                 self._drop(len(data) - upgrade.args[0])
         except httptools.HttpParserError:
             if self._state is _State.RESPONSE:
@@ -171,6 +172,8 @@ class HttpConnection(HttpToolsProtocol):
         if self.parser.get_http_version() not in ("1.1", "1.0"):
             self._refuse(505, _UNKNOWN_VERSION)
             raise _StopParsing
+        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+            return  # The parser skips the body: see _ignore_upgrade.
         if self.parser.get_http_version() == "1.0":
             self.expect_100_continue = False
         super().on_headers_complete()
@@ -191,9 +194,9 @@ class HttpConnection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        super().on_message_complete()
         if self._state is not _State.BODY:
             return
+        super().on_message_complete()
         if self.cycle.response_complete:
             self._wait()
         else:
@@ -272,6 +275,21 @@ class HttpConnection(HttpToolsProtocol):
             self.close()
         else:
             self.transport.abort()
+
+    def _ignore_upgrade(self, rest: bytes) -> None:
+        """Parse the head again without its offer to upgrade, which is ignored (RFC 9110, 7.8), and then ``rest``."""
+        version = self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
+        for name, value in self.headers:
+            options = value
+            if name in (b"connection", b"proxy-connection"):
+                options = b",".join(option for option in value.lower().split(b",") if b"upgrade" not in option)
+            lines.append(b"%b: %b" % (name, options))
+        # The old parser discards what follows `Connection: close`.
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._state, self._received = _State.IDLE, 0
+        self.data_received(b"\r\n".join((*lines, b"", rest)))
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         if cycle.scope["http_version"] == "1.0":

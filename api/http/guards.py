@@ -17,7 +17,7 @@ from shared.protocol.errors import ProblemKind, refuse
 
 _MAX_AGE = "600"
 """Seconds for which browsers remember the response to a preflight request."""
-_NAMES = re.compile(r"[A-Za-z0-9_, -]{1,2000}")
+_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,2000}")
 
 
 class CrossOrigin:

@@ -87,6 +87,13 @@ def test_plain_completions_and_a_blank_last_line(client: openai.OpenAI) -> None:
     assert result["response"]["body"]["object"] == "text_completion"
 
 
+def test_a_file_with_a_byte_order_mark(client: openai.OpenAI) -> None:
+    content = b"\xef\xbb\xbf" + b"\r\n".join(json.dumps(chat_line(name)).encode() for name in "ab")
+    batch = ended(client, submit(client, content))
+    assert batch.status == "completed", batch
+    assert [line["custom_id"] for line in results(client, batch.output_file_id)] == ["a", "b"]
+
+
 def test_responses(client: openai.OpenAI) -> None:
     bodies = [
         {"model": "sim", "input": "hello", "max_output_tokens": 16},

@@ -37,6 +37,7 @@ def test_none_are_allowed_by_default_and_a_star_allows_any() -> None:
     ("asked", "allowed"),
     [
         ("authorization, x-stainless-os", "authorization, x-stainless-os"),
+        ("x-app.version,x!#$%&'*+-^_`|~.1", "x-app.version,x!#$%&'*+-^_`|~.1"),
         ("x\r\nset-cookie: a=b", "authorization, content-type"),
         ("a" * 3000, "authorization, content-type"),
     ],

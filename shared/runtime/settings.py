@@ -334,7 +334,7 @@ class EngineSettings(Settings):
     weights: Literal["auto", "int8", "original"] = Field(
         "auto",
         description="Weight format of GGUF files: 'int8' converts at the first start and caches the result, 'original' "
-        "does not, and 'auto' converts files of up to 256 MB on CPUs, and of up to 3 GB on hosts of up to 16 CPUs with "
+        "does not, and 'auto' converts files of up to 256 MB on CPUs, and of up to 3 GB on up to 16 CPUs with "
         "AMX if there is room, unless '--precision exact' is set.",
     )
     precision: Literal["fast", "exact"] = Field(

@@ -21,6 +21,7 @@ from worker.engine.recovery import native_message
 from worker.engine.sampling import speculation_properties
 from worker.engine.stateful import Pipeline, StatefulPipeline, load_vision
 from worker.engine.text import Vocabulary
+from worker.engine.threads import engine_threads
 from worker.engine.vocabulary import open_tokenizer
 from worker.engine.warm_up import warm_up
 from worker.model.devices import device_kind, is_missing
@@ -91,7 +92,8 @@ def load_model(options: EngineOptions, served: Path, progress: Callable[[str], N
     choice = choose(options)
     if sees_images(served) and options.speculation != "none":
         raise EngineLoadError("speculative decoding can't be combined with a vision-language model")
-    progress(f"loading {served.name} ({model_bytes(served) / 1e6:.0f} MB) on {options.device}")
+    size, threads = model_bytes(served) / 1e6, engine_threads(options).description
+    progress(f"loading {served.name} ({size:.0f} MB) on {options.device}{threads}")
     try:
         return _load_with_logits(options, served, choice, progress)
     except PipelineRefused as error:
@@ -218,7 +220,8 @@ def load_pipeline(
     """
     try:
         properties = (
-            _kind_properties(options, kind)
+            engine_threads(options).properties
+            | _kind_properties(options, kind)
             | device_properties(path, options)
             | speculation_properties(options)
             | (EXACT if options.precision == "exact" else {})

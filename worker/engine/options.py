@@ -1,14 +1,14 @@
 """Options of an engine process, passed as one JSON argument, and the defaults that depend on the host's memory."""
 
 import hashlib
-from collections.abc import Collection, Iterable
-from pathlib import Path
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Literal, Self
 
 import msgspec
 
 from shared.runtime.plugin_config import PluginValue
 from worker.engine.checks import Speculation
+from worker.engine.host import free_memory
 from worker.model.devices import device_kind
 
 if TYPE_CHECKING:
@@ -112,12 +112,6 @@ preempts some of them and recomputes them later."""
 _MIN_BATCH, _MAX_BATCH, _MAX_GPU_BATCH = 4, 32, 64
 """Beyond 32 sequences, a CPU gains little throughput for a higher latency per token (docs/deployment.md). A GPU has
 more compute units to fill."""
-_GROUPS = Path("/sys/fs/cgroup")
-_LIMIT_AND_USE = (
-    (".", "memory.max", "memory.current"),
-    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
-)
-"""Folders and files of cgroup v2, and of v1, whose limit is never "max" but greater than any memory."""
 
 
 def default_cache_size(device: str) -> int:
@@ -138,43 +132,3 @@ def max_sequences(device: str) -> int:
 def fitting_sequences(device: str, cache_tokens: int) -> int:
     """Return the batch size for a KV cache of ``cache_tokens`` tokens, within the limits of ``device``."""
     return max(_MIN_BATCH, min(cache_tokens // _SEQUENCE, max_sequences(device)))
-
-
-def free_memory(
-    meminfo: Path = Path("/proc/meminfo"), groups: Path = _GROUPS, own: Path = Path("/proc/self/cgroup")
-) -> int:
-    """Return the available memory in bytes, on the host and in the control groups that this process is in, such as
-    those of a container or a service; 0 if unknown.
-
-    ``groups`` is the folder of all groups, ``own`` the file that names this process's.
-    """
-    return min(_free(meminfo, groups, own), default=0)
-
-
-def _free(meminfo: Path, groups: Path, own: Path) -> Iterable[int]:
-    try:
-        for line in meminfo.read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name == "MemAvailable":
-                yield int(value.split()[0]) * 1024
-    except OSError:
-        pass  # not Linux
-    for place in _places(own):
-        for folder, *names in _LIMIT_AND_USE:
-            try:
-                limit, used = ((groups / folder / place / name).read_text().strip() for name in names)
-            except OSError:
-                continue  # no limit here, or a group of the other version
-            if limit != "max":
-                yield max(0, int(limit) - int(used))
-
-
-def _places(own: Path) -> set[Path]:
-    """Return the paths of the control groups that may limit this process's memory. A container sees its own as the
-    root."""
-    try:
-        lines = [line.split(":", 2) for line in own.read_text().splitlines()]
-    except OSError:
-        lines = []
-    paths = [Path(path.lstrip("/")) for _, controllers, path in lines if controllers in ("", "memory")]
-    return {Path(), *paths, *(outer for path in paths for outer in path.parents)}

@@ -4,11 +4,11 @@ docs/decisions/0009 has the reasons.
 """
 
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 
-from worker.engine.options import EngineOptions, free_memory
+from worker.engine.host import free_memory, usable_cpus
+from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
 from worker.model.devices import device_kind, has_amx
 from worker.model.files import SMALL_MODEL, model_bytes
@@ -22,7 +22,7 @@ _LARGEST = 3_000_000_000
 time for each GB."""
 
 _MOST_CPUS = 16
-"""Maximum number of the host's CPUs. Each reads 20 GB/s of int8 weights, a processor with AMX 300 GB/s in all."""
+"""Maximum number of CPUs. Each reads 20 GB/s of int8 weights, a processor with AMX 300 GB/s in all."""
 
 
 def served_path(options: EngineOptions, progress: Callable[[str], None]) -> Path:
@@ -70,4 +70,4 @@ def _suits(path: Path, options: EngineOptions) -> bool:
     if device_kind(options.device) != "CPU" or options.precision != "fast" or not path.is_file():
         return False
     size = model_bytes(path)
-    return size <= SMALL_MODEL or (size <= _LARGEST and has_amx() and (os.cpu_count() or 1) <= _MOST_CPUS)
+    return size <= SMALL_MODEL or (size <= _LARGEST and has_amx() and usable_cpus() <= _MOST_CPUS)

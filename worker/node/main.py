@@ -12,7 +12,7 @@ from shared.runtime import logs
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import NodeSettings
 from shared.runtime.tasks import cancel_all, keep_running
-from worker.engine.options import free_memory
+from worker.engine.host import free_memory
 from worker.jobs.joining import join_fleet
 from worker.node.catalogue import CatalogueError
 from worker.node.devices import HOST, gpu_memory

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from shared.runtime.settings import EngineSettings
-from worker.engine.options import EngineOptions, default_cache_size, fitting_sequences, free_memory
+from worker.engine.host import free_memory
+from worker.engine.options import EngineOptions, default_cache_size, fitting_sequences
 
 GB = 2**30
 

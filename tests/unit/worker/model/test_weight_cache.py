@@ -144,7 +144,7 @@ def test_larger_files_are_converted_where_it_makes_them_faster(
 ) -> None:
     for name, value in {"SMALL_MODEL": 3, "_LARGEST": 8, "has_amx": lambda: amx}.items():
         monkeypatch.setattr(weights, name, value)
-    monkeypatch.setattr(os, "cpu_count", lambda: cpus)
+    monkeypatch.setattr(weights, "usable_cpus", lambda: cpus)
     gguf.write_bytes(b"w" * size)
     assert (serving_path(_options(gguf), _ignore) != gguf) is converts
     assert serving_path(_options(gguf, weights="int8", device="GPU.1"), _ignore) != gguf

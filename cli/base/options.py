@@ -107,7 +107,7 @@ def option(kind: type[Settings], name: str) -> click.Option:
     computed = field.default_factory is not None
     return (_SecretOption if name in SECRETS else click.Option)(
         [f"{declared}/--no-{declared[2:]}" if switch else declared, name],
-        type=_type(field),
+        type=_type(field, secret=name in SECRETS),
         metavar=_metavar(field),
         default=field.default_factory if computed else field.default,
         envvar=variable(name),
@@ -177,8 +177,9 @@ class _Setting(click.ParamType[Any]):
 
     name = "setting"
 
-    def __init__(self, field: FieldInfo) -> None:
-        self._field = field
+    def __init__(self, field: FieldInfo, *, secret: bool) -> None:
+        """An invalid value that is ``secret`` is not quoted."""
+        self._field, self._secret = field, secret
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
@@ -190,15 +191,16 @@ class _Setting(click.ParamType[Any]):
         try:
             return adapter.validate_python(value)
         except ValidationError as error:
-            self.fail(f"{value!r}: {joined_reasons(error.errors())}.", param, ctx)
+            quoted = "" if self._secret else f"{value!r}: "
+            self.fail(f"{quoted}{joined_reasons(error.errors())}.", param, ctx)
 
 
-def _type(field: FieldInfo) -> click.ParamType[Any]:
+def _type(field: FieldInfo, *, secret: bool) -> click.ParamType[Any]:
     if field.annotation is bool:
         return click.BOOL
     if get_origin(field.annotation) is Literal:
         return click.Choice(get_args(field.annotation))
-    return _Setting(field)
+    return _Setting(field, secret=secret)
 
 
 def _metavar(field: FieldInfo) -> str | None:

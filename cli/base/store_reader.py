@@ -2,6 +2,7 @@
 
 import asyncio
 import getpass
+import os
 import socket
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -10,7 +11,7 @@ import click
 from arq.connections import ArqRedis
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
-from shared.redis.client import connect, raw_connection
+from shared.redis.client import connect
 
 _T = TypeVar("_T")
 
@@ -19,8 +20,6 @@ def read_store(redis_url: str, read: Callable[[ArqRedis], Awaitable[_T]]) -> _T:
     """Return what ``read`` reads from the store. Raises :class:`click.ClickException` if the store can't be read."""
     try:
         return asyncio.run(_connected(redis_url, read))
-    except ValueError as error:
-        raise click.ClickException(f"--redis-url is malformed: {error}") from None
     except (NoPermissionError, AuthenticationError) as error:
         raise click.ClickException(
             f"The store refuses this: {_text(error)}. Does the user in --redis-url (VINOQUEUE_REDIS_URL) have the "
@@ -33,17 +32,13 @@ def read_store(redis_url: str, read: Callable[[ArqRedis], Awaitable[_T]]) -> _T:
         ) from None
 
 
-def check_url(redis_url: str) -> None:
-    """Raise :class:`click.ClickException` for a malformed URL of the store."""
-    try:
-        raw_connection(redis_url)
-    except ValueError as error:
-        raise click.ClickException(f"--redis-url is malformed: {error}") from None
-
-
 def actor() -> str:
     """Return who runs this command, for the audit log."""
-    return f"cli {getpass.getuser()}@{socket.gethostname()}"
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # no LOGNAME, and the user has no name; a KeyError before Python 3.13
+        user = f"uid {os.getuid()}"
+    return f"cli {user}@{socket.gethostname()}"
 
 
 async def _connected(redis_url: str, read: Callable[[ArqRedis], Awaitable[_T]]) -> _T:

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from api.fleet.commands import CommandIgnored, UnknownWorker, await_worker, command_worker
 from cli.base.instances import store_of, store_option
 from cli.base.options import SettingsCommand, SettingsGroup, flag
-from cli.base.store_reader import actor, check_url, read_store
+from cli.base.store_reader import actor, read_store
 from shared.runtime.logs import escaped
 from shared.runtime.settings import ApiSettings, NodeSettings, UpSettings, WorkerSettings
 
@@ -80,14 +80,12 @@ def _run_up(settings: UpSettings) -> int:
 
 
 def _run_api(settings: ApiSettings) -> int:
-    check_url(settings.redis_url)
     from api.main import run
 
     return run(settings)
 
 
 def _run_worker(settings: WorkerSettings) -> int:
-    check_url(settings.redis_url)
     from worker.main import run
 
     return run(settings.model_copy(update={"redis_url": store_of(click.get_current_context(), settings.redis_url)}))
@@ -97,7 +95,6 @@ def _run_node(settings: NodeSettings) -> int:
     if not settings.models:
         raise click.UsageError("A node needs a catalogue: --models models.toml (VINOQUEUE_MODELS).")
     _check_options(settings)
-    check_url(settings.redis_url)
     from worker.node.main import run
 
     return run(settings.model_copy(update={"redis_url": store_of(click.get_current_context(), settings.redis_url)}))

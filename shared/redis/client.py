@@ -2,13 +2,19 @@
 
 import socket
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
+import redis as blocking
 import redis.sentinel
 from arq.connections import ArqRedis
-from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
+from redis.asyncio import (
+    BlockingConnectionPool,
+    Connection,
+    ConnectionPool,
+    Redis,
+    SSLConnection,
+    UnixDomainSocketConnection,
+)
 from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
@@ -17,6 +23,7 @@ from redis.exceptions import BusyLoadingError, ConnectionError, TimeoutError
 
 from shared.redis.command_pipeline import CommandPipeline, PipelinedRedis
 from shared.redis.raw_connection import RawConnection
+from shared.redis.url import StoreUrl, parse_url
 
 CONNECT_TIMEOUT = 3.0
 """Timeout in seconds for connecting."""
@@ -24,25 +31,34 @@ CONNECT_TIMEOUT = 3.0
 READ_TIMEOUT = 5.0
 """Timeout in seconds for a reply, or for the next bytes of a transfer."""
 
-SENTINEL_PORT = 26379
-
 _MAX_CONNECTIONS = 64
 """Maximum number of connections for pipelines and transactions; all other commands share two."""
 
 _RETRIES = 2
 
-_SENTINEL = "+sentinel://"
+_TIMEOUTS = {"socket_connect_timeout": CONNECT_TIMEOUT, "socket_timeout": READ_TIMEOUT}
+
+_KEEPALIVE = {
+    "socket_keepalive": True,
+    "socket_keepalive_options": {
+        getattr(socket, name): value
+        for name, value in {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}.items()
+        if hasattr(socket, name)
+    },
+}
+"""Detects a dead peer within about ten seconds, as far as the platform has the options."""
+
+_SENTINEL_OPTIONS = _TIMEOUTS | {"socket_keepalive": True}
 
 
 def connect(url: str) -> ArqRedis:
-    """Return a client for ``url``, without connecting yet.
+    """Return a client for ``url`` (:func:`shared.redis.url.parse_url`), without connecting yet.
 
-    ``url`` is ``redis://``, ``rediss://`` (TLS) or ``unix://``, or the URL of Sentinels:
-    ``redis+sentinel://[user:password@]host[:port][,host[:port]...]/service[/database]``, likewise ``rediss+sentinel://``.
     Dead peers are detected by keep-alive. A command that fails because of its connection is retried twice, within half
     a second. Raises :class:`ValueError` for a malformed URL.
     """
-    options = _options(url) | {
+    store = parse_url(url)
+    options = _options(store) | {
         "max_connections": _MAX_CONNECTIONS,
         # A failed health check reconnects, and the handshake checks health again: without end if a password is missing.
         "health_check_interval": 0,
@@ -50,12 +66,12 @@ def connect(url: str) -> ArqRedis:
         "retry_on_error": [ConnectionError, TimeoutError, BusyLoadingError],
     }
     pool: ConnectionPool
-    if _SENTINEL in url:
-        sentinels = _Sentinels.of(url, options)
-        sentinel = Sentinel(sentinels.addresses, sentinel_kwargs=sentinels.sentinel_options)  # type: ignore[no-untyped-call]
-        pool = SentinelConnectionPool(sentinels.service, sentinel, **sentinels.options)  # type: ignore[no-untyped-call]
+    if store.service:
+        sentinel = Sentinel(store.addresses, sentinel_kwargs=_SENTINEL_OPTIONS)  # type: ignore[no-untyped-call]
+        pool = SentinelConnectionPool(store.service, sentinel, **options)  # type: ignore[no-untyped-call]
     else:
-        pool = BlockingConnectionPool.from_url(url, timeout=READ_TIMEOUT, **options)
+        connection = {"tcp": Connection, "tls": SSLConnection, "unix": UnixDomainSocketConnection}[store.kind]
+        pool = BlockingConnectionPool(connection_class=connection, timeout=int(READ_TIMEOUT), **options)
     pool.connection_class = type("PoolConnection", (_UvloopErrors, pool.connection_class), {})
     # PipelinedRedis retries once by itself before it applies the policy.
     pipelines = (CommandPipeline(raw_connection(url), timeout=READ_TIMEOUT) for _ in range(2))
@@ -81,69 +97,28 @@ class _UvloopErrors(AbstractConnection):
 def raw_connection(url: str) -> RawConnection:
     """Return an unopened connection for ``url``, as :func:`connect` accepts it. Raises :class:`ValueError` for a
     malformed URL."""
-    options = _options(url)
-    if _SENTINEL in url:
-        sentinels = _Sentinels.of(url, options)
-        sentinel = redis.sentinel.Sentinel(sentinels.addresses, sentinel_kwargs=sentinels.sentinel_options)  # type: ignore[no-untyped-call]
-        pool = redis.sentinel.SentinelConnectionPool(sentinels.service, sentinel, **sentinels.options)  # type: ignore[no-untyped-call]
+    store = parse_url(url)
+    if store.service:
+        sentinel = blocking.sentinel.Sentinel(store.addresses, sentinel_kwargs=_SENTINEL_OPTIONS)  # type: ignore[no-untyped-call]
+        pool = blocking.sentinel.SentinelConnectionPool(store.service, sentinel, **_options(store))  # type: ignore[no-untyped-call]
         return RawConnection(pool)
-    return RawConnection(redis.ConnectionPool.from_url(url, **options))
+    connection = {
+        "tcp": blocking.Connection,
+        "tls": blocking.SSLConnection,
+        "unix": blocking.UnixDomainSocketConnection,
+    }[store.kind]
+    return RawConnection(blocking.ConnectionPool(connection_class=connection, **_options(store)))
 
 
 def _retry(times: int) -> Retry:
     return Retry(ExponentialWithJitterBackoff(cap=0.25, base=0.02), times)
 
 
-def _options(url: str) -> dict[str, Any]:
-    options: dict[str, Any] = {"socket_connect_timeout": CONNECT_TIMEOUT, "socket_timeout": READ_TIMEOUT}
-    if not url.startswith("unix://"):
-        options |= {"socket_keepalive": True, "socket_keepalive_options": _keepalive()}
-    return options
-
-
-@dataclass(frozen=True)
-class _Sentinels:
-    """A parsed Sentinel URL: addresses, options for the Sentinels, and options for the master of ``service``."""
-
-    service: str
-    addresses: list[tuple[str, int]]
-    sentinel_options: dict[str, Any]
-    options: dict[str, Any]
-
-    @classmethod
-    def of(cls, url: str, options: dict[str, Any]) -> "_Sentinels":
-        """Parse ``url``; ``options`` apply to every connection. Raises :class:`ValueError` when it is malformed."""
-        scheme, _, rest = url.partition(_SENTINEL)
-        if scheme not in ("redis", "rediss"):
-            raise ValueError(f"'{scheme}+sentinel' is not a URL scheme: use redis+sentinel:// or rediss+sentinel://")
-        authority, _, path = rest.partition("/")
-        credentials, _, hosts = authority.rpartition("@")
-        service, _, database = path.partition("?")[0].partition("/")
-        if not hosts or not service:
-            raise ValueError(
-                "a Sentinel URL needs hosts and a service: redis+sentinel://host:26379,host2:26379/mymaster/0"
-            )
-        if database and not database.isdecimal():
-            raise ValueError(f"'{database}' is not a database number")
-        if credentials:
-            user, _, password = credentials.partition(":")
-            options = options | {"username": unquote(user) or None, "password": unquote(password) or None}
-        return cls(
-            service,
-            [_address(host) for host in hosts.split(",")],
-            {name: options[name] for name in ("socket_connect_timeout", "socket_timeout", "socket_keepalive")},
-            options | {"db": int(database or 0), "ssl": scheme == "rediss"},
-        )
-
-
-def _address(text: str) -> tuple[str, int]:
-    parts = urlsplit(f"//{text}")
-    if not parts.hostname:
-        raise ValueError(f"'{text}' is not a Sentinel address")
-    return parts.hostname, parts.port or SENTINEL_PORT
-
-
-def _keepalive() -> dict[int, int]:
-    """Return socket options that detect a dead peer within about ten seconds, as far as the platform has them."""
-    options = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
-    return {getattr(socket, name): value for name, value in options.items() if hasattr(socket, name)}
+def _options(store: StoreUrl) -> dict[str, Any]:
+    """Return the arguments of redis-py's connections to ``store``."""
+    if store.kind == "unix":
+        return _TIMEOUTS | store.options
+    if store.service:
+        return _TIMEOUTS | _KEEPALIVE | {"ssl": store.kind == "tls"} | store.options
+    ((host, port),) = store.addresses
+    return _TIMEOUTS | _KEEPALIVE | {"host": host, "port": port} | store.options

@@ -22,6 +22,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from shared.redis.url import parse_url
 from shared.runtime.plugin_config import PluginValue, parse_plugin_config
 
 ENV_PREFIX = "VINOQUEUE_"
@@ -32,6 +33,15 @@ value instead, as in the official Docker images."""
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+def _check_store_url(text: str) -> str:
+    parse_url(text)
+    return text
+
+
+def _check_optional_store_url(text: str) -> str:
+    return text and _check_store_url(text)
 
 
 def _check_plugin_config(text: str) -> str:
@@ -75,13 +85,18 @@ class Settings(BaseSettings):
     """Settings of all processes."""
 
     model_config = SettingsConfigDict(
-        env_prefix=ENV_PREFIX, frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True
+        env_prefix=ENV_PREFIX,
+        frozen=True,
+        extra="ignore",
+        allow_inf_nan=False,
+        defer_build=True,
+        hide_input_in_errors=True,  # of a URL with a password
     )
 
-    redis_url: str = Field(
+    redis_url: Annotated[str, AfterValidator(_check_store_url)] = Field(
         "redis://127.0.0.1:6379/0",
-        description="URL of the Redis or Valkey store: redis://, rediss:// (TLS) or unix://, with optional user, "
-        "password and database number.",
+        description="URL of the Redis or Valkey store: redis://, rediss:// (TLS), valkey://, valkeys:// (TLS) or "
+        "unix://, with optional user, password (percent-encoded), database number and options (docs/security.md).",
     )
     log_level: LogLevel = Field("info", description="Minimum level of log lines to print.")
     log_format: Literal["text", "json"] = Field("text", description="Format of log lines: text, or a JSON object each.")
@@ -491,7 +506,9 @@ class UpSettings(ApiSettings, NodeSettings):
     It has all settings of an API replica, a worker and a node, some of them with other defaults.
     """
 
-    redis_url: str = Field("", description="URL of the Redis or Valkey store to use; empty starts an embedded Valkey.")
+    redis_url: Annotated[str, AfterValidator(_check_optional_store_url)] = Field(
+        "", description="URL of the Redis or Valkey store to use; empty starts an embedded Valkey."
+    )
     log_level: LogLevel = Field("warning", description="Minimum level of log lines to print; progress is always shown.")
     drain_delay: NonNegativeFloat = Field(
         0.0, description="Time after SIGTERM in seconds in which the API fails /ready and still serves new requests."

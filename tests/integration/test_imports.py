@@ -61,7 +61,7 @@ def test_a_command_names_the_package_that_an_image_does_not_have(command: str, p
     code = f"import sys; sys.modules[{package!r}] = None\nfrom cli.main import main\nmain(sys.argv[1:])"
     done = subprocess.run([sys.executable, "-c", code, *command.split()], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"Error: 'vinoqueue {command.split()[0]}' needs the Python package '{package}'")
+    assert done.stderr.startswith(f"Error: This needs the Python package '{package}', which is not installed here.")
 
 
 def test_a_child_process_does_not_repeat_the_warning() -> None:

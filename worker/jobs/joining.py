@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-import re
 import time
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from shared.protocol.registry import LeaseMismatch, WorkerInfo, check_lease, registered
+from shared.redis.url import parse_url
 from shared.runtime.ticks import until
 
 logger = logging.getLogger(__name__)
@@ -37,9 +37,5 @@ async def join_fleet(redis: Redis, url: str, *, lease: float, stopping: asyncio.
         except (RedisError, OSError) as error:
             if not reported or now - reported > _REPEAT:
                 reported = now
-                logger.warning("waits for the store at %s: %s", _without_password(url), error)
+                logger.warning("waits for the store at %s: %s", parse_url(url), error)
         await until(stopping, _RETRY)
-
-
-def _without_password(url: str) -> str:
-    return re.sub(r"//[^/]*@", "//", url.partition("?")[0])

@@ -310,9 +310,3 @@ def test_shells_complete_commands_and_options(shell: str) -> None:
 def test_an_option_that_a_catalogue_replaces_or_needs_is_refused(arguments: tuple[str, ...], why: str) -> None:
     outcome = CliRunner().invoke(main, [*arguments])
     assert (outcome.exit_code, why in outcome.output) == (2, True)
-
-
-@pytest.mark.parametrize("command", [("api",), ("worker",), ("node", "--models", "models.toml")])
-def test_a_malformed_url_of_the_store_is_an_error(command: tuple[str, ...]) -> None:
-    outcome = CliRunner().invoke(main, [*command, "--redis-url", "http://store"])
-    assert (outcome.exit_code, "--redis-url is malformed: " in outcome.output) == (1, True)

@@ -99,12 +99,6 @@ def test_an_unreachable_store_is_one_clear_line_and_exit_code_1() -> None:
         assert outcome.stdout == ""
 
 
-def test_a_malformed_url_is_told_as_such() -> None:
-    outcome = CliRunner().invoke(main, ["status", "--redis-url", "http://nowhere"])
-    assert outcome.exit_code == 1
-    assert "malformed" in outcome.stderr
-
-
 def test_an_api_that_does_not_answer_is_not_well() -> None:
     outcome = CliRunner().invoke(main, ["health", "api", "--port", "1"])
     assert outcome.exit_code == 1

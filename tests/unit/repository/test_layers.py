@@ -47,7 +47,7 @@ LAYERS = {
         ("engine", "images"),
         ("json_schema", "model", "processes"),
     ),
-    "shared": (("parsers", "tracing"), ("protocol",), ("redis", "runtime")),
+    "shared": (("parsers", "tracing"), ("protocol",), ("runtime",), ("redis",)),
     "cli": (
         ("main",),
         ("serve", "shell"),

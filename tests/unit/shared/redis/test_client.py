@@ -31,15 +31,6 @@ def test_sentinels() -> None:
     assert [(address["host"], address["port"]) for address in addresses] == [("one", 26379), ("two", 27000)]
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["http://store", "redis+sentinel://", "redis+sentinel://one", "redis+sentinel://one/m/x", "x+sentinel://one/m"],
-)
-def test_malformed_urls_are_refused(url: str) -> None:
-    with pytest.raises(ValueError, match=r"\w"):
-        connect(url)
-
-
 def test_a_connection_that_ends_suddenly_is_a_connection_error_under_uvloop() -> None:
     async def stay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()

@@ -90,8 +90,8 @@ class LazyGroup(click.Group):
             if error.name is None or error.name.partition(".")[0] in ("api", "cli", "shared", "worker"):
                 raise
             raise click.ClickException(
-                f"This needs the Python package '{error.name}', which is not installed here. The API's image does not run "
-                "workers, nor the worker's image the API."
+                f"This needs the Python package '{error.name}', which is not installed here. The API's image does not "
+                "run workers, nor the worker's image the API."
             ) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -127,6 +127,8 @@ async def stream(
             except RequestRefused as refusal:
                 yield b"".join((*pieces, encoder.failure(refusal.problem)))
                 return
+            if request.continuous_usage:
+                encoder.count(recorder.usage())
             pieces += encoded(encoder, parts)
             if builder is not None:
                 builder.add(parts)

@@ -199,6 +199,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """
     stream: bool = False
     include_usage: bool = False
+    continuous_usage: bool = False
+    """Whether each chunk of a stream with usage has the usage so far. Not in jobs."""
     obfuscate: bool = False
     """Whether padding hides the length of the text in each chunk of a stream."""
     tools: tuple[Tool, ...] = ()

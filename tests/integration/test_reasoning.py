@@ -16,7 +16,8 @@ def test_it_is_separated_and_counted(session_fleet: Fleet) -> None:
             client.chat.completions.create(model="sim", messages=SAID, reasoning_effort="low", logprobs=True)
         )
     message = answer.choices[0].message
-    assert (message.model_extra or {})["reasoning_content"] == "Two and two."
+    extra = message.model_extra or {}
+    assert extra["reasoning_content"] == extra["reasoning"] == "Two and two."
     assert message.content == "Four it is."
     assert answer.usage is not None
     assert answer.usage.completion_tokens_details is not None
@@ -30,6 +31,7 @@ def test_it_streams_before_the_content(session_fleet: Fleet) -> None:
         stream = client.chat.completions.create(model="sim", messages=SAID, reasoning_effort="low", stream=True)
         deltas = [rechecked(chunk).choices[0].delta for chunk in stream]
     pieces = [(delta.model_extra or {}).get("reasoning_content") for delta in deltas]
+    assert pieces == [(delta.model_extra or {}).get("reasoning") for delta in deltas]
     assert "".join(piece or "" for piece in pieces) == "Two and two."
     assert "".join(delta.content or "" for delta in deltas) == "Four it is."
     last = max(place for place, piece in enumerate(pieces) if piece)

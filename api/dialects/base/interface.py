@@ -136,6 +136,10 @@ class ResponseEncoder(Protocol):
             pieces.append(self.arguments(choice.index, index, call.arguments))
         return b"".join((*pieces, self.closing(choice.index, choice.reason, choice.stop)))
 
+    def count(self, usage: Usage) -> None:
+        """Set the usage so far, which the next events contain if the request has ``continuous_usage``."""
+        return
+
     def usage(self, usage: Usage) -> bytes:
         """Encode the usage event; empty if the request did not ask for it."""
 

@@ -50,6 +50,7 @@ def translate_completion(request: ServedCompletionRequest) -> ChatRequest:
         echo=bool(request.echo),
         stream=bool(request.stream),
         include_usage=bool(request.stream_options and request.stream_options.include_usage),
+        continuous_usage=bool(request.stream_options and request.stream_options.continuous_usage_stats),
         user=request.user,
     )
     return with_extensions(plain, request)

@@ -17,6 +17,8 @@ from api.dialects.openai.render import ChunkEncoder
 from shared.protocol.events import FinishReason, PromptLogprobs
 from shared.protocol.request import ChatRequest
 
+_TEXT_END = b',"logprobs":null,"finish_reason":null}'
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -30,7 +32,6 @@ class CompletionResponseEncoder(ChunkEncoder):
 
     def __init__(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> None:
         super().__init__(request, response_id=response_id, created=created, fingerprint=fingerprint)
-        self._text_tail = b',"logprobs":null,"finish_reason":null}' + self._event_tail
         self._offsets: dict[int, Offsets] = {}
 
     def opening(self, choice: int, prompt_tokens: int = 0, cached_tokens: int = 0) -> bytes:
@@ -56,7 +57,7 @@ class CompletionResponseEncoder(ChunkEncoder):
         if logprobs:
             offsets = self._offsets.setdefault(choice, Offsets())
             return self._chunk(choice, text, completion_logprobs(logprobs, offsets), None)
-        return self._event_head + b'{"index":%d,"text":' % choice + _encode(text) + self._text_tail
+        return self._event_head + b'{"index":%d,"text":' % choice + _encode(text) + _TEXT_END + self._event_tail
 
     def reasoning(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
         return self.content(choice, text, logprobs)

@@ -92,9 +92,10 @@ def _without_message_fields(content: object) -> object:
 class AssistantMessage(Strict):
     """An earlier message of the assistant, with what clients send back because the response contained it.
 
-    Not in the reference's requests are ``annotations`` and ``reasoning_content``, which responses contain, ``parsed``,
-    which its SDKs add to responses, and ``provider_specific_fields`` and ``thinking_blocks``, which LiteLLM adds. What
-    these three say is in other fields, too. SDKs also send ``tool_calls`` as null.
+    Not in the reference's requests are ``annotations``, ``reasoning_content`` and ``reasoning``, which responses
+    contain, ``parsed``, which its SDKs add to responses, ``provider_specific_fields`` and ``thinking_blocks``, which
+    LiteLLM adds, and OpenRouter's ``reasoning_details``. What these four say is in other fields, too. SDKs also send
+    ``tool_calls`` as null.
     """
 
     role: Literal["assistant"]
@@ -106,6 +107,8 @@ class AssistantMessage(Strict):
     function_call: CalledFunction | None = None
     annotations: list[dict[str, Any]] | None = None
     reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_details: Any = None
     parsed: Any = None
     provider_specific_fields: dict[str, Any] | None = None
     thinking_blocks: list[dict[str, Any]] | None = None

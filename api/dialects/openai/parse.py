@@ -77,6 +77,7 @@ def translate(request: ServedChatRequest) -> ChatRequest:
         n=request.n or 1,
         stream=bool(request.stream),
         include_usage=bool(request.stream_options and request.stream_options.include_usage),
+        continuous_usage=bool(request.stream_options and request.stream_options.continuous_usage_stats),
         obfuscate=bool(request.stream_options and request.stream_options.include_obfuscation),
         tools=_tools(request, allowed),
         functions_form=by_functions,
@@ -136,7 +137,8 @@ def _messages(messages: Sequence[Message]) -> tuple[internal.Message, ...]:
                 # Templates have no field for a refusal, so it becomes the content.
                 text = flatten(_parts(message.content, "")) or message.refusal or ""
                 calls = _calls(message, f"call{index:05}")
-                conversation.assistant(text, reasoning=message.reasoning_content, calls=calls, name=message.name)
+                reasoning = message.reasoning if message.reasoning_content is None else message.reasoning_content
+                conversation.assistant(text, reasoning=reasoning, calls=calls, name=message.name)
                 if message.function_call is not None:
                     function_id = calls[-1].id
             case ToolMessage():

@@ -19,6 +19,7 @@ from shared.protocol.request import ChatRequest
 OBFUSCATED_BLOCK = 64
 """Obfuscated chunks are padded to a multiple of this many bytes, so that most have the same size."""
 
+_DELTA_END = b'},"logprobs":null,"finish_reason":null}'
 _CHUNK_END = b"}\n\n"
 
 _encode = msgspec.json.Encoder().encode
@@ -53,6 +54,10 @@ class ChunkEncoder(ResponseEncoder):
         # By the reference, with include_usage every chunk except the last has a usage field that is null.
         self._event_tail = b"]%s}\n\n" % (b',"usage":null' if request.include_usage else b"")
 
+    def count(self, usage: Usage) -> None:
+        if self._request.include_usage:
+            self._event_tail = b'],"usage":' + _encode(self._usage_object(usage)) + b"}\n\n"
+
     def usage(self, usage: Usage) -> bytes:
         """Encode the usage chunk, which has no choices; empty unless the request asks for it."""
         if not self._request.include_usage:
@@ -85,7 +90,6 @@ class ChatResponseEncoder(ChunkEncoder):
 
     def __init__(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> None:
         super().__init__(request, response_id=response_id, created=created, fingerprint=fingerprint)
-        self._delta_tail = b'},"logprobs":null,"finish_reason":null}' + self._event_tail
         self._heads: dict[int, bytes] = {}
         self._custom_names = {tool.name for tool in request.tools if tool.custom is not None}
         self._custom_calls: set[tuple[int, int]] = set()
@@ -93,7 +97,7 @@ class ChatResponseEncoder(ChunkEncoder):
 
     def opening(self, choice: int, prompt_tokens: int = 0, cached_tokens: int = 0) -> bytes:
         head = self._heads[choice] = self._event_head + b'{"index":%d,"delta":{"content":' % choice
-        return head + b'"","role":"assistant","refusal":null' + self._delta_tail
+        return head + b'"","role":"assistant","refusal":null' + _DELTA_END + self._event_tail
 
     def token_ids(self, choice: int, tokens: Sequence[int], prompt: Sequence[int] = ()) -> bytes:
         body = {"index": choice, "delta": {}, "logprobs": None, "finish_reason": None, "token_ids": tokens}
@@ -104,11 +108,10 @@ class ChatResponseEncoder(ChunkEncoder):
         """Encode a chunk with a text delta. Raises :class:`KeyError` for a choice that was not opened."""
         if logprobs:
             return self._chunk(choice, {"content": text}, logprobs)
-        return self._heads[choice] + _encode(text) + self._delta_tail
+        return self._heads[choice] + _encode(text) + _DELTA_END + self._event_tail
 
     def reasoning(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
-        """Encode a chunk with a reasoning delta, in the field that vLLM and llama.cpp use."""
-        return self._chunk(choice, {"reasoning_content": text}, logprobs)
+        return self._chunk(choice, self._reasoning(text), logprobs)
 
     def call(self, choice: int, index: int, call_id: str, name: str) -> bytes:
         if name in self._custom_names:
@@ -171,7 +174,7 @@ class ChatResponseEncoder(ChunkEncoder):
         if self._detailed:
             message["annotations"] = []
         if choice.reasoning:
-            message["reasoning_content"] = choice.reasoning
+            message |= self._reasoning(choice.reasoning)
         if choice.calls and self._request.functions_form:
             message["function_call"] = {"name": choice.calls[0].name, "arguments": choice.calls[0].arguments}
         elif choice.calls:
@@ -182,6 +185,10 @@ class ChatResponseEncoder(ChunkEncoder):
             "logprobs": None if choice.logprobs is None else chat_logprobs(choice.logprobs),
             "finish_reason": self._word(choice.reason),
         } | ({"token_ids": choice.tokens} if self._request.return_token_ids else {})
+
+    def _reasoning(self, text: str) -> dict[str, object]:
+        """Return the field that llama.cpp and vLLM use, and under ``/v1`` its newer name in vLLM."""
+        return {"reasoning_content": text} | ({"reasoning": text} if self._detailed else {})
 
     def _call_object(self, call: Call) -> dict[str, object]:
         if call.name in self._custom_names:

@@ -172,6 +172,8 @@ def _assistants_say_something(request: ChatCompletionRequest) -> None:
             or message.tool_calls
             or message.function_call
             or message.audio
+            or message.reasoning_content
+            or message.reasoning
         ):
             message_text = "Invalid value for 'content': expected a string, got null."
             # The OpenAI service writes these paths with dots; see the recorded errors.

@@ -60,6 +60,9 @@ ResponseFormat = Annotated[JsonObjectResponse | JsonSchemaResponse | TextRespons
 
 
 class StreamOptions(Strict):
+    """Of a stream. ``continuous_usage_stats`` is vLLM's."""
+
+    continuous_usage_stats: OptionalFlag = None
     include_usage: OptionalFlag = None
     include_obfuscation: OptionalFlag = None
 

@@ -17,7 +17,8 @@ from api.chat.stream import ResponseStream
 from api.chat.usage import UsageRecorder
 from api.chat.writer import collect, stream
 from api.dialects.anthropic.render import MessagesResponseEncoder
-from api.dialects.base.interface import Choice, TokenLogprob
+from api.dialects.base.interface import Choice, ResponseEncoder, TokenLogprob
+from api.dialects.openai.completions_render import CompletionResponseEncoder
 from api.dialects.openai.render import ChatResponseEncoder
 from shared.parsers import CallArguments, CallClosed, CallOpened, Part
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
@@ -75,10 +76,13 @@ async def whole(request: ChatRequest, *jobs: Sequence[Event], tally: UsageRecord
 
 
 async def streamed(
-    request: ChatRequest, *jobs: Sequence[Event], tally: UsageRecorder | None = None
+    request: ChatRequest,
+    *jobs: Sequence[Event],
+    tally: UsageRecorder | None = None,
+    encoder: ResponseEncoder | None = None,
 ) -> list[dict[str, Any]]:
     """The chunks of the stream."""
-    rendering = ChatResponseEncoder(request, response_id="0", created=0, fingerprint="fp")
+    rendering = encoder or ChatResponseEncoder(request, response_id="0", created=0, fingerprint="fp")
     sent = b"".join([piece async for piece in stream(answered(*jobs), request, rendering, tally or UsageRecorder())])
     events = sent.decode().split("\n\n")
     assert events[-2:] == ["data: [DONE]", ""]
@@ -135,6 +139,28 @@ async def test_choices_of_one_request_share_its_prompt() -> None:
     usage = chunks[-1]["usage"]
     assert (usage["prompt_tokens"], usage["completion_tokens"]) == (5, 6)
     assert [choice.text for choice in await whole(request, *jobs)] == ["ab", "c", "def"]
+
+
+@pytest.mark.parametrize("prompts", [(), ("a", "b")])
+async def test_each_chunk_has_the_usage_so_far(prompts: tuple[Prompt, ...]) -> None:
+    request = asked(
+        messages=() if prompts else (Message(role="user", content="Hi"),),
+        prompts=prompts,
+        stream=True,
+        include_usage=True,
+        continuous_usage=True,
+    )
+    encoder: ResponseEncoder = (CompletionResponseEncoder if prompts else ChatResponseEncoder)(
+        request, response_id="0", created=0, fingerprint="fp"
+    )
+    jobs = [said("a", "b", "", "c") for _ in prompts or "-"]
+    chunks = await streamed(request, *jobs, encoder=encoder)
+    counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
+    # The chunk of an empty text is left out; its token counts in the next one.
+    assert counts == ([1, 2, 3, 4, 7, 8, 8, 8, 8] if prompts else [0, 1, 2, 4, 4, 4])
+    assert all(chunk["usage"].keys() == chunks[-1]["usage"].keys() for chunk in chunks)
+    plain = await streamed(msgspec.structs.replace(request, include_usage=False), *jobs)
+    assert not any(chunk.get("usage") for chunk in plain)
 
 
 async def test_every_prompt_counts_once() -> None:

@@ -63,13 +63,15 @@ PAIRS: list[tuple[type[BaseModel], Any]] = [
 ADDED: dict[type[BaseModel], set[str]] = {
     messages.AssistantMessage: {
         *("annotations", "reasoning_content", "parsed", "provider_specific_fields", "thinking_blocks"),
+        *("reasoning", "reasoning_details"),
     },
     messages.CalledFunction: {"parsed_arguments"},
+    schema.StreamOptions: {"continuous_usage_stats"},
     messages.FunctionToolCall: {"index"},
     messages.CustomToolCall: {"index"},
     messages.ToolMessage: {"name"},
 }
-"""What clients send back because our answers have it, or because they have added it to them."""
+"""What clients send back because our answers have it, or because they have added it to them, and vLLM's options."""
 
 
 @pytest.mark.parametrize(("model", "params"), PAIRS, ids=lambda value: value.__name__)

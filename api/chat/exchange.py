@@ -271,7 +271,7 @@ class ChatExchange:
     def _trace(self) -> None:
         if self.span.context is not None and self.request.tokenization is None:
             chat_span.describe_response(self.span, self.request, self.recorder, self.id)
-            chat_span.record_jobs(self.services.tracing, self.span.context, self.stream, self.recorder)
+            chat_span.add_events(self.span, self.stream, self.recorder)
 
     def _settle(self) -> None:
         """Correct the tokens of the key's rate limit and of fair queueing, and free the concurrency place."""

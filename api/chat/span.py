@@ -5,13 +5,11 @@ Prompts and responses are never recorded.
 
 import time
 
-from api.chat.stream import ResponseStream, StartedAttempt
+from api.chat.stream import ResponseStream
 from api.chat.usage import UsageRecorder
 from shared.protocol.errors import ProblemKind
-from shared.protocol.events import Started
-from shared.protocol.request import ChatRequest, TraceContext
-from shared.tracing import NO_SPAN, EndedSpan, Span, Tracing
-from shared.tracing.attempt import Attempt, record_attempt
+from shared.protocol.request import ChatRequest
+from shared.tracing import NO_SPAN, Span, Tracing
 
 PROVIDER = "vinoqueue"
 _PROBLEMS = frozenset(ProblemKind) - {ProblemKind.CANCELLED}
@@ -65,67 +63,25 @@ def describe_response(span: Span, request: ChatRequest, usage: UsageRecorder, re
         span.set({"gen_ai.response.time_to_first_chunk": round(usage.first_token - usage.started_at, 6)})
 
 
-def record_jobs(tracing: Tracing, parent: TraceContext, stream: ResponseStream, usage: UsageRecorder) -> None:
-    """Record the times in the queue, and the attempts whose worker was lost. Workers record all other attempts."""
+def add_events(span: Span, stream: ResponseStream, usage: UsageRecorder) -> None:
+    """Add to ``span`` when the jobs were queued, which workers have claimed them and why, and the first token."""
     if usage.queued is None:
         return
-    attempts: dict[int, list[StartedAttempt]] = {}
-    for attempt in stream.attempts:
-        attempts.setdefault(attempt.choice, []).append(attempt)
-    for choice, job in enumerate(stream.jobs):
-        since, before = usage.queued, None
-        for attempt in attempts.get(choice, ()):
-            started = attempt.started
-            if before is not None:
-                since = attempt.last_token or before.arrived
-                if started.cause == "worker_lost" and started.attempt == before.started.attempt + 1:
-                    _record_lost(tracing, parent, job, before, attempt)
-            claimed = max(since, attempt.arrived - started.prompt_seconds - started.prefill_seconds)
-            _record_wait(tracing, parent, job, since, claimed, started)
-            before = attempt
-        if before is None and not usage.prompts:
-            _record_wait(tracing, parent, job, since, time.monotonic(), None)
+    span.add_event("queued", usage.queued)
+    for choice, started, arrived in stream.attempts:
+        attributes: dict[str, str | int] = {
+            "vinoqueue.job": stream.jobs[choice],
+            "vinoqueue.attempt": started.attempt,
+            "vinoqueue.worker": started.worker,
+        }
+        if started.cause:
+            attributes["vinoqueue.cause"] = started.cause
+        span.add_event("claimed", arrived - started.prompt_seconds - started.prefill_seconds, attributes)
+    if usage.first_token is not None:
+        span.add_event("first token", usage.first_token)
 
 
 def end(span: Span, usage: UsageRecorder) -> None:
     """End the span of a request without an HTTP exchange."""
     span.set({"vinoqueue.outcome": usage.outcome})
     span.end(time.monotonic(), error=usage.outcome if usage.outcome in _PROBLEMS else "")
-
-
-def _record_wait(
-    tracing: Tracing, parent: TraceContext, job: str, started_at: float, ended_at: float, started: Started | None
-) -> None:
-    attributes: dict[str, str | int] = {"vinoqueue.job": job}
-    if started is not None:
-        attributes["vinoqueue.attempt"] = started.attempt
-        if started.cause:
-            attributes["vinoqueue.cause"] = started.cause
-    tracing.record(EndedSpan("queue", started_at, ended_at, parent, attributes))
-
-
-def _record_lost(
-    tracing: Tracing, parent: TraceContext, job: str, lost: StartedAttempt, following: StartedAttempt
-) -> None:
-    started = lost.started
-    added = lost.arrived - started.prefill_seconds
-    record_attempt(
-        tracing,
-        parent,
-        Attempt(
-            job=job,
-            number=started.attempt,
-            lost_worker=started.worker,
-            claimed_at=added - started.prompt_seconds,
-            added_at=added,
-            first_output_at=lost.arrived,
-            ended_at=max(lost.arrived, following.last_token),
-            prompt_tokens=started.prompt_tokens,
-            cached_tokens=started.cached_tokens,
-            resumed_tokens=lost.tokens,
-            output_tokens=following.tokens - lost.tokens,
-            outcome="worker_lost",
-            failed=True,
-            links_previous=started.attempt > 1,
-        ),
-    )

@@ -41,16 +41,12 @@ Cancel = Callable[[str, Sequence[str]], object]
 
 
 class StartedAttempt(NamedTuple):
-    """An attempt that has started, and the progress of the job until then. Times are monotonic seconds."""
+    """An attempt that has started."""
 
     choice: int
     started: Started
     arrived: float
-    """When its started event was accepted."""
-    tokens: int
-    """Number of tokens from earlier attempts."""
-    last_token: float
-    """When the last one of these arrived; 0 without any."""
+    """When its started event was accepted, in monotonic seconds."""
 
 
 class ResponseStream:
@@ -350,9 +346,7 @@ class ChoiceStream:
                     self._started = event.attempt
                     # Without the prompt's tokens, which may be many.
                     started = replace(event, prompt_token_ids=()) if event.prompt_token_ids else event
-                    self.response.attempts.append(
-                        StartedAttempt(self.choice, started, time.monotonic(), self.position, self.last_token)
-                    )
+                    self.response.attempts.append(StartedAttempt(self.choice, started, time.monotonic()))
                 if new_to_client:
                     self.response.put(self.choice, event, last=False)
             case PromptLogprobs() | Tokenized():

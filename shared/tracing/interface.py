@@ -13,16 +13,15 @@ Attributes = Mapping[str, str | bool | int | float | Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class EndedSpan:
-    """A span that has ended. ``span_id`` (hexadecimal) is its id, by default random."""
+    """A span that has ended. ``events`` are names and times."""
 
     name: str
     started_at: float
     ended_at: float
     parent: TraceContext
     attributes: Attributes
+    events: Sequence[tuple[str, float]] = ()
     error: str = ""
-    span_id: str = ""
-    link: TraceContext | None = None
 
 
 class Span:
@@ -35,6 +34,9 @@ class Span:
 
     def set(self, attributes: Attributes) -> None:
         """Add attributes."""
+
+    def add_event(self, name: str, at: float, attributes: Attributes | None = None) -> None:
+        """Add an event, which may be past."""
 
     def end(self, at: float, *, name: str = "", error: str = "") -> None:
         """End it. ``name`` replaces its name, ``error`` is the kind of error that ended it; both may be empty."""

@@ -10,12 +10,12 @@ from functools import lru_cache
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import Event, ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Span as OpenTelemetrySpan
 from opentelemetry.trace import (
-    Link,
     SpanContext,
     SpanKind,
     Status,
@@ -24,7 +24,6 @@ from opentelemetry.trace import (
     format_trace_id,
     get_current_span,
 )
-from opentelemetry.trace import Span as OpenTelemetrySpan
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from shared.protocol.request import TraceContext
@@ -92,7 +91,7 @@ class OtlpTracing(Tracing):
             return
         context = SpanContext(
             parent_context.trace_id,
-            int(span.span_id, 16) if span.span_id else random.getrandbits(64),
+            random.getrandbits(64),
             is_remote=False,
             trace_flags=parent_context.trace_flags,
             trace_state=parent_context.trace_state,
@@ -103,7 +102,7 @@ class OtlpTracing(Tracing):
             parent_context,
             self._provider.resource,
             {**span.attributes, "error.type": span.error} if span.error else span.attributes,
-            links=(Link(_span_context_of(span.link)),) if span.link is not None else (),
+            events=[Event(name, timestamp=_unix_nanoseconds(at)) for name, at in span.events],
             status=_FAILED if span.error else _UNSET,
             start_time=_unix_nanoseconds(span.started_at),
             end_time=_unix_nanoseconds(span.ended_at),
@@ -134,6 +133,9 @@ class _OtlpSpan(Span):
         self._span.set_attributes(
             {name: value[:_MAX_VALUE] if isinstance(value, str) else value for name, value in attributes.items()}
         )
+
+    def add_event(self, name: str, at: float, attributes: Attributes | None = None) -> None:
+        self._span.add_event(name, attributes, _unix_nanoseconds(at))
 
     def end(self, at: float, *, name: str = "", error: str = "") -> None:
         if name:

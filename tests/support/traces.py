@@ -38,7 +38,8 @@ class ReceivedSpan:
     ended: float
     attributes: dict[str, Any]
     resource: dict[str, Any]
-    links: tuple[str, ...]
+    events: tuple[tuple[str, float, dict[str, Any]], ...]
+    """Names, times and attributes."""
     error: bool
     state: str
 
@@ -91,17 +92,19 @@ def collector() -> Iterator[Collector]:
 def tree(spans: list[ReceivedSpan]) -> str:
     """Spans of a trace as a tree, with times in milliseconds since its start."""
     zero = min((span.began for span in spans), default=0.0)
-    names = {span.id: f"{span.name} of attempt {span.attributes.get('vinoqueue.attempt')}" for span in spans}
-    known = names.keys()
+    known = {span.id for span in spans}
+
+    def notes(attributes: dict[str, Any]) -> str:
+        return " ".join(f"{label}={attributes[name]}" for name, label in _NOTABLE.items() if name in attributes)
 
     def lines(parent: str, indent: str) -> Iterator[str]:
         children = [span for span in spans if (span.parent if span.parent in known else "") == parent]
         for span in sorted(children, key=lambda span: (span.began, span.ended)):
             times = f"{(span.began - zero) * 1e3:6.0f} to {(span.ended - zero) * 1e3:6.0f} ms"
-            notes = [f"{label}={span.attributes[name]}" for name, label in _NOTABLE.items() if name in span.attributes]
-            notes += [f"link to {names.get(link, link)}" for link in span.links]
             head = f"{indent}{span.name}"
-            yield f"{head:<30} {times}  {span.process:<10} {' '.join(notes)}".rstrip()
+            yield f"{head:<30} {times}  {span.process:<10} {notes(span.attributes)}".rstrip()
+            for name, at, attributes in span.events:
+                yield f"{f'{indent}- {name}':<30} {(at - zero) * 1e3:6.0f} ms  {notes(attributes)}".rstrip()
             yield from lines(span.id, indent + "  ")
 
     return "\n".join(lines("", ""))
@@ -122,7 +125,9 @@ def _spans(message: ExportTraceServiceRequest) -> Iterator[ReceivedSpan]:
                     ended=span.end_time_unix_nano / 1e9,
                     attributes=_attributes(span.attributes),
                     resource=resource,
-                    links=tuple(link.span_id.hex() for link in span.links),
+                    events=tuple(
+                        (event.name, event.time_unix_nano / 1e9, _attributes(event.attributes)) for event in span.events
+                    ),
                     error=span.status.code == Status.STATUS_CODE_ERROR,
                     state=span.trace_state,
                 )

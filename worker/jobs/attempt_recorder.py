@@ -10,42 +10,44 @@ from shared.protocol.queue import Claim
 from shared.protocol.usage import UsageCounts
 from shared.redis.records import UNREADABLE
 from shared.runtime.logs import Fields
-from shared.tracing import Tracing
-from shared.tracing.attempt import Attempt as RecordedAttempt
-from shared.tracing.attempt import record_attempt
+from shared.tracing import EndedSpan, Tracing
 from worker.jobs.attempt import Attempt
 
 logger = logging.getLogger("worker.job_log")  # this name is documented in docs/logs.md
 
 
 def record(tracing: Tracing, attempt: Attempt) -> None:
-    """Log ``attempt``, which ends now, and record its spans if its request is traced.
-
-    The API replica records the spans of those that end because the worker loses its lease, when another attempt starts:
-    this worker may have died.
-    """
+    """Log ``attempt``, which ends now, and record its span if its request is traced and the worker has its lease."""
     outcome = _outcome_of(attempt)
     if logger.isEnabledFor(logging.DEBUG):
         _log(attempt, outcome)
     trace = attempt.queued.trace
     if trace is None or not tracing.enabled or outcome is None:
         return
-    recorded = RecordedAttempt(
-        job=attempt.lease.job,
-        number=attempt.lease.attempt,
-        claimed_at=attempt.claimed_at,
-        added_at=attempt.added_at,
-        first_output_at=attempt.first_output_at,
-        ended_at=time.monotonic(),
-        prompt_tokens=attempt.started_event.prompt_tokens,
-        cached_tokens=attempt.started_event.cached_tokens,
-        resumed_tokens=attempt.resumed,
-        output_tokens=outcome.tokens,
-        outcome=outcome.kind,
-        failed=outcome.failed,
-        links_previous=_follows_traced_attempt(attempt.claim),
+    reached = (("prompt ready", attempt.added_at), ("first token", attempt.first_output_at))
+    started = attempt.started_event
+    counts = {
+        "gen_ai.usage.input_tokens": started.prompt_tokens,
+        "gen_ai.usage.cache_read.input_tokens": started.cached_tokens,
+        "gen_ai.usage.output_tokens": outcome.tokens,
+        "vinoqueue.resumed_tokens": attempt.resumed,
+    }
+    tracing.record(
+        EndedSpan(
+            "attempt",
+            attempt.claimed_at,
+            time.monotonic(),
+            trace,
+            {
+                "vinoqueue.job": attempt.lease.job,
+                "vinoqueue.attempt": attempt.lease.attempt,
+                "vinoqueue.outcome": outcome.kind,
+                **{name: count for name, count in counts.items() if count},
+            },
+            events=[(name, at) for name, at in reached if at],
+            error=outcome.kind if outcome.failed else "",
+        )
     )
-    record_attempt(tracing, trace, recorded)
 
 
 class _Outcome(NamedTuple):
@@ -85,13 +87,6 @@ def _outcome_of(attempt: Attempt) -> _Outcome | None:
             return _Outcome(problem.kind, failed=True)
     cause = attempt.release_cause
     return _Outcome(cause, failed=cause == "engine_lost") if cause is not None else None
-
-
-def _follows_traced_attempt(claim: Claim) -> bool:
-    """Return whether the attempt before has spans: a lost worker's has them only if it had started."""
-    if claim.attempt == 1 or claim.cause != "worker_lost":
-        return claim.attempt > 1
-    return any(isinstance(event, Started) and event.attempt == claim.attempt - 1 for event in _history(claim))
 
 
 def usage_of(attempt: Attempt) -> UsageCounts:

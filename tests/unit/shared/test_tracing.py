@@ -13,15 +13,22 @@ import pytest
 from api.chat import span as chat_span
 from api.chat.stream import ResponseStream
 from api.chat.usage import UsageRecorder
-from shared.protocol.errors import Problem, ProblemKind
-from shared.protocol.events import Delta, Failed, Finished, Started
+from shared.protocol.events import Delta, Started
 from shared.protocol.request import ChatRequest, Job, QueuedJob, TraceContext, decode_job, encode_job
 from shared.runtime.settings import Settings
-from shared.tracing import ENDPOINTS, NO_TRACING, Tracing, TracingUnavailable, start_tracing
-from shared.tracing.attempt import Attempt, record_attempt
+from shared.tracing import (
+    ENDPOINTS,
+    NO_TRACING,
+    Attributes,
+    EndedSpan,
+    Span,
+    Tracing,
+    TracingUnavailable,
+    start_tracing,
+)
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import free_port
-from tests.support.recorded_spans import TRACE, RecordedSpans
+from tests.support.recorded_spans import TRACE
 
 
 @pytest.fixture(autouse=True)
@@ -116,76 +123,43 @@ def test_a_job_carries_its_trace() -> None:
 
 @pytest.mark.parametrize("header", ["", "garbage", "00-" + "0" * 32 + "-b7ad6b7169203331-01"])
 def test_a_damaged_trace_of_a_job_does_no_harm(unreachable: Tracing, header: str) -> None:
-    record_attempt(unreachable, TraceContext(header, "="), attempt(2, links_previous=True))
+    unreachable.record(EndedSpan("attempt", 1.0, 9.0, TraceContext(header, "="), {}, [("first token", 2.0)]))
 
 
-def attempt(number: int = 1, **fields: Any) -> Attempt:
-    defaults: dict[str, Any] = {
-        "job": "a",
-        "claimed_at": 1.0,
-        "ended_at": 9.0,
-        "outcome": "stop",
-    }
-    return Attempt(number=number, **defaults | fields)
+class _Events(Span):
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, float, dict[str, Any]]] = []
+
+    def add_event(self, name: str, at: float, attributes: Attributes | None = None) -> None:
+        self.seen.append((name, at, dict(attributes or {})))
 
 
-def test_an_attempt_has_the_spans_of_the_phases_it_has_reached() -> None:
-    def phases(**fields: Any) -> list[tuple[str, float, float, str]]:
-        tracing = RecordedSpans()
-        record_attempt(tracing, TRACE, attempt(failed=True, outcome="o", **fields))
-        return [(span.name, span.started_at, span.ended_at, span.error) for span in tracing.spans]
-
-    prompt, prefill = ("prompt", 1.0, 2.0, ""), ("prefill", 2.0, 3.0, "")
-    assert phases() == [("prompt", 1.0, 9.0, "o")]
-    assert phases(added_at=2.0) == [prompt, ("prefill", 2.0, 9.0, "o")]
-    assert phases(added_at=2.0, first_output_at=3.0) == [prompt, prefill, ("decode", 3.0, 9.0, "o")]
-
-
-def test_an_attempt_has_a_link_to_the_one_before() -> None:
-    tracing = RecordedSpans()
-    record_attempt(tracing, TRACE, attempt())
-    record_attempt(tracing, TRACE, attempt(2, added_at=2.0, first_output_at=3.0, links_previous=True))
-    first, second, *others = tracing.spans
-    assert second.link is not None
-    assert second.link.traceparent == TRACE.traceparent.replace("b7ad6b7169203331", first.span_id)
-    assert [(span.link, span.span_id) for span in others] == [(None, "")] * 2
-    assert first.link is None
-
-
-def replayed(*events: tuple[int, Any]) -> RecordedSpans:
-    """The spans that the API records for a job with these events, each with its attempt."""
-    stream, usage, tracing = ResponseStream(["a"], "m"), UsageRecorder(), RecordedSpans()
+def test_the_span_of_a_request_names_each_worker_that_has_claimed_it() -> None:
+    stream, usage, span = ResponseStream(["a"], "m"), UsageRecorder(), _Events()
     usage.queued = time.monotonic()
-    for number, event in events:
-        stream.choices[0].last_token = time.monotonic()
-        stream.choices[0].push(number, event)
-        if isinstance(event, Started):
-            usage.started(0, event)
-    chat_span.record_jobs(tracing, TRACE, stream, usage)
-    return tracing
+    for event in (
+        Started("w1", 3, "f", attempt=1),
+        Delta(0, (7, 8), "xy"),
+        Started("w3", 3, "f", attempt=3, cause="worker_lost", prompt_seconds=1.0, prefill_seconds=2.0),
+    ):
+        stream.choices[0].push(event.attempt if isinstance(event, Started) else 1, event)
+    usage.first_token = time.monotonic()
+    chat_span.add_events(span, stream, usage)
+    claim = {"vinoqueue.job": "a", "vinoqueue.attempt": 1, "vinoqueue.worker": "w1"}
+    again = {"vinoqueue.job": "a", "vinoqueue.attempt": 3, "vinoqueue.worker": "w3", "vinoqueue.cause": "worker_lost"}
+    assert [(name, attributes) for name, _, attributes in span.seen] == [
+        ("queued", {}),
+        ("claimed", claim),
+        ("claimed", again),
+        ("first token", {}),
+    ]
+    assert span.seen[2][1] == stream.attempts[1].arrived - 3
 
 
-def test_the_api_records_the_attempts_of_lost_workers_only() -> None:
-    def second(cause: str) -> list[tuple[str, object]]:
-        tracing = replayed(
-            (1, Started("w1", 3, "f", attempt=1)),
-            (1, Delta(0, (7, 8), "xy")),
-            (2, Started("w2", 3, "f", attempt=2, cause=cause)),
-            (2, Finished(2, "stop")),
-        )
-        return [(span.name, span.attributes.get("vinoqueue.worker")) for span in tracing.spans]
-
-    lost = [("prompt", "w1"), ("prefill", "w1"), ("decode", "w1")]
-    assert second("worker_lost") == [("queue", None), *lost, ("queue", None)]
-    assert second("worker_draining") == [("queue", None), ("queue", None)]
-
-
-def test_an_attempt_that_was_lost_before_its_start_is_a_longer_wait() -> None:
-    tracing = replayed((3, Started("w3", 3, "f", attempt=3, cause="worker_lost")), (3, Finished(0, "stop")))
-    (span,) = tracing.spans
-    assert (span.name, span.attributes["vinoqueue.attempt"]) == ("queue", 3)
-
-
-def test_a_request_that_never_started_has_waited_all_the_time() -> None:
-    tracing = replayed((1, Failed(Problem(kind=ProblemKind.QUEUE_TIMEOUT, message=""))))
-    assert [span.name for span in tracing.spans] == ["queue"]
+def test_a_request_that_never_started_was_queued() -> None:
+    stream, usage, span = ResponseStream(["a"], "m"), UsageRecorder(), _Events()
+    chat_span.add_events(span, stream, usage)
+    assert span.seen == []
+    usage.queued = 5.0
+    chat_span.add_events(span, stream, usage)
+    assert span.seen == [("queued", 5.0, {})]

@@ -471,20 +471,23 @@ async def spans_of(rig: Rig, end: Callable[[Attempt], object], **options: Any) -
     return [(span.name, span.attributes.get("vinoqueue.outcome"), span.error) for span in rig.tracing.spans]
 
 
-async def test_an_attempt_has_spans(rig: Rig) -> None:
+async def test_an_attempt_has_a_span_with_its_phases(rig: Rig) -> None:
     def finish(active: Attempt) -> None:
         rig.step(Output(active.number, 2, Delta(1, (8,), "y"), "stop"))
 
-    assert await spans_of(rig, finish) == [("prompt", None, ""), ("prefill", None, ""), ("decode", "stop", "")]
-    decode = rig.tracing.spans[-1]
-    assert (decode.attributes["gen_ai.usage.output_tokens"], decode.parent) == (2, TRACE)
+    assert await spans_of(rig, finish) == [("attempt", "stop", "")]
+    (span,) = rig.tracing.spans
+    assert (span.attributes["gen_ai.usage.output_tokens"], span.parent) == (2, TRACE)
+    assert [name for name, _ in span.events] == ["prompt ready", "first token"]
+    times = [span.started_at, *(at for _, at in span.events), span.ended_at]
+    assert times == sorted(times)
 
 
 @pytest.mark.parametrize(
     ("move", "error"), [("worker_draining", ""), ("engine_lost", "engine_lost"), (None, None), ("cancelled", "")]
 )
-async def test_the_spans_of_a_stopped_attempt_say_why(rig: Rig, move: Any, error: str | None) -> None:
-    """Those of an attempt whose lease was lost are left to the API."""
+async def test_the_span_of_a_stopped_attempt_says_why(rig: Rig, move: Any, error: str | None) -> None:
+    """One whose lease was lost has none: this worker is taken for dead."""
 
     def stop(active: Attempt) -> None:
         if move == "cancelled":
@@ -492,30 +495,14 @@ async def test_the_spans_of_a_stopped_attempt_say_why(rig: Rig, move: Any, error
         else:
             rig.jobs.abandon([active.lease], move)
 
-    spans = await spans_of(rig, stop)
-    assert spans[2:] == ([] if error is None else [("decode", move, error)])
-
-
-@pytest.mark.parametrize(
-    ("cause", "history", "linked"),
-    [
-        ("worker_lost", [Started("w", 1, "f", attempt=1)], True),
-        ("worker_lost", [], False),
-        ("engine_lost", [], True),
-    ],
-)
-async def test_a_link_leads_to_a_span_that_was_recorded(
-    rig: Rig, cause: str, history: list[Event], linked: bool
-) -> None:
-    await spans_of(rig, lambda _: rig.jobs.cancel("a"), attempt=2, cause=cause, history=history)
-    assert [span.link is not None for span in rig.tracing.spans] == [linked, False, False]
+    assert await spans_of(rig, stop) == ([] if error is None else [("attempt", move, error)])
 
 
 async def test_a_refused_job_has_a_span_with_its_problem(rig: Rig) -> None:
     rig.load()
     await over(rig.start("a", trace=TRACE, crashes=2))
     (span,) = rig.tracing.spans
-    assert (span.name, span.error) == ("prompt", ProblemKind.POISON)
+    assert (span.name, span.error, span.events) == ("attempt", ProblemKind.POISON, [])
 
 
 async def test_a_job_without_a_trace_has_no_spans(rig: Rig) -> None:

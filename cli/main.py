@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from cli.base.output import printable_errors
 from shared.runtime.version import VERSION
 
 
@@ -56,6 +57,11 @@ _ALIASES = {"ps": "status"}
 class LazyGroup(click.Group):
     """A command group that imports a subcommand only when it is invoked."""
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """Parse the arguments. Errors may quote them."""
+        with printable_errors():
+            return super().make_context(*args, **extra)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all subcommands in the order of the overview."""
         return list(_ENTRIES)
@@ -85,7 +91,8 @@ class LazyGroup(click.Group):
 
         check_variables()
         try:
-            return super().invoke(ctx)
+            with printable_errors():
+                return super().invoke(ctx)
         except ModuleNotFoundError as error:
             if error.name is None or error.name.partition(".")[0] in ("api", "cli", "shared", "worker"):
                 raise

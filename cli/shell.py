@@ -3,6 +3,7 @@
 import click
 from click.shell_completion import get_completion_class
 
+from cli.base.output import echo
 from shared.runtime.version import VERSION
 
 _SHELLS = ("bash", "zsh", "fish")
@@ -23,10 +24,10 @@ def completion(ctx: click.Context, shell: str) -> None:
     """
     kind = get_completion_class(shell)
     assert kind is not None
-    click.echo(kind(ctx.find_root().command, {}, "vinoqueue", _VARIABLE).source())
+    echo(kind(ctx.find_root().command, {}, "vinoqueue", _VARIABLE).source())
 
 
 @click.command()
 def version() -> None:
     """Print the version of Vinoqueue."""
-    click.echo(VERSION)
+    echo(VERSION)

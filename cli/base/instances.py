@@ -20,6 +20,7 @@ import click
 from click.core import ParameterSource
 
 from cli.base.options import option
+from cli.base.output import echo
 from shared.runtime.settings import Settings
 
 _SOCKET = "valkey.sock"
@@ -107,7 +108,7 @@ def store_of(ctx: click.Context, value: str) -> str:
         case []:
             return value
         case [only]:
-            click.echo(f"Using the store of 'vinoqueue up' on port {only.port}.", err=True)
+            echo(f"Using the store of 'vinoqueue up' on port {only.port}.", err=True)
             return only.redis_url
         case several:
             choices = "\n".join(f"  --redis-url {instance.redis_url}   (port {instance.port})" for instance in several)

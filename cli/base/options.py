@@ -16,6 +16,7 @@ from click.core import ParameterSource
 from pydantic import ByteSize, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
+from cli.base.output import echo
 from shared.runtime.settings import (
     ENV_PREFIX,
     SECRETS,
@@ -238,7 +239,7 @@ def check_variables() -> None:
     """
     for name in sorted(name for name in os.environ if name.startswith(ENV_PREFIX) and name not in KNOWN):
         del os.environ[name]
-        click.echo(f"Warning: {name} is not a setting and has no effect.{_suggestion(name)}", err=True)
+        echo(f"Warning: {name} is not a setting and has no effect.{_suggestion(name)}", err=True)
 
 
 def _suggestion(name: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, TextIO
 
-import click
+from cli.base.output import echo
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -80,7 +80,7 @@ class _Lines:
         self._done += amount
         if time.monotonic() - self._printed >= _LINE_EVERY:
             self._printed = time.monotonic()
-            click.echo(f"{self._label}: {self._done:,} of {self._total:,}{self._unit}", err=True)
+            echo(f"{self._label}: {self._done:,} of {self._total:,}{self._unit}", err=True)
 
 
 class Stages:
@@ -107,7 +107,7 @@ class Stages:
         """End the current stage and begin another. Work that is not ``silent`` shows its own progress."""
         self.end()
         if self._console is None or not silent:
-            click.echo(text, file=self._stream)
+            echo(text, file=self._stream)
             return
         from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -121,4 +121,4 @@ class Stages:
         if self._drawn is not None:
             self._drawn.stop()
             self._drawn = None
-            click.echo(f"{self._text}  {time.monotonic() - self._started_at:.1f} s", file=self._stream)
+            echo(f"{self._text}  {time.monotonic() - self._started_at:.1f} s", file=self._stream)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from cli.base.api_client import ApiClient, api_options
+from cli.base.output import echo
 from cli.base.progress import Stages, bar
 from cli.batch.client import Client
 from shared.runtime.logs import escaped
@@ -48,7 +49,7 @@ def submit(file: Path, wait: bool, url: str, api_key: str) -> None:
     with bar("Uploading", file.stat().st_size, unit="bytes") as advance:
         file_id = client.upload(file, advance)
     made = client.create(file_id, endpoint, {_DIGEST: _digest(file), "file": file.name[:512]})
-    click.echo(escaped(made["id"]))
+    echo(escaped(made["id"]))
     if wait:
         _end(_follow(client, made))
 
@@ -64,7 +65,7 @@ def status(file: str, watch: bool, as_json: bool, url: str, api_key: str) -> Non
     found = _find(client, file)
     if watch:
         found = _follow(client, found)
-    click.echo(json.dumps(found) if as_json else _described(found))
+    echo(json.dumps(found) if as_json else _described(found))
 
 
 @batch.command()
@@ -73,7 +74,7 @@ def status(file: str, watch: bool, as_json: bool, url: str, api_key: str) -> Non
 def cancel(file: str, url: str, api_key: str) -> None:
     """Cancel a batch; results of requests that have ended are kept."""
     client = Client(ApiClient(url, api_key))
-    click.echo(_described(client.cancel(_find(client, file)["id"])))
+    echo(_described(client.cancel(_find(client, file)["id"])))
 
 
 @batch.command()
@@ -93,10 +94,10 @@ def results(file: str, output: Path | None, errors: Path | None, url: str, api_k
         if (file_id := found[field]) is not None:
             with bar(str(target), client.size(file_id), unit="bytes") as advance:
                 client.download(file_id, target, advance)
-            click.echo(str(target))
+            echo(str(target))
             if field == "error_file_id":
                 for reason in _reasons(target):
-                    click.echo(f"  {reason}", err=True)
+                    echo(f"  {reason}", err=True)
     _end(found)
 
 
@@ -122,7 +123,7 @@ def _follow(client: Client, found: dict[str, Any]) -> dict[str, Any]:
 
 def _end(found: dict[str, Any]) -> None:
     """Print how a batch ended; exit with code 1 unless it is complete and any of its requests succeeded."""
-    click.echo(_described(found), err=True)
+    echo(_described(found), err=True)
     if found["status"] != "completed" or not found["request_counts"]["completed"]:
         raise SystemExit(1)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from cli.base.api_client import api_options, base_url
+from cli.base.output import echo
 from cli.base.progress import bar
 
 if TYPE_CHECKING:
@@ -148,9 +149,9 @@ def load(
     except KeyboardInterrupt:
         if not outcomes:
             raise
-        click.echo(f"Stopped; {len(outcomes)} of {requests} requests had ended.", err=True)
+        echo(f"Stopped; {len(outcomes)} of {requests} requests had ended.", err=True)
     found = summary(outcomes)
-    click.echo(json.dumps(found) if as_json else as_text(found))
+    echo(json.dumps(found) if as_json else as_text(found))
     if not found["completed"]:
         raise SystemExit(1)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from cli.base.api_client import ApiClient, api_options
+from cli.base.output import echo
 from cli.chat.conversation import Conversation
 from shared.runtime.logs import escaped
 
@@ -93,16 +94,16 @@ def _converse(conversation: Conversation, images: Sequence[Path]) -> None:
     """Respond to messages until the input ends."""
     with suppress(ImportError):
         import readline  # noqa: F401 - gives input() line editing and a history
-    click.echo("/help lists the commands.", err=True)
+    echo("/help lists the commands.", err=True)
     waiting = list(images)
     while True:
         try:
             message = _read()
         except KeyboardInterrupt:
-            click.echo()
+            echo()
             continue
         except EOFError:
-            click.echo()
+            echo()
             return
         match message.split(maxsplit=1):
             case []:
@@ -110,7 +111,7 @@ def _converse(conversation: Conversation, images: Sequence[Path]) -> None:
             case ["/exit"]:
                 return
             case ["/help"]:
-                click.echo(_HELP)
+                echo(_HELP)
             case ["/clear"]:
                 conversation.clear()
             case ["/system", text]:
@@ -120,7 +121,7 @@ def _converse(conversation: Conversation, images: Sequence[Path]) -> None:
             case ["/image", name]:
                 waiting.append(Path(name.strip()).expanduser())
             case [word, *_] if word.startswith("/"):
-                click.echo(f"There is no command '{word}' like this. /help lists the commands.", err=True)
+                echo(f"There is no command '{word}' like this. /help lists the commands.", err=True)
             case _:
                 sent, waiting = waiting, []
                 _respond(conversation, message, sent)
@@ -142,7 +143,7 @@ def _respond(conversation: Conversation, message: str, images: Sequence[Path]) -
     try:
         _write(conversation, message, images)
     except KeyboardInterrupt:
-        click.echo("\n(stopped)", err=True)
+        echo("\n(stopped)", err=True)
     except click.ClickException as error:
         error.show()
 
@@ -150,8 +151,8 @@ def _respond(conversation: Conversation, message: str, images: Sequence[Path]) -
 def _write(conversation: Conversation, message: str, images: Iterable[Path]) -> None:
     with closing(conversation.ask(message, tuple(images))) as pieces:
         for piece in pieces:
-            click.secho(piece.text, nl=False, dim=piece.kind == "reasoning")
+            echo(piece.text, nl=False, dim=piece.kind == "reasoning")
             sys.stdout.flush()
-    click.echo()
+    echo()
     if conversation.cut_off:
-        click.echo(f"(cut off after {conversation.max_tokens} tokens: --max-tokens allows more)", err=True)
+        echo(f"(cut off after {conversation.max_tokens} tokens: --max-tokens allows more)", err=True)

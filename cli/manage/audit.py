@@ -8,6 +8,7 @@ from arq.connections import ArqRedis
 
 from api.base.audit import Change, read_changes
 from cli.base.instances import store_option
+from cli.base.output import echo
 from cli.base.store_reader import read_store
 from shared.runtime.logs import escaped
 
@@ -25,7 +26,7 @@ def audit(redis_url: str, last: int, as_json: bool) -> None:
         at = datetime.datetime.fromtimestamp(change.at, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         details = msgspec.json.encode(change.details).decode()
         if as_json:
-            click.echo(msgspec.json.encode(change._asdict()).decode())
+            echo(msgspec.json.encode(change._asdict()).decode())
         else:
             words = (at, change.actor, change.action, change.target, *([details] if change.details else []))
-            click.echo(escaped("  ".join(words)))
+            echo(escaped("  ".join(words)))

@@ -11,6 +11,7 @@ from api.keys import ApiKey
 from api.keys.store import change, decoded, new_key, revoke, rotate, stored_records
 from api.keys.store import create as store_key
 from cli.base.instances import store_option
+from cli.base.output import echo
 from cli.base.store_reader import actor
 from cli.manage.limits import (
     LIMIT_OPTIONS,
@@ -81,13 +82,13 @@ def create(redis_url: str, models: str, expires: float | None, toml: bool, **att
     if toml:
         with refused_values():
             made, secret = new_key(template, lifetime=expires)
-        click.echo(as_toml(made))
+        echo(as_toml(made))
         first = False
     else:
         made, secret, first = with_store(redis_url, keep)
     _show_secret(made, secret, on_stderr=toml)
     if first:
-        click.echo(f"From now on, every request needs a key: export OPENAI_API_KEY={secret}", err=True)
+        echo(f"From now on, every request needs a key: export OPENAI_API_KEY={secret}", err=True)
 
 
 @key.command("list", params=[_STORE])
@@ -107,11 +108,11 @@ def list_(redis_url: str, as_json: bool) -> None:
             {name: value for name, value in msgspec.structs.asdict(api_key).items() if name not in hidden}
             for api_key in found
         ]
-        click.echo(msgspec.json.encode(records).decode())
+        echo(msgspec.json.encode(records).decode())
     elif not stored:
-        click.echo("There are no keys in the store.")
+        echo("There are no keys in the store.")
     for api_key in () if as_json else found:
-        click.echo(escaped("  ".join((api_key.id, _state(api_key, now), api_key.name or "-", *_limits(api_key)))))
+        echo(escaped("  ".join((api_key.id, _state(api_key, now), api_key.name or "-", *_limits(api_key)))))
     show_unreadable(stored, found)
 
 
@@ -126,9 +127,9 @@ def revoke_(redis_url: str, key_id: str) -> None:
         return revoked, any(api_key.is_valid(now) for api_key in decoded(await stored_records(redis, ApiKey), ApiKey))
 
     revoked, others = with_store(redis_url, end)
-    click.echo(f"{revoked.id} is revoked.")
+    echo(f"{revoked.id} is revoked.")
     if not others:
-        click.echo(
+        echo(
             "No valid key is left in the store. The API stays closed: create a key with 'vinoqueue key create'.",
             err=True,
         )
@@ -148,7 +149,7 @@ def update(redis_url: str, key_id: str, remove: tuple[str, ...], **limits: Any) 
     """
     changes = changes_of(limits, remove)
     changed = with_store(redis_url, lambda redis: change(redis, ApiKey, key_id, changes, by=actor()))
-    click.echo("  ".join((changed.id, changed.name or "-", *_limits(changed))))
+    echo("  ".join((changed.id, changed.name or "-", *_limits(changed))))
 
 
 @key.command("rotate", params=[_STORE])
@@ -175,8 +176,8 @@ def as_toml(made: ApiKey) -> str:
 
 def _show_secret(made: ApiKey, secret: str, *, on_stderr: bool = False) -> None:
     """Print the secret to standard output, alone, for scripts; or to standard error if ``on_stderr``."""
-    click.echo(f"Key {made.id}. Keep the secret safe, it is not shown again:", err=True)
-    click.echo(secret, err=on_stderr)
+    echo(f"Key {made.id}. Keep the secret safe, it is not shown again:", err=True)
+    echo(secret, err=on_stderr)
 
 
 def _state(api_key: ApiKey, now: float) -> str:

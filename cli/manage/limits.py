@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 
 from api.keys.record import InvalidRecord, Limited
 from api.keys.store import KINDS, TooManyRecords, UnknownRecord, UnreadableRecord
+from cli.base.output import echo
 from cli.base.store_reader import read_store
 from shared.runtime.logs import escaped
 
@@ -89,7 +90,7 @@ def limit_words(one: Limited) -> list[str]:
 def show_unreadable(stored: Mapping[bytes, bytes], found: Sequence[Limited]) -> None:
     """Print the ids of the ``stored`` records that are not among those ``found``: they can't be read."""
     for record_id in sorted(stored.keys() - {one.id.encode() for one in found}):
-        click.echo(escaped(f"{record_id.decode(errors='replace')}  unreadable, not used"), err=True)
+        echo(escaped(f"{record_id.decode(errors='replace')}  unreadable, not used"), err=True)
 
 
 def with_store(redis_url: str, work: Callable[[Redis], Awaitable[_Result]]) -> _Result:

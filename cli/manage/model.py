@@ -10,6 +10,7 @@ from arq.connections import ArqRedis
 
 from api.models.commands import command_model
 from cli.base.instances import store_option
+from cli.base.output import echo
 from cli.base.store_reader import actor, read_store
 from shared.protocol.model_commands import COMMAND_TTL, Action, CommandRefused, ModelCommand
 from shared.protocol.registry import DeclaredModel, NodeInfo, forget_model, read_registry
@@ -34,7 +35,7 @@ def list_() -> None:
     from worker.model.local import list_models
 
     for listed in list_models():
-        click.echo(escaped(f"{listed.source}  {listed.size / 2**20:.0f} MB  {listed.path}"))
+        echo(escaped(f"{listed.source}  {listed.size / 2**20:.0f} MB  {listed.path}"))
 
 
 @model.command()
@@ -81,7 +82,7 @@ def load(redis_url: str, name: str, no_wait: bool) -> None:
         own, sent = await _command(redis, name, "load")
         return f"Loading the model '{own}'." if no_wait else await _loaded(redis, own, sent)
 
-    click.echo(escaped(read_store(redis_url, command)))
+    echo(escaped(read_store(redis_url, command)))
 
 
 @model.command(params=[store_option()])
@@ -96,7 +97,7 @@ def unload(redis_url: str, name: str) -> None:
         own, _ = await _command(redis, name, "unload")
         return f"Unloading the model '{own}'."
 
-    click.echo(escaped(read_store(redis_url, command)))
+    echo(escaped(read_store(redis_url, command)))
 
 
 @model.command(params=[store_option()])
@@ -120,7 +121,7 @@ def forget(redis_url: str, name: str) -> None:
         await forget_model(redis, name)
 
     read_store(redis_url, forget_unserved)
-    click.echo(escaped(f"Forgot the model '{name}'."))
+    echo(escaped(f"Forgot the model '{name}'."))
 
 
 async def _command(redis: ArqRedis, name: str, action: Action) -> tuple[str, ModelCommand]:
@@ -151,7 +152,7 @@ async def _loaded(redis: ArqRedis, model: str, command: ModelCommand) -> str:
             break
         if (now := _states(obeying)) != told:
             told = now
-            click.echo(escaped(now), err=True)
+            echo(escaped(now), err=True)
         await asyncio.sleep(_POLL)
     states = _states(entries)
     raise click.ClickException(escaped(f"The model '{model}' is not loaded. {states or 'No node has it any more'}."))
@@ -165,6 +166,6 @@ def _print_path(find: Callable[[str], Path], source: str) -> None:
     from worker.model.local import ModelError
 
     try:
-        click.echo(find(source))
+        echo(str(find(source)))
     except ModelError as error:
         raise click.ClickException(escaped(str(error))) from None

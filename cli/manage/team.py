@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 from api.keys import ApiKey, Team
 from api.keys.store import archive, change, create_team, decoded, stored_records
 from cli.base.instances import store_option
+from cli.base.output import echo
 from cli.base.store_reader import actor
 from cli.manage.limits import LIMIT_OPTIONS, LIMITS, changes_of, limit_words, show_unreadable, with_store
 from shared.runtime.logs import escaped
@@ -34,7 +35,7 @@ def create(redis_url: str, **attributes: Any) -> None:
     vinoqueue key create --name anna --team $team
     """
     template = Team(id="-", **attributes)
-    click.echo(with_store(redis_url, lambda redis: create_team(redis, template, by=actor())).id)
+    echo(with_store(redis_url, lambda redis: create_team(redis, template, by=actor())).id)
 
 
 @team.command("list", params=[_STORE])
@@ -49,13 +50,13 @@ def list_(redis_url: str, as_json: bool) -> None:
     teams = decoded(stored, Team)
     teams.sort(key=lambda one: (one.created, one.id))
     if as_json:
-        click.echo(msgspec.json.encode([msgspec.structs.asdict(one) for one in teams]).decode())
+        echo(msgspec.json.encode([msgspec.structs.asdict(one) for one in teams]).decode())
     elif not stored:
-        click.echo("There are no teams in the store.")
+        echo("There are no teams in the store.")
     for one in () if as_json else teams:
         members = sum(key.team == one.id and key.revoked is None for key in keys)
         state = "archived" if one.archived is not None else f"{members} keys"
-        click.echo(escaped("  ".join((one.id, state, one.name or "-", *limit_words(one)))))
+        echo(escaped("  ".join((one.id, state, one.name or "-", *limit_words(one)))))
     show_unreadable(stored, teams)
 
 
@@ -71,7 +72,7 @@ def update(redis_url: str, team_id: str, remove: tuple[str, ...], **fields: Any)
     """
     changes = changes_of(fields, remove)
     changed = with_store(redis_url, lambda redis: change(redis, Team, team_id, changes, by=actor()))
-    click.echo(escaped("  ".join((changed.id, changed.name or "-", *limit_words(changed)))))
+    echo(escaped("  ".join((changed.id, changed.name or "-", *limit_words(changed)))))
 
 
 @team.command("archive", params=[_STORE])
@@ -79,4 +80,4 @@ def update(redis_url: str, team_id: str, remove: tuple[str, ...], **fields: Any)
 def archive_(redis_url: str, team_id: str) -> None:
     """Archive a team. From now on, its keys are not accepted; what it has used stays."""
     archived = with_store(redis_url, lambda redis: archive(redis, team_id, by=actor()))
-    click.echo(f"{archived.id} is archived. Its keys can't be used any more.")
+    echo(f"{archived.id} is archived. Its keys can't be used any more.")

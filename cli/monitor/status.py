@@ -12,6 +12,7 @@ from arq.connections import ArqRedis
 from api.batches.store import BatchStore
 from api.fleet.document import BatchState, batch_entry
 from cli.base.instances import store_option
+from cli.base.output import echo
 from cli.base.progress import terminal
 from cli.base.store_reader import read_store
 from cli.monitor.tables import Table, aligned
@@ -61,11 +62,11 @@ def status(redis_url: str, as_json: bool, watch: bool) -> None:
     vinoqueue status --json | python3 -m json.tool
     """
     if (error := read_store(redis_url, replay_error)) is not None:
-        click.echo(f"Warning: {error}", err=True)
+        echo(f"Warning: {error}", err=True)
     if watch:
         _watch(redis_url, as_json=as_json)
     else:
-        click.echo(_as_text(read_snapshot(redis_url), as_json=as_json))
+        echo(_as_text(read_snapshot(redis_url), as_json=as_json))
 
 
 def _watch(redis_url: str, *, as_json: bool) -> None:
@@ -77,7 +78,7 @@ def _watch(redis_url: str, *, as_json: bool) -> None:
 
             show(console, lambda: tables(read_snapshot(redis_url), now=time.time()), every=REFRESH)
         while True:
-            click.echo(_as_text(read_snapshot(redis_url), as_json=as_json) + ("" if as_json else "\n"))
+            echo(_as_text(read_snapshot(redis_url), as_json=as_json) + ("" if as_json else "\n"))
             time.sleep(REFRESH)
 
 

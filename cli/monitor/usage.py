@@ -14,6 +14,7 @@ from api.keys.store import decoded as decoded_records
 from api.keys.store import stored_records
 from api.organization.usage import Usage, decoded, read_days, summed
 from cli.base.instances import store_option
+from cli.base.output import echo
 from cli.base.store_reader import read_store
 from cli.monitor.tables import Table, aligned
 from shared.protocol.usage import DAY, RETENTION, UsageCounts
@@ -72,10 +73,10 @@ def usage(redis_url: str, by: tuple[str, ...], since: datetime.datetime | None, 
         for row in rows:
             row.insert(at + 1, names.get(row[at], ""))
     if as_csv:
-        csv.writer(sys.stdout, lineterminator="\n").writerows([head, *rows])
+        csv.writer(sys.stdout, lineterminator="\n").writerows([head, *(map(escaped, row) for row in rows)])
     else:
         shown = [[escaped(cell) or "-" for cell in row] for row in rows]
-        click.echo(aligned(Table([name.replace("_", " ") for name in head], shown, "Nothing was used.")))
+        echo(aligned(Table([name.replace("_", " ") for name in head], shown, "Nothing was used.")))
 
 
 def _first(since: datetime.datetime | None, today: int) -> int:

@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from api.fleet.commands import CommandIgnored, UnknownWorker, await_worker, command_worker
 from cli.base.instances import store_of, store_option
 from cli.base.options import SettingsCommand, SettingsGroup, flag
+from cli.base.output import echo
 from cli.base.store_reader import actor, read_store
 from shared.runtime.logs import escaped
 from shared.runtime.settings import ApiSettings, NodeSettings, UpSettings, WorkerSettings
@@ -28,9 +29,9 @@ def drain(redis_url: str, worker: str) -> None:
 
     async def run(redis: ArqRedis) -> None:
         info = await command_worker(redis, worker, "drain", by=actor())
-        click.echo(escaped(f"{worker} drains: it has {info.used} requests."))
+        echo(escaped(f"{worker} drains: it has {info.used} requests."))
         await await_worker(redis, worker, lambda info: info.used == 0)
-        click.echo(escaped(f"{worker} has no requests any more. To use it again: vinoqueue worker resume {worker}"))
+        echo(escaped(f"{worker} has no requests any more. To use it again: vinoqueue worker resume {worker}"))
 
     _command(redis_url, run)
 
@@ -42,7 +43,7 @@ def resume(redis_url: str, worker: str) -> None:
 
     async def run(redis: ArqRedis) -> None:
         info = await command_worker(redis, worker, "resume", by=actor())
-        click.echo(escaped(f"{worker} is {info.status}."))
+        echo(escaped(f"{worker} is {info.status}."))
 
     _command(redis_url, run)
 

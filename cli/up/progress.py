@@ -6,9 +6,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-import click
-
 from cli.base.instances import own_command
+from cli.base.output import echo
 from cli.base.progress import Stages
 from shared.protocol.registry import FINDING_FILES, WorkerInfo
 from shared.runtime.logs import escaped
@@ -32,7 +31,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         self._stages.end()
-        click.echo(escaped(text))
+        echo(escaped(text))
 
     def starting(self, what: str) -> None:
         """Show that ``what`` starts, until the next message."""
@@ -77,15 +76,15 @@ class Progress:
         self._serving = pid
         model = escaped(", ".join(models))
         if not first:
-            click.echo(f"{model} is served again.")
+            echo(f"{model} is served again.")
             return
         seconds = time.monotonic() - self._started
-        click.echo(f"\nVinoqueue serves {model} at {address}/v1 (ready after {seconds:.1f} s; Ctrl-C ends it)")
+        echo(f"\nVinoqueue serves {model} at {address}/v1 (ready after {seconds:.1f} s; Ctrl-C ends it)")
         if web:
-            click.echo(f"Chat and fleet view: {address}/")
-        click.echo(f"\n  {example(address, models[0])}\n")
+            echo(f"Chat and fleet view: {address}/")
+        echo(f"\n  {example(address, models[0])}\n")
         if store:
-            click.echo(f"In another terminal: {own_command('status', '--redis-url', store)}")
+            echo(f"In another terminal: {own_command('status', '--redis-url', store)}")
 
 
 def example(address: str, model: str) -> str:

@@ -188,7 +188,8 @@ class ChatResponseEncoder(ChunkEncoder):
 
     def _reasoning(self, text: str) -> dict[str, object]:
         """Return the field that llama.cpp and vLLM use, and under ``/v1`` its newer name in vLLM."""
-        return {"reasoning_content": text} | ({"reasoning": text} if self._detailed else {})
+        names = ("reasoning_content", "reasoning") if self._detailed else ("reasoning_content",)
+        return dict.fromkeys(names, text)
 
     def _call_object(self, call: Call) -> dict[str, object]:
         if call.name in self._custom_names:

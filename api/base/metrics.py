@@ -204,6 +204,12 @@ FRAMES = Description(
 STORE_UP = Description(
     "vinoqueue_store_up", "gauge", "1 while the store responds to this replica, else 0.", look="every response is 503"
 )
+READY = Description(
+    "vinoqueue_ready",
+    "gauge",
+    "1 while this replica can serve a model, else 0, as `/ready` says. A replica that drains keeps its value.",
+    look="every response is 503 or 404",
+)
 
 WAITING = Description(
     "vinoqueue_queue_waiting",

@@ -66,6 +66,11 @@ class Fleet:
         names = {worker.model for worker in self.workers if worker.status in _SERVES} | self.catalogue.keys()
         return {name: info for name, info in sorted(self.models.items()) if name in names}
 
+    def can_serve(self) -> bool:
+        """Return whether a worker serves any model, or a node can load one."""
+        loadable = any(not model.problem for model in self.catalogue.values())
+        return loadable or any(worker.status == "serving" for worker in self.workers)
+
     def listed(self) -> dict[str, ModelInfo]:
         """Return the models of :meth:`serving` with an entry for each alias."""
         serving = self.serving()

@@ -151,13 +151,16 @@ class Metrics(Collector):
         yield from _nodes(self.directory)
         if self.vllm_names:
             yield from _vllm(self.directory)
-        store_up, is_open, frames = catalogue.STORE_UP.gauges(), catalogue.OPEN.gauges(), catalogue.FRAMES.counters()
-        store_up.add_metric([], self.directory.reachable)
+        store_up, ready = catalogue.STORE_UP.gauges(), catalogue.READY.gauges()
+        is_open, frames = catalogue.OPEN.gauges(), catalogue.FRAMES.counters()
+        reachable = self.directory.reachable
+        store_up.add_metric([], reachable)
+        ready.add_metric([], reachable and self.relay.listening and self.directory.fleet.can_serve())
         is_open.add_metric([], len(self.streams))
         frames.add_metric([], self.relay.frames)
         build = catalogue.BUILD.gauges()
         build.add_metric([VERSION], 1)
-        yield from (build, store_up, is_open, frames)
+        yield from (build, store_up, ready, is_open, frames)
         yield _histograms(catalogue.TOKEN_GAP, self.relay.token_gaps)
         routed = catalogue.ROUTED.counters()
         known = {(model, route): 0 for model in self.directory.fleet.models for route in get_args(Route)}

@@ -47,11 +47,13 @@ class OperationsHandler:
 
     @route("GET", "/ready", "ready", errors=(503,))
     async def ready(self) -> Response:
-        """Readiness probe: the store responds, a model is served or can be loaded, and the replica is not draining."""
-        reason = await self._not_ready()
-        if reason:
-            return _json({"status": "unavailable", "reason": reason}, 503)
-        return _json({"status": "ok"})
+        """Whether a chat would be served: as for the replica alone, and a model is served or can be loaded."""
+        return _readiness(await self._not_ready())
+
+    @route("GET", "/ready/replica", "ready_replica", errors=(503,))
+    async def ready_replica(self) -> Response:
+        """Readiness probe of this replica alone: the store responds, and the replica is not draining."""
+        return _readiness(await self._replica_not_ready())
 
     @route("GET", "/health", "health", errors=(503,))
     async def health(self) -> Response:
@@ -80,6 +82,14 @@ class OperationsHandler:
         return json_response(self.document())
 
     async def _not_ready(self) -> str:
+        reason = await self._replica_not_ready()
+        if not reason and not self.directory.fleet.can_serve():
+            await self.directory.refresh()
+            if not self.directory.fleet.can_serve():
+                return "no worker serves"
+        return reason
+
+    async def _replica_not_ready(self) -> str:
         if self.streams.draining:
             return "shutting down"
         try:
@@ -88,14 +98,13 @@ class OperationsHandler:
             return "the store can't be reached"
         if not self.relay.listening:
             return "not subscribed to the workers' frames yet"
-        if not self._serves():
-            await self.directory.refresh()
-        return "" if self._serves() else "no worker serves"
+        return ""
 
-    def _serves(self) -> bool:
-        fleet = self.directory.fleet
-        loadable = any(not model.problem for model in fleet.catalogue.values())
-        return loadable or any(worker.status == "serving" for worker in fleet.workers)
+
+def _readiness(reason: str) -> Response:
+    if reason:
+        return _json({"status": "unavailable", "reason": reason}, 503)
+    return _json({"status": "ok"})
 
 
 def _json(value: object, status: int = 200) -> Response:

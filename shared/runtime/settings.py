@@ -264,8 +264,8 @@ class ApiSettings(Settings):
     )
     drain_delay: NonNegativeFloat = Field(
         5.0,
-        description="Time after SIGTERM in seconds in which the replica fails /ready and still serves new requests, "
-        "until load balancers have noticed.",
+        description="Time after SIGTERM in seconds in which the replica fails /ready/replica and still serves new "
+        "requests, until load balancers have noticed.",
     )
     drain: NonNegativeFloat = Field(
         30.0,
@@ -511,7 +511,9 @@ class UpSettings(ApiSettings, NodeSettings):
     )
     log_level: LogLevel = Field("warning", description="Minimum level of log lines to print; progress is always shown.")
     drain_delay: NonNegativeFloat = Field(
-        0.0, description="Time after SIGTERM in seconds in which the API fails /ready and still serves new requests."
+        0.0,
+        description="Time after SIGTERM in seconds in which the API fails /ready/replica and still serves new "
+        "requests.",
     )
     drain: NonNegativeFloat = Field(
         5.0, description="Time for running requests to finish after SIGTERM or Ctrl-C, in seconds."

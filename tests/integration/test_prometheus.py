@@ -138,6 +138,7 @@ def test_alerts_fire_when_a_worker_and_then_everything_dies(small_fleet: Fleet, 
     wait_until(lambda: "VinoqueueWorkersLost" in prometheus.alerts(), "the alert on the lost worker")
     second.kill()
     wait_until(lambda: prometheus.alerts().get("VinoqueueNoWorker", {}).get("model") == "sim", "the alert on the model")
+    wait_until(lambda: "VinoqueueNotReady" in prometheus.alerts(), "the alert on readiness")
     assert "VinoqueueNoReplica" not in prometheus.alerts()
     fleet.processes[1].kill()
     wait_until(lambda: {"VinoqueueNoReplica", "VinoqueueReplicaDown"} <= prometheus.alerts().keys(), "the last alerts")

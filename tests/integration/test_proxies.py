@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import openai
@@ -55,7 +56,7 @@ class Proxied:
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
-        fleet.worker("--engine", "simulated", "--model", "sim", "--max-batch", "32", "--sim-step", "0.02")
+        self.worker = fleet.worker("--engine", "simulated", "--model", "sim", "--max-batch", "32", "--sim-step", "0.02")
         self.ports = [free_port() for _ in range(REPLICAS)]
         self.processes = [self.start(port) for port in self.ports]
 
@@ -103,6 +104,19 @@ def proxied(request: pytest.FixtureRequest, patient_fleet: Fleet, tmp_path: Path
     finally:
         proxy.terminate()
         proxy.wait(PATIENCE)
+
+
+def test_replicas_without_workers_still_answer(proxied: Proxied) -> None:
+    """A proxy that took them out would refuse connections, or answer without ``Retry-After``."""
+    fleet = proxied.fleet
+    assert proxied.worker.stop() == 0
+    for port in proxied.ports:
+        fleet.until(partial(lambda port: fleet.status("/ready", port) == 503, port), "no worker to serve")
+    for _ in range(60):
+        status, headers, _ = fleet.request("POST", "/v1/chat/completions", BODY)
+        assert (status, "retry-after" in headers) == (503, True)
+        assert fleet.status("/v1/models") == 200
+        time.sleep(0.1)  # longer in all than the proxies need for their checks
 
 
 def test_no_request_fails_when_replicas_restart(proxied: Proxied) -> None:

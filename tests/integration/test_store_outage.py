@@ -85,7 +85,7 @@ def test_new_requests_get_a_retry_after_in_an_outage_which_is_logged_once(forget
     forgetful_fleet.until(works, "the service to work")
     once_more = [count + 1 for count in logged("the store fails")]
     forgetful_fleet.store.kill()
-    assert forgetful_fleet.status("/ready") == 503
+    assert (forgetful_fleet.status("/ready"), forgetful_fleet.status("/ready/replica")) == (503, 503)
     assert forgetful_fleet.status("/live") == 200
     with pytest.raises(openai.InternalServerError) as refused:
         forgetful_fleet.client().chat.completions.create(model="sim", messages=HELLO)

@@ -186,6 +186,7 @@ def test_a_draining_worker_ends_what_it_runs_and_its_model_is_then_unavailable(s
     assert small_fleet.processes[0].stop() == 0
     assert small_fleet.workers() == []
     small_fleet.until(lambda: small_fleet.status("/ready") == 503, "readiness to end")
+    assert small_fleet.status("/ready/replica") == 200
     with pytest.raises(openai.InternalServerError) as refused:
         small_fleet.client().chat.completions.create(model="sim", messages=HELLO)
     assert refused.value.status_code == 503
@@ -210,7 +211,9 @@ def test_a_draining_api_serves_until_it_closes_its_port(empty_fleet: Fleet) -> N
     chunks = stream(empty_fleet, "[[tokens 1000]]", tokens=1000)
     next(chunks)
     api.signal(signal.SIGTERM)
-    empty_fleet.until(lambda: empty_fleet.status("/ready") == 503, "readiness to end")
+    empty_fleet.until(lambda: empty_fleet.status("/ready/replica") == 503, "readiness to end")
+    assert empty_fleet.status("/ready") == 503
+    assert b"vinoqueue_ready 1.0" in empty_fleet.request("GET", "/metrics")[2]
     status, headers, _ = empty_fleet.request("POST", "/v1/chat/completions", BODY)
     assert (status, headers["connection"]) == (200, "close")
     api.signal(signal.SIGINT)  # ends the delay

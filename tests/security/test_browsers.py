@@ -57,7 +57,7 @@ def test_other_names_of_a_loopback_address_are_refused(target: Fleet, host: str,
 
 
 def test_probes_may_use_any_name(target: Fleet) -> None:
-    for path in ("/live", "/ready", "/health"):
+    for path in ("/live", "/ready", "/ready/replica", "/health"):
         assert target.request("GET", path, None, {"host": "pod-1.internal:8000"})[0] == 200
 
 

@@ -28,7 +28,8 @@ LONG = {"model": "sim", "messages": [{"role": "user", "content": "[[tokens 4000]
 
 METHODS = ["GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "CONNECT", "PRI", "get", "G\x00T", "", "M" * 300]
 TARGETS = [
-    "/live", "/ready", "/health", "/metrics", "/openapi.json", "/v1/models", "/v1//models", "/v1/models/%ff%00", CHAT,
+    "/live", "/ready", "/ready/replica", "/health", "/metrics", "/openapi.json",
+    "/v1/models", "/v1//models", "/v1/models/%ff%00", CHAT,
     "/v3/chat/completions", "/v1/completions", "/chat/completions?api-version=1", "*", "//", "/" + "a" * 5000,
     "http://evil.example/live", "evil.example:443", "/?\x80", "http://[::1", "/%", "/\xe9", "/a b", "",
 ]  # fmt: skip

@@ -57,7 +57,7 @@ format: $(VENV)/.dev ## format the code
 	@$(BIN)/ruff check --fix $(SOURCES)
 
 docs: $(VENV)/.dev ## write the parts of the documentation that come from the code
-	@$(BIN)/python -m tools.docs.settings_table docs/settings.md compose.yaml
+	@$(BIN)/python -m tools.docs.settings_table docs/settings.md
 	@$(BIN)/python -m tools.docs.metrics_table docs/metrics.md
 	@$(BIN)/python -m tools.docs.http_table docs/http-api.md
 	@$(BIN)/python -m tests.compatibility

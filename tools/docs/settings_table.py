@@ -1,7 +1,4 @@
-"""Files generated from the settings classes: docs/settings.md, and the variables that compose.yaml passes on.
-
-``python -m tools.docs.settings_table docs/settings.md compose.yaml`` writes both.
-"""
+"""The page of all settings, generated from their classes: ``python -m tools.docs.settings_table docs/settings.md``."""
 
 import sys
 from collections.abc import Iterator
@@ -20,10 +17,6 @@ from shared.runtime.settings import (
     file_variable,
     variable,
 )
-from tools.docs.generated import replaced
-
-COMPOSE_BEGIN = "# settings: made by 'make docs' from shared/runtime/settings.py\n"
-COMPOSE_END = "# /settings\n"
 
 
 class Group(NamedTuple):
@@ -117,26 +110,6 @@ def _fields(group: Group) -> Iterator[tuple[type[Settings], str]]:
         yield owners[name], name
 
 
-def passed_on() -> str:
-    """YAML maps without values, for ``environment`` in compose.yaml: each variable is passed on if it is set."""
-    lines = []
-    for command, kind in (("api", ApiSettings), ("worker", WorkerSettings)):
-        names = kind.model_fields.keys()
-        variables = [variable(name) for name in names] + [file_variable(name) for name in names & SECRETS]
-        lines += [f"x-{command}-settings: &{command}-settings", *(f"  {name}:" for name in sorted(variables))]
-    own = sorted(variable(name) for name in NodeSettings.model_fields.keys() - WorkerSettings.model_fields.keys())
-    lines += ["x-node-settings: &node-settings", *(f"  {name}:" for name in own)]
-    return "\n".join(lines)
-
-
-def inserted_into_compose(text: str) -> str:
-    """``text`` of compose.yaml with the current variables between its markers.
-
-    Raises :class:`ValueError` when the markers are missing.
-    """
-    return replaced(text, COMPOSE_BEGIN, COMPOSE_END, passed_on() + "\n")
-
-
 def _default(kind: type[Settings], name: str) -> str:
     field = kind.model_fields[name]
     if field.default_factory is not None:
@@ -147,6 +120,4 @@ def _default(kind: type[Settings], name: str) -> str:
 
 
 if __name__ == "__main__":
-    for path in map(Path, sys.argv[1:]):
-        content = page() if path.suffix == ".md" else inserted_into_compose(path.read_text(encoding="utf-8"))
-        path.write_text(content, encoding="utf-8")
+    Path(sys.argv[1]).write_text(page(), encoding="utf-8")

@@ -62,6 +62,8 @@ class _Hooks:
             response.headers.update(self._cross_origin.response_headers(request.headers))
         if exchange.details is not None and exchange.details.counts:
             response.headers.update(exchange.dialect.rate_headers(exchange.details.counts))
+        if exchange.details is not None:
+            response.headers.update(exchange.details.notes)
         response.headers["x-request-id"] = exchange.id
         response.headers.update(exchange.dialect.headers(exchange.id))
         response.headers["openai-processing-ms"] = str(round((time.monotonic() - exchange.started_at) * 1000))

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from api.batches.record import COMPLETION_WINDOW, Batch, Counts, new_batch_id
 from api.dialects.base.body import decode_object
-from api.dialects.base.fields import NotNull, Strict
+from api.dialects.base.fields import Strict
 from api.dialects.base.interface import Dialect
 from api.dialects.base.lists import render_list
 from api.dialects.base.validation import listed, validate
@@ -47,7 +47,7 @@ class CreateBatchRequest(Strict):
     endpoint: Endpoint
     completion_window: Literal["24h"]
     metadata: Metadata | None = None
-    output_expires_after: Annotated[ExpiresAfter | None, NotNull("an object")] = None
+    output_expires_after: ExpiresAfter | None = None
 
 
 class BatchesQuery(Strict):

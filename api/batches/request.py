@@ -132,7 +132,7 @@ async def _serve(
         raise
     finally:
         chat_span.end(chat.span, chat.recorder)
-    return response_of(index, custom_id, 200, document, request_id=request_id, usage=usage)
+    return response_of(index, custom_id, 200, document, request_id=request_id, usage=usage, notes=chat.notes)
 
 
 async def _parsed(services: BatchServices, batch: Batch, index: int, dialect: Dialect, body: bytes) -> ChatExchange:

@@ -5,7 +5,7 @@ was committed to the store counts, so what a crash leaves behind it is ignored.
 """
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import BinaryIO, Literal, NamedTuple
 
@@ -39,9 +39,17 @@ class Assembled(NamedTuple):
 
 
 def response_of(
-    index: int, custom_id: str, status: int, body: bytes, *, request_id: str, usage: Usage = _NO_USAGE
+    index: int,
+    custom_id: str,
+    status: int,
+    body: bytes,
+    *,
+    request_id: str,
+    usage: Usage = _NO_USAGE,
+    notes: Mapping[str, str] = {},
 ) -> Result:
-    """Return the result of a request that got an HTTP response."""
+    """Return the result of a request that got an HTTP response. ``notes`` are headers that name what had no effect."""
+    response = {"status_code": status, "request_id": request_id, "body": msgspec.Raw(body)}
     return Result(
         index,
         "o" if status == 200 else "e",
@@ -49,7 +57,7 @@ def response_of(
             {
                 "id": _new_id(),
                 "custom_id": custom_id,
-                "response": {"status_code": status, "request_id": request_id, "body": msgspec.Raw(body)},
+                "response": response | ({"headers": notes} if notes else {}),
                 "error": None,
             }
         ),

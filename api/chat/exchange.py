@@ -159,6 +159,11 @@ class ChatExchange:
         return self._record is not None
 
     @property
+    def notes(self) -> Mapping[str, str]:
+        """Headers of the response, which name what has no effect in the request."""
+        return dict(self.request.notes)
+
+    @property
     def outcome(self) -> str:
         """How an accepted request has ended; empty if it was not accepted."""
         return self.recorder.outcome if self.accepted else ""

@@ -51,7 +51,7 @@ class Submission:
                 ProblemKind.SHUTTING_DOWN, "This server is shutting down. Please try again.", retry_after=_RETRY_SOON
             )
         sampling = msgspec.structs.replace(request.sampling, logprobs=needs_logprobs(request))
-        request = msgspec.structs.replace(request, sampling=sampling, hidden=None, response_fields=None)
+        request = msgspec.structs.replace(request, sampling=sampling, hidden=None, notes=(), response_fields=None)
         parts = [msgspec.structs.replace(request, prompts=(prompt,)) for prompt in request.prompts] or [request]
         choices = jobs_per_prompt(request)
         jobs: list[Job] = []

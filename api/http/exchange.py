@@ -31,6 +31,10 @@ class ExchangeDetails(Protocol):
     """The state of the key's rate limits."""
 
     @property
+    def notes(self) -> Mapping[str, str]:
+        """Headers that name what has no effect in the request."""
+
+    @property
     def outcome(self) -> str:
         """How the request has ended: a finish reason or the kind of a problem. Empty if it was not accepted."""
 

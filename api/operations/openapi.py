@@ -18,7 +18,6 @@ from api.dialects.openai.extended import ExtendedChatRequest
 from api.dialects.openai.extensions import ServedChatRequest, ServedCompletionRequest
 from api.dialects.openai.stored import UpdateRequest
 from api.dialects.openai.tokens import DetokenizeRequest, TokenizeRequest
-from api.dialects.ovms import fields as model_server
 from api.dialects.ovms.parse import ModelServerChatRequest, ModelServerCompletionRequest
 from api.dialects.ovms.responses import STORED_FIELDS, ModelServerResponsesRequest
 from api.dialects.responses.input_tokens import InputTokensRequest
@@ -51,8 +50,12 @@ BODIES: tuple[tuple[str, type[BaseModel], Collection[str]], ...] = (
     ("MessagesRequest", MessagesRequest, supported_fields(MessagesRequest)),
     ("ResponsesRequest", ResponsesRequest, supported_fields(ResponsesRequest)),
     ("InputTokensRequest", InputTokensRequest, supported_fields(InputTokensRequest)),
-    ("ModelServerChatRequest", ModelServerChatRequest, model_server.CHAT),
-    ("ModelServerCompletionRequest", ModelServerCompletionRequest, model_server.COMPLETION),
+    ("ModelServerChatRequest", ModelServerChatRequest, supported_fields(ModelServerChatRequest)),
+    (
+        "ModelServerCompletionRequest",
+        ModelServerCompletionRequest,
+        supported_fields(ModelServerCompletionRequest),
+    ),
     (
         "ModelServerResponsesRequest",
         ModelServerResponsesRequest,

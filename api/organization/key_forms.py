@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from api.dialects.base.body import decode_object
 from api.dialects.base.fields import Strict
@@ -21,8 +21,10 @@ from shared.protocol.usage import DAY
 _Count = Annotated[int | None, Field(ge=1, le=10**15)]
 
 
-class _Limits(Strict):
+class _Limits(BaseModel):
     """The limits to set, or null for those to remove."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     requests_per_minute: _Count = None
     tokens_per_minute: _Count = None

@@ -17,6 +17,8 @@ ConstraintKind = Literal["json_object", "json_schema", "regex", "grammar", "stru
 Tier = Literal["auto", "default", "flex", "priority", "batch"]
 """A service tier. Clients cannot name ``batch``: it is that of batch requests."""
 Hidden = Literal["reasoning", "all"]
+Notes = tuple[tuple[str, str], ...]
+"""Names and values of HTTP headers."""
 Prompt = str | tuple[int, ...]
 """A plain completion's prompt: text, or token ids."""
 
@@ -222,6 +224,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Whether the oldest turns of a conversation that is too long are left out of the prompt."""
     hidden: Hidden | None = None
     """What its response leaves out. Not in jobs."""
+    notes: Notes = ()
+    """Headers of its response, which name what has no effect. Not in jobs."""
     response_fields: str | None = None
     """The fields of the request that its response repeats, as a JSON object. Not in jobs."""
 

@@ -9,11 +9,9 @@ from api.dialects.anthropic.schema import MessagesRequest
 from api.dialects.azure import Azure
 from api.dialects.base.interface import Dialect
 from api.dialects.openai import OpenAI, OpenAICompletions
-from api.dialects.openai.completions_schema import CompletionRequest
-from api.dialects.openai.schema import ChatCompletionRequest
+from api.dialects.openai.extensions import ServedChatRequest, ServedCompletionRequest
 from api.dialects.openai.tokens import parse_detokenize, parse_tokenize, render_text, render_tokens
 from api.dialects.ovms import ModelServer, ModelServerCompletions
-from api.dialects.ovms.fields import UNSUPPORTED
 from api.dialects.ovms.responses import STORED_FIELDS, ModelServerResponses
 from api.dialects.responses.schema import ResponsesRequest
 from tests.compatibility.adapters import Batches, BatchRequests, Files, Tokens, WithHistory
@@ -22,7 +20,6 @@ from tests.compatibility.rows import Answer, Interface, Request
 from tests.compatibility.tables import read
 
 _Dialect = Callable[[Mapping[str, str], Mapping[str, str]], Dialect]
-_UNSUPPORTED = tuple(Request(fields=name, body={name: 1}) for name in UNSUPPORTED)
 _STORED = ("item_reference", "hosted tools")
 """What the model server refuses in another way, of the rows of OpenAI's responses."""
 
@@ -41,15 +38,13 @@ def _interface(
     return Interface(**head, dialect=dialect, requests=(*written, *refused, *requests), answers=(*described, *answers))
 
 
-CHAT = _interface("openai_chat", lambda query, headers: OpenAI(), schema=ChatCompletionRequest)
-COMPLETIONS = _interface("openai_completions", lambda query, headers: OpenAICompletions(), schema=CompletionRequest)
+CHAT = _interface("openai_chat", lambda query, headers: OpenAI(), schema=ServedChatRequest)
+COMPLETIONS = _interface(
+    "openai_completions", lambda query, headers: OpenAICompletions(), schema=ServedCompletionRequest
+)
 RESPONSES = _interface("openai_responses", lambda query, headers: WithHistory(), schema=ResponsesRequest)
 FILES = _interface("openai_files", lambda query, headers: Files(query))
 BATCHES = _interface("openai_batches", lambda query, headers: Batches(query))
-OVMS_CHAT = _interface("ovms_chat", lambda query, headers: ModelServer(), requests=_UNSUPPORTED)
-OVMS_COMPLETIONS = _interface(
-    "ovms_completions", lambda query, headers: ModelServerCompletions(), requests=_UNSUPPORTED
-)
 AZURE = _interface("azure", lambda query, headers: Azure(query, headers, lambda: ("m",)))
 INTERFACES = (
     CHAT,
@@ -61,8 +56,8 @@ INTERFACES = (
     BATCHES,
     _interface("openai_batch_requests", lambda query, headers: BatchRequests(query)),
     _interface("anthropic", lambda query, headers: Anthropic(headers), schema=MessagesRequest),
-    OVMS_CHAT,
-    OVMS_COMPLETIONS,
+    _interface("ovms_chat", lambda query, headers: ModelServer()),
+    _interface("ovms_completions", lambda query, headers: ModelServerCompletions()),
     _interface(
         "ovms_responses",
         lambda query, headers: ModelServerResponses(),

@@ -18,7 +18,15 @@ not edit.
 - **Support** is observed, not written by hand. For a request field, it is the result of parsing a request with the
   field. For a refused field, **Notes** is the message that the client gets. For a response field, it is what encoded
   responses contain.
-- All other fields are refused by name, in the error format of the API. With Azure's API, a header can change that.
+- Vinoqueue is strict where a client would get something else than it asked for, and lenient where nothing can go wrong
+  ([decision](decisions/0043-lenient-where-nothing-can-go-wrong.md)). All other fields are refused by name, in the error
+  format of the API; with Azure's API, a header can change that. But:
+  - `null` and an empty list mean that an optional field is left out, at every depth.
+  - Unknown members of messages, their parts and their calls are ignored. The response header `x-ignored-fields` names
+    them, as does `response.headers` of a result of a batch.
+  - Fields of other servers are accepted at their neutral values: "other than" in a row names those.
+  - A strict schema is served if the grammar can enforce it, although OpenAI refuses more of them; a field that needs
+    `tools`, such as `parallel_tool_calls`, is accepted without them.
 - A worker may refuse a served field by name if its engine or model does not support it. The notes say so.
 - `[]` stands for each item of an array. Names that begin with `?` are query parameters, names that end with `:` are
   headers.

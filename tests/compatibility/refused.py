@@ -1,5 +1,6 @@
 """Rows of the fields that a schema marks as unsupported, each with a value that is not neutral."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,8 +18,14 @@ def refused_rows(model: type[BaseModel], written: tuple[Request, ...]) -> Iterat
         if field not in known:
             value = _sample(model, field, mark)
             inner = of_type(model.model_fields[field].annotation, field)
-            when = str(value) if isinstance(mark, Only) else ""
-            yield Request(fields=" ".join(dict.fromkeys((field, *inner))), body={field: value}, when=when)
+            yield Request(fields=" ".join(dict.fromkeys((field, *inner))), body={field: value}, when=_when(mark, value))
+
+
+def _when(mark: Refused | Only, value: Any) -> str:
+    """The values that are refused, if not all are."""
+    if isinstance(mark, Only):
+        return str(value)
+    return f"other than {' or '.join(map(json.dumps, mark.neutral))}" if mark.neutral else ""
 
 
 def _sample(model: type[BaseModel], field: str, mark: Refused | Only) -> Any:
@@ -49,4 +56,8 @@ def _values(schema: dict[str, Any], definitions: dict[str, Any]) -> Iterator[Any
         case "string" if not {"enum", "const"} & schema.keys():
             yield "x"
         case "boolean":
-            yield True
+            yield from (False, True)
+        case "integer" | "number":
+            yield 2
+        case None if not schema:
+            yield "x"

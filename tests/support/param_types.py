@@ -55,7 +55,11 @@ def _paths(kind: Any, path: str = "", stack: tuple[Any, ...] = ()) -> Iterator[s
         yield f"{path}="
     elif kind not in stack and (fields := _fields(kind)) is not None:
         yield from _object(fields, path, (*stack, kind))
-        if isinstance(kind, type) and issubclass(kind, BaseModel) and kind.model_config.get("extra") != "forbid":
+        if (
+            isinstance(kind, type)
+            and issubclass(kind, BaseModel)
+            and kind.model_config.get("extra", "ignore") == "ignore"
+        ):
             yield f"{path}*"
 
 

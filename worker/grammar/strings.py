@@ -156,13 +156,10 @@ class Strings:
             raise SchemaError(f"{path}/pattern", "expected a text")
         if not isinstance(form, str | None):
             raise SchemaError(f"{path}/format", "expected a text")
-        # With a pattern, the format is an annotation, as JSON Schema's 'format' is by default. Clients such as zod send
-        # both, where the pattern describes the format.
+        # With a pattern, the format is an annotation, as JSON Schema's 'format' is by default: clients such as zod send
+        # both, where the pattern describes the format. So are formats that have no expression.
         if form is None or expression is not None:
             return expression, "pattern"
-        if form not in FORMATS and self._strict:
-            known = ", ".join(sorted(FORMATS))
-            raise UnsupportedKeyword(f"{path}/format", f"'{form}': supported are {known}")
         return (f"^(?:{FORMATS[form]})$" if form in FORMATS else None), "format"
 
     @staticmethod

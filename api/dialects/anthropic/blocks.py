@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from api.dialects.base.fields import ByKey, Items, NonEmptyText, Strict, StringOrItems
+from api.dialects.base.fields import ByKey, History, Items, NonEmptyText, StringOrItems
 from api.dialects.base.unsupported import Refused
 
 NO_SERVER_TOOLS = "Tools that run on Anthropic's servers, or that only its models know, are not available."
@@ -11,7 +11,7 @@ _NO_FILES = "Files are not read; send an image as base64 or by URL, and a docume
 _NO_PDFS = "PDFs are not read; send the document's text."
 
 
-class CacheControl(Strict):
+class CacheControl(History):
     """A hint for the end of a cached prefix. Prefixes are always cached."""
 
     type: Literal["ephemeral"]
@@ -20,30 +20,30 @@ class CacheControl(Strict):
     """Who shares the prefix: here, all keys. A beta that the types of the SDK lack and Claude Code uses."""
 
 
-class TextBlock(Strict):
+class TextBlock(History):
     type: Literal["text"]
     text: str
     cache_control: CacheControl | None = None
     citations: Annotated[Items[dict[str, Any]] | None, Refused(_NO_CITATIONS, neutral=([],))] = None
 
 
-class Base64Source(Strict):
+class Base64Source(History):
     type: Literal["base64"]
     media_type: Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
     data: NonEmptyText
 
 
-class URLSource(Strict):
+class URLSource(History):
     type: Literal["url"]
     url: NonEmptyText
 
 
-class FileSource(Strict):
+class FileSource(History):
     type: Annotated[Literal["file"], Refused(_NO_FILES)]
     file_id: str
 
 
-class ImageBlock(Strict):
+class ImageBlock(History):
     type: Literal["image"]
     source: Annotated[Base64Source | URLSource | FileSource, ByKey("type")]
     cache_control: CacheControl | None = None
@@ -52,7 +52,7 @@ class ImageBlock(Strict):
     ] = None
 
 
-class ThinkingBlock(Strict):
+class ThinkingBlock(History):
     """Earlier reasoning of the assistant."""
 
     type: Literal["thinking"]
@@ -60,14 +60,14 @@ class ThinkingBlock(Strict):
     signature: str
 
 
-class RedactedThinkingBlock(Strict):
+class RedactedThinkingBlock(History):
     """Earlier reasoning that only Anthropic's service can read."""
 
     type: Literal["redacted_thinking"]
     data: str
 
 
-class ToolUseBlock(Strict):
+class ToolUseBlock(History):
     type: Literal["tool_use"]
     id: NonEmptyText
     name: NonEmptyText
@@ -79,22 +79,22 @@ class ToolUseBlock(Strict):
     toolset_name: Annotated[str | None, Refused(NO_SERVER_TOOLS)] = None
 
 
-class CitationsConfig(Strict):
+class CitationsConfig(History):
     enabled: Annotated[bool | None, Refused(_NO_CITATIONS, neutral=(False,))] = None
 
 
-class PlainTextSource(Strict):
+class PlainTextSource(History):
     type: Literal["text"]
     media_type: Literal["text/plain"]
     data: str
 
 
-class ContentSource(Strict):
+class ContentSource(History):
     type: Literal["content"]
     content: StringOrItems[Annotated[TextBlock | ImageBlock, ByKey("type")]]
 
 
-class PDFSource(Strict):
+class PDFSource(History):
     type: Annotated[Literal["base64"], Refused(_NO_PDFS)]
     media_type: Literal["application/pdf"]
     data: str
@@ -104,7 +104,7 @@ class DocumentURLSource(URLSource):
     type: Annotated[Literal["url"], Refused(_NO_PDFS)]
 
 
-class DocumentBlock(Strict):
+class DocumentBlock(History):
     type: Literal["document"]
     source: Annotated[PlainTextSource | ContentSource | PDFSource | DocumentURLSource | FileSource, ByKey("type")]
     cache_control: CacheControl | None = None
@@ -113,7 +113,7 @@ class DocumentBlock(Strict):
     title: str | None = None
 
 
-class SearchResultBlock(Strict):
+class SearchResultBlock(History):
     """A result of the client's own search."""
 
     type: Literal["search_result"]
@@ -124,7 +124,7 @@ class SearchResultBlock(Strict):
     citations: CitationsConfig | None = None
 
 
-class ToolReferenceBlock(Strict):
+class ToolReferenceBlock(History):
     """A tool that the client's search has found. It loads a deferred tool."""
 
     type: Literal["tool_reference"]
@@ -137,7 +137,7 @@ ResultContent = Annotated[
 ]
 
 
-class ToolResultBlock(Strict):
+class ToolResultBlock(History):
     type: Literal["tool_result"]
     tool_use_id: NonEmptyText
     content: StringOrItems[ResultContent] = ""

@@ -26,13 +26,13 @@ from api.dialects.anthropic.schema import (
 )
 from api.dialects.base.body import decode_object, json_text
 from api.dialects.base.sampling import sampling
-from api.dialects.base.strict_schema import root_error
+from api.dialects.base.schemas import json_constraint, root_error
 from api.dialects.base.token_count import counting
-from api.dialects.base.unsupported import Only, Refused, findings
+from api.dialects.base.unsupported import Only, Refused, findings, ignored
 from api.dialects.base.validation import validate
 from shared.protocol import request as internal
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
-from shared.protocol.request import ChatRequest, Constraint, Sampling
+from shared.protocol.request import ChatRequest, Notes, Sampling
 
 DEFAULTS = Sampling(temperature=1.0, top_p=1.0, top_k=0)
 """The reference's defaults, used if neither the client nor the model specifies a value."""
@@ -64,7 +64,7 @@ def parse_count(body: bytes) -> ChatRequest:
 
 def _prompt(request: CountTokensRequest) -> ChatRequest:
     """Return a request with the fields that decide on the prompt and on the output's form."""
-    _check_supported(request)
+    notes = _check_supported(request)
     tools = _loaded_tools(request)
     mode, named, parallel = _chosen(request, tools)
     form, field = _format(request)
@@ -76,20 +76,23 @@ def _prompt(request: CountTokensRequest) -> ChatRequest:
         tool_choice=mode,
         named_tool=named,
         parallel_tool_calls=parallel,
-        constraint=Constraint(kind="json_schema", value=json_text(form.schema_), param=field) if form else None,
+        constraint=json_constraint(form.schema_, field) if form else None,
         template_kwargs=_template_kwargs(request),
+        notes=notes,
     )
 
 
-def _check_supported(request: CountTokensRequest) -> None:
-    """Raise :class:`RequestRefused` for the first feature that is not supported."""
-    for finding in findings(request):
+def _check_supported(request: CountTokensRequest) -> Notes:
+    """Raise :class:`RequestRefused` for the first feature that is not supported. Return what names the ignored ones."""
+    found = list(findings(request))
+    for finding in found:
         if isinstance(finding.mark, Refused | Only):
             code = finding.mark.code if isinstance(finding.mark, Refused) else None
             raise refuse(ProblemKind.INVALID, f"Not supported: {finding.mark.reason}", param=finding.path, code=code)
     if isinstance(request.messages[-1], AssistantMessage):
         message = "Not supported: assistant message prefill. The conversation must end with a user message."
         raise refuse(ProblemKind.INVALID, message, param=f"messages[{len(request.messages) - 1}]")
+    return ignored(found)
 
 
 def _unknown(names: Sequence[str]) -> RequestRefused:

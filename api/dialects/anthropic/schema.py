@@ -9,14 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from api.dialects.anthropic.blocks import NO_SERVER_TOOLS, AssistantBlock, CacheControl, TextBlock, UserBlock
 from api.dialects.anthropic.errors import UNTHREADED
-from api.dialects.base.fields import (
-    ByKey,
-    ByType,
-    Items,
-    NonEmptyText,
-    Strict,
-    StringOrItems,
-)
+from api.dialects.base.fields import ByKey, ByType, History, Items, NonEmptyText, Strict, StringOrItems
 from api.dialects.base.sampling import MAX_COUNT, Into, StopText, TopP
 from api.dialects.base.unsupported import Only, Refused
 
@@ -26,7 +19,7 @@ MAX_STOP_SEQUENCES = 16
 SystemContent = StringOrItems[TextBlock]
 
 
-class UserMessage(Strict):
+class UserMessage(History):
     """A message of the user, with the results of tool calls."""
 
     role: Literal["user"]
@@ -35,12 +28,12 @@ class UserMessage(Strict):
     ]
 
 
-class AssistantMessage(Strict):
+class AssistantMessage(History):
     role: Literal["assistant"]
     content: StringOrItems[AssistantBlock]
 
 
-class SystemMessage(Strict):
+class SystemMessage(History):
     """Instructions in the middle of a conversation."""
 
     role: Literal["system"]

@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from api.dialects.azure.errors import INVALID_API_VERSION, INVALID_REQUEST
+from api.dialects.base.fields import left_out
 from api.dialects.base.interface import Lookup
-from api.dialects.base.validation import listed, missing, unknown_parameter, validate, wrong_type
+from api.dialects.base.validation import listed, missing, validate, wrong_type
 from api.dialects.openai.extended import EXTENSIONS, ExtendedChatRequest, translate_chat
 from shared.protocol.errors import ProblemKind, RequestRefused, modality_refused, refuse
 from shared.protocol.request import ChatRequest
@@ -57,7 +58,6 @@ PASSED = EXTENSIONS | {
 _AUDIO = ("input_audio", "audio_url")
 _IMAGE_DATA = "image"
 """The reference's second type of image: a URL or plain base64."""
-_IMAGE_FIELDS = {"type", "content", "detail"}
 
 
 class ExtraParameters(StrEnum):
@@ -88,7 +88,7 @@ def extra_parameters(headers: Lookup) -> ExtraParameters:
 
 def parse_chat(value: Mapping[str, Any], model: str, extras: ExtraParameters) -> ChatRequest:
     """Translate a decoded body for ``model``. Raises :class:`RequestRefused` and no other exception."""
-    fields = {field: given for field, given in value.items() if _is_taken(field, extras)}
+    fields = {field: given for field, given in value.items() if not left_out(given) and _is_taken(field, extras)}
     named = value.get("model")
     # The body's model must be valid even if it is ignored.
     fields["model"] = model if named is None or isinstance(named, str) else named
@@ -142,17 +142,14 @@ def _part(message: int, index: int, part: object) -> object:
         raise modality_refused(kind, place)
     if kind != _IMAGE_DATA:
         return part
-    unknown = sorted(part.keys() - _IMAGE_FIELDS)
-    if unknown:
-        raise unknown_parameter(f"{place}.{unknown[0][:64]}")
     if "content" not in part:
         raise missing(f"{place}.content")
     data = part["content"]
     if not isinstance(data, str):
         raise wrong_type(f"{place}.content", "a string", data)
     url = data if data.startswith(("http:", "https:", "data:")) else f"data:;base64,{data}"
-    detail = {"detail": part["detail"]} if "detail" in part else {}
-    return {"type": "image_url", "image_url": {"url": url} | detail}
+    about = {name: given for name, given in part.items() if name not in ("type", "content", "detail")}
+    return about | {"type": "image_url", "image_url": {"url": url, "detail": part.get("detail")}}
 
 
 def check_api_version(query: Lookup) -> None:

@@ -1,4 +1,4 @@
-"""Building blocks of the request schemas: a strict base class, discriminated unions, and refused nulls.
+"""Building blocks of the request schemas: base classes of objects, and discriminated unions.
 
 The schemas define what is allowed; ``validation.py`` translates pydantic's errors to the OpenAI service's messages.
 Where pydantic's error has too little information for that, this module raises one of two custom errors, which carry
@@ -8,18 +8,11 @@ it in their message. (Annotated types in unions must be hashable, and an error c
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    StringConstraints,
-)
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, StringConstraints, model_validator
+from pydantic_core import CoreSchema, core_schema
 
 WRONG_BRANCH = "wrong_branch"
 """Error type: the text under a key names no branch of a union. Message: the key and all branches, space-separated."""
@@ -29,10 +22,47 @@ WRONG_TYPE = "wrong_type"
 _Item = TypeVar("_Item")
 
 
-class Strict(BaseModel):
-    """A JSON object without unknown keys or type coercion: ``"1"``, ``1.0`` and ``true`` are not integers."""
+class _Object(BaseModel):
+    """A JSON object without type coercion: ``"1"``, ``1.0`` and ``true`` are not integers.
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    A member that is null or an empty list is as if left out, unless it is required.
+    """
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        required = required_names(cls)
+        return {name: given for name, given in value.items() if name in required or not left_out(given)}
+
+
+class Strict(_Object):
+    """An object without unknown members."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class History(_Object):
+    """A part of a conversation. Its unknown members are ignored, and named in a header of the response.
+
+    A client cannot take back what it has said: one unknown member would end its session for good.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+
+def left_out(given: Any) -> bool:
+    """Return whether a member with this value is as if left out."""
+    return given is None or given == []
+
+
+@cache
+def required_names(model: type[BaseModel]) -> frozenset[str]:
+    """Return the names of the required members of an object."""
+    return frozenset(field.alias or name for name, field in model.model_fields.items() if field.is_required())
 
 
 def tag(value: str) -> str:
@@ -125,37 +155,12 @@ def _tag_of(kind: Any) -> str:
     return STRING if origin is Literal else _tag_of(get_args(kind)[0])
 
 
-@dataclass(frozen=True, slots=True)
-class NotNull:
-    """Refuses null for an optional field that the reference does not call nullable.
-
-    It annotates ``X | None``, where ``None`` is only the default. The published schema does not allow null either.
-    """
-
-    expected: str
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(self._check, handler(source))
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        published = handler(schema)
-        branches = [branch for branch in published.get("anyOf", ()) if branch != {"type": "null"}]
-        return branches[0] if len(branches) == 1 else published
-
-    def _check(self, value: Any) -> Any:
-        if value is None:
-            raise PydanticCustomError(WRONG_TYPE, "{expected}", {"expected": self.expected})
-        return value
-
-
 Items = Annotated[list[_Item], Field(fail_fast=True)]
 """An array whose validation stops at the first invalid item, so that a million invalid items cost no more than one."""
 
 StringOrItems = Annotated[str | Items[_Item], ByType("one of a string or array of objects")]
 """A string, or an array of objects."""
 
-OptionalText = Annotated[str | None, NotNull("a string")]
-OptionalFlag = Annotated[bool | None, NotNull("a boolean")]
 NonEmptyText = Annotated[str, Field(min_length=1)]
 Identifier = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_-]+$", min_length=1, max_length=64)]
 """Names of functions, tools and schemas."""

@@ -88,6 +88,7 @@ StopText = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
 Beams = Annotated[int, Field(ge=1, le=128), Into("beams")]
 """The width of a beam search; its maximum is OpenAI's for the number of choices."""
 Flag = Annotated[bool, Into()]
+LengthPenalty = Annotated[float, Into()]
 LogitBias = Annotated[dict[str, int], Field(max_length=1024), Into(convert=_biases)]
 """The OpenAI service checks the ids and biases last, after the rules across fields."""
 MinP = Annotated[float, Field(ge=0.0, lt=1.0), Into()]
@@ -119,6 +120,7 @@ class VllmSampling(Strict):
     min_tokens: Annotated[int, Field(ge=0, le=MAX_COUNT), Into()] | None = None
     prompt_logprobs: Annotated[int, Field(ge=0, le=20), Into("prompt_scoring", _scoring)] | None = None
     return_token_ids: bool | None = None
+    repeat_penalty: Annotated[float, Field(gt=0.0, le=100.0), Into("repetition_penalty")] | None = None
     repetition_penalty: RepetitionPenalty | None = None
     skip_special_tokens: Flag | None = None
     stop_token_ids: Annotated[Items[TokenId], Field(max_length=64), Into(convert=tuple)] | None = None
@@ -129,6 +131,6 @@ class EngineSampling(Strict):
     """Parameters of beam search and speculative decoding, with OpenVINO Model Server's names."""
 
     assistant_confidence_threshold: Annotated[float, Field(ge=0.0, le=1.0), Into()] | None = None
-    length_penalty: Annotated[float, Into()] | None = None
+    length_penalty: LengthPenalty | None = None
     max_ngram_size: Annotated[int, Field(ge=1, le=MAX_COUNT), Into()] | None = None
     num_assistant_tokens: Annotated[int, Field(ge=1, le=MAX_COUNT), Into()] | None = None

@@ -1,17 +1,22 @@
 """Annotations for what a reference has and this service does not support, and one walk that finds it in a request.
 
-A field with such an annotation is validated like all others, and refused afterwards unless its value is neutral.
+A field with such an annotation is validated like all others, and refused afterwards unless its value is neutral. What
+has no effect is ignored, and named in a header of the response.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from typing import Annotated, Any, get_args, get_origin
+from urllib.parse import quote
 
 from pydantic import BaseModel
 
 from api.dialects.base.validation import listed
 from shared.protocol.errors import ProblemKind, RequestRefused, modality_refused, refuse
+from shared.protocol.request import Notes
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +45,20 @@ class OtherModality:
     """Annotates the type of a content part that is neither text nor image. The path is that of the part."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """Annotates a field that has no effect, whatever its value; an unknown member of a conversation is such a field."""
+
+
+IGNORED_HEADER = "x-ignored-fields"
+"""Names what has no effect in a request."""
+_MAX_NAMED, _MAX_NAME = 20, 64
+"""Maximum number of names in a header, and of characters of one."""
+
 CACHED_ALWAYS = "Prompt prefixes are always cached automatically."
 CHATS_ONLY = Refused("It is supported for chat completions only.", neutral=(False,))
 
-Mark = Refused | Only | OtherModality
+Mark = Refused | Only | OtherModality | Ignored
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +70,13 @@ class Finding:
     value: Any
 
 
-def check_supported(body: BaseModel) -> None:
-    """Raise :class:`RequestRefused` for the first unsupported feature in ``body``, in OpenAI's form."""
-    for finding in findings(body):
+def check_supported(body: BaseModel) -> Notes:
+    """Raise :class:`RequestRefused` for the first unsupported feature in ``body``, in OpenAI's form.
+
+    Return the header that names what is ignored, if anything is.
+    """
+    found = list(findings(body))
+    for finding in found:
         match finding.mark:
             case Refused(reason=reason):
                 raise unsupported(finding.path, reason)
@@ -65,6 +84,23 @@ def check_supported(body: BaseModel) -> None:
                 raise unsupported_value(finding.path, finding.value, mark)
             case OtherModality():
                 raise modality_refused(finding.value, finding.path)
+            case Ignored():
+                continue
+    return ignored(found)
+
+
+def ignored(found: Iterable[Finding]) -> Notes:
+    """Return the header that names what is ignored, if anything is."""
+    paths = (re.sub(r"\[\d+\]", "[]", finding.path) for finding in found if isinstance(finding.mark, Ignored))
+    return note(IGNORED_HEADER, paths)
+
+
+def note(header: str, names: Iterable[str]) -> Notes:
+    """Return a header with ``names`` of the client's, percent-encoded and bounded; nothing without names."""
+    listed = [quote(name[:_MAX_NAME], safe="[].:/@+") for name in islice(dict.fromkeys(names), _MAX_NAMED + 1)]
+    if len(listed) > _MAX_NAMED:
+        listed[-1] = "..."
+    return ((header, ", ".join(listed)),) if listed else ()
 
 
 def findings(value: Any, path: str = "") -> Iterator[Finding]:
@@ -74,6 +110,8 @@ def findings(value: Any, path: str = "") -> Iterator[Finding]:
             yield from findings(item, f"{path}[{index}]")
     if not isinstance(value, BaseModel):
         return
+    for name in value.model_extra or ():
+        yield Finding(f"{path}.{name}" if path else name, _IGNORED, None)
     for name, field, mark in _visited(type(value)):
         given = getattr(value, name)
         if given is None:
@@ -83,7 +121,7 @@ def findings(value: Any, path: str = "") -> Iterator[Finding]:
             yield from findings(given, place)
         elif isinstance(mark, OtherModality):
             yield Finding(path, mark, given)
-        elif not _is_supported(given, mark):
+        elif isinstance(mark, Ignored) or not _is_supported(given, mark):
             yield Finding(place, mark, given)
 
 
@@ -111,6 +149,9 @@ def unsupported_value(param: str, value: str, mark: Only) -> RequestRefused:
     return refuse(ProblemKind.INVALID, message, param=param, code="unsupported_value")
 
 
+_IGNORED = Ignored()
+
+
 def _is_supported(value: Any, mark: Refused | Only) -> bool:
     if isinstance(mark, Only):
         return value in mark.values
@@ -125,9 +166,13 @@ def _visited(model: type[BaseModel]) -> tuple[tuple[str, str, Mark | None], ...]
     found = []
     for name, field in model.model_fields.items():
         mark = next((part for part in (*field.metadata, *_marks(field.annotation)) if isinstance(part, Mark)), None)
-        if mark is not None or any(_visited(inner) for inner in _models(field.annotation)):
+        if mark is not None or any(map(_is_visited, _models(field.annotation))):
             found.append((name, field.alias or name, mark))
     return tuple(found)
+
+
+def _is_visited(model: type[BaseModel]) -> bool:
+    return model.model_config.get("extra") == "allow" or bool(_visited(model))
 
 
 def _marks(kind: Any) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from api.dialects.base.fields import WRONG_BRANCH, WRONG_TYPE, is_tag
+from api.dialects.base.fields import WRONG_BRANCH, WRONG_TYPE, is_tag, left_out
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 
 Unknown = Callable[[Sequence[str]], RequestRefused]
@@ -135,7 +135,9 @@ def wrong_value(param: str, value: str, supported: Sequence[str]) -> RequestRefu
 
 def check_names(model: type[BaseModel], value: Mapping[str, Any], *, unknown: Unknown = unrecognized) -> None:
     """Raise :class:`RequestRefused` if ``value`` has a field that ``model`` does not have."""
-    names = value.keys() - _names(model)
+    if model.model_config.get("extra") == "allow":
+        return
+    names = [name for name in value.keys() - _names(model) if not left_out(value[name])]
     if names:
         raise unknown(sorted(names))
 

@@ -40,7 +40,7 @@ def translate_completion(request: ServedCompletionRequest) -> ChatRequest:
     features.
     """
     _check(request)
-    check_supported(request)
+    notes = check_supported(request)
     plain = ChatRequest(
         model=request.model,
         prompts=_prompts(request),
@@ -52,6 +52,7 @@ def translate_completion(request: ServedCompletionRequest) -> ChatRequest:
         include_usage=bool(request.stream_options and request.stream_options.include_usage),
         continuous_usage=bool(request.stream_options and request.stream_options.continuous_usage_stats),
         user=request.user,
+        notes=notes,
     )
     return with_extensions(plain, request)
 

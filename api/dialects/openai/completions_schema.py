@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag
 
-from api.dialects.base.fields import WRONG_TYPE, Items, NonEmptyText, OptionalFlag, OptionalText, Strict, tag
+from api.dialects.base.fields import WRONG_TYPE, Items, NonEmptyText, Strict, tag
 from api.dialects.base.sampling import MAX_COUNT, Into, LogitBias, Penalty, Seed, Stop, Temperature, TokenId, TopP
 from api.dialects.base.unsupported import CHATS_ONLY, Refused
 from api.dialects.openai.schema import StreamOptions
@@ -43,7 +43,7 @@ Prompt = Annotated[
 class CompletionStreamOptions(StreamOptions):
     """Options of a stream, of which those of chats have one more."""
 
-    include_obfuscation: Annotated[OptionalFlag, CHATS_ONLY] = None
+    include_obfuscation: Annotated[bool | None, CHATS_ONLY] = None
 
 
 class CompletionRequest(Strict):
@@ -66,4 +66,4 @@ class CompletionRequest(Strict):
     suffix: Annotated[str | None, Refused("The engine can only continue a prompt.", neutral=("",))] = None
     temperature: Temperature | None = None
     top_p: TopP | None = None
-    user: OptionalText = None
+    user: str | None = None

@@ -4,57 +4,52 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from api.dialects.base.fields import (
-    ByKey,
-    ByType,
-    Items,
-    NotNull,
-    Strict,
-)
-from api.dialects.base.unsupported import CACHED_ALWAYS, OtherModality, Refused
+from api.dialects.base.fields import ByKey, ByType, History, Items
+from api.dialects.base.unsupported import OtherModality
 
-OptionalBreakpoint = Annotated[dict[str, Any] | None, NotNull("an object"), Refused(CACHED_ALWAYS)]
+Breakpoint = dict[str, Any] | None
+"""The end of a cached prefix. It has no effect: prefixes are always cached."""
 
 
-class TextPart(Strict):
+class TextPart(History):
     type: Literal["text"]
     text: str
-    prompt_cache_breakpoint: OptionalBreakpoint = None
+    prompt_cache_breakpoint: Breakpoint = None
 
 
-class RefusalPart(Strict):
+class RefusalPart(History):
     type: Literal["refusal"]
     refusal: str
 
 
-class ImageURL(Strict):
+class ImageURL(History):
     url: str
-    detail: Annotated[Literal["auto", "low", "high", "original"] | None, NotNull("a string")] = None
+    detail: Literal["auto", "low", "high", "original"] | None = None
 
 
-class ImagePart(Strict):
+class ImagePart(History):
     type: Literal["image_url"]
     image_url: ImageURL
-    prompt_cache_breakpoint: OptionalBreakpoint = None
+    prompt_cache_breakpoint: Breakpoint = None
 
 
-class AudioInputPart(Strict):
+class AudioInputPart(History):
     type: Annotated[Literal["input_audio"], OtherModality()]
     input_audio: dict[str, Any]
-    prompt_cache_breakpoint: OptionalBreakpoint = None
+    prompt_cache_breakpoint: Breakpoint = None
 
 
-class AudioPart(Strict):
+class AudioPart(History):
     """Earlier audio output. The OpenAI service accepts the type, but the reference allows it in no message."""
 
     type: Annotated[Literal["audio"], OtherModality()]
     audio: dict[str, Any]
 
 
-class FilePart(Strict):
+class FilePart(History):
     type: Annotated[Literal["file"], OtherModality()]
     file: dict[str, Any]
-    prompt_cache_breakpoint: OptionalBreakpoint = None
+    prompt_cache_breakpoint: Breakpoint = None
 
 
 ContentPart = Annotated[TextPart | ImagePart | AudioInputPart | RefusalPart | AudioPart | FilePart, ByKey("type")]

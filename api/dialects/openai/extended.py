@@ -4,8 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from api.dialects.base.fields import NotNull
-from api.dialects.base.sampling import Beams, EngineSampling, Into
+from api.dialects.base.sampling import Beams, EngineSampling, Into, LengthPenalty
 from api.dialects.base.validation import invalid
 from api.dialects.openai.completions_parse import translate_completion
 from api.dialects.openai.extensions import ServedChatRequest, ServedCompletionRequest
@@ -19,14 +18,16 @@ class ExtendedChatRequest(ServedChatRequest, EngineSampling):
     """The chat request of ``/v1`` with the additional fields."""
 
     best_of: Beams | None = None
+    length_penalty: LengthPenalty | None = None
     # By the other dialects' references, all tools are functions. (Models are frozen, so a narrower list is safe.)
-    tools: Annotated[FunctionTools | None, NotNull("an array of objects")] = None  # type: ignore[assignment]
+    tools: FunctionTools | None = None  # type: ignore[assignment]
 
 
 class ExtendedCompletionRequest(ServedCompletionRequest, EngineSampling):
     """The plain completion request of ``/v1`` with the additional fields."""
 
     best_of: Annotated[int, Field(ge=1, le=20), Into("beams")] | None = None
+    length_penalty: LengthPenalty | None = None
 
 
 EXTENSIONS = frozenset(ExtendedChatRequest.model_fields) - frozenset(ChatCompletionRequest.model_fields)

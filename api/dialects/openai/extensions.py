@@ -13,6 +13,7 @@ from pydantic import Field
 
 from api.dialects.base.body import json_text
 from api.dialects.base.fields import ByType, Items, NonEmptyText, Strict
+from api.dialects.base.neutral import NeutralChatFields, NeutralCompletionFields
 from api.dialects.base.sampling import VllmSampling
 from api.dialects.base.validation import invalid
 from api.dialects.openai.completions_schema import CompletionRequest
@@ -54,13 +55,13 @@ class StructureFields(Strict):
     guided_grammar: NonEmptyText | None = None
 
 
-class ServedChatRequest(ChatCompletionRequest, VllmSampling, StructureFields):
+class ServedChatRequest(ChatCompletionRequest, VllmSampling, StructureFields, NeutralChatFields):
     """The body of ``POST /v1/chat/completions``: OpenAI's fields and vLLM's."""
 
     chat_template_kwargs: dict[str, Any] | None = None
 
 
-class ServedCompletionRequest(CompletionRequest, VllmSampling, StructureFields):
+class ServedCompletionRequest(CompletionRequest, VllmSampling, StructureFields, NeutralCompletionFields):
     """The body of ``POST /v1/completions``: OpenAI's fields and vLLM's."""
 
 

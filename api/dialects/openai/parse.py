@@ -8,6 +8,7 @@ from api.dialects.base.conversation import Conversation, Part, flatten, image
 from api.dialects.base.custom_tools import custom_call, custom_tool
 from api.dialects.base.interface import MessagesMissing
 from api.dialects.base.sampling import sampling
+from api.dialects.base.schemas import json_constraint
 from api.dialects.base.unsupported import check_supported
 from api.dialects.base.validation import validate
 from api.dialects.openai.content import Content, ImagePart, RefusalPart, TextPart
@@ -17,6 +18,7 @@ from api.dialects.openai.rules import check
 from api.dialects.openai.schema import (
     ChatCompletionRequest,
     JsonObjectResponse,
+    JsonSchema,
     JsonSchemaResponse,
     ResponseFormat,
 )
@@ -66,7 +68,7 @@ def translate(request: ServedChatRequest) -> ChatRequest:
     Raises :class:`RequestRefused` for a broken rule, and for unsupported features.
     """
     check(request)
-    check_supported(request)
+    notes = check_supported(request)
     by_functions = request.functions is not None
     mode, named, allowed = _choice(request.function_call if by_functions else request.tool_choice)
     chat = ChatRequest(
@@ -91,17 +93,17 @@ def translate(request: ServedChatRequest) -> ChatRequest:
         tier=tier_of(request.service_tier),
         store=bool(request.store),
         metadata=tuple((request.metadata or {}).items()),
+        notes=notes,
     )
     return with_extensions(chat, request)
 
 
 def _constraint(form: ResponseFormat | None) -> Constraint | None:
-    if isinstance(form, JsonSchemaResponse) and form.json_schema.schema_ is not None:
-        return Constraint(kind="json_schema", value=json_text(form.json_schema.schema_))
-    # An omitted JSON schema allows any object.
-    if isinstance(form, JsonSchemaResponse | JsonObjectResponse):
-        return Constraint(kind="json_object")
-    return None
+    match form:
+        case JsonSchemaResponse(json_schema=JsonSchema(schema_=schema)) | JsonObjectResponse(schema_=schema):
+            return json_constraint(schema)
+        case _:
+            return None
 
 
 def tier_of(named: str | None) -> Tier | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from api.dialects.base.conversation import check_scheme
 from api.dialects.base.custom_tools import name_of_two_kinds
-from api.dialects.base.strict_schema import check_parameters, strict_error
+from api.dialects.base.schemas import check_parameters
 from api.dialects.base.validation import missing, wrong_value
 from api.dialects.openai.content import PARTS_BY_ROLE, ImagePart
 from api.dialects.openai.messages import AssistantMessage, FunctionMessage, Message, ToolMessage
@@ -69,14 +69,12 @@ def _one_token_limit(request: ChatCompletionRequest) -> None:
 
 
 def _companions(request: ChatCompletionRequest) -> None:
-    """Require tools or functions for the fields that refer to them; the choice "none" does not need any."""
-    tools, functions = request.tools is not None, request.functions is not None
-    for field, given, needed, there in (
-        ("parallel_tool_calls", request.parallel_tool_calls is not None, "tools", tools),
-        ("tool_choice", request.tool_choice not in (None, "none"), "tools", tools),
-        ("function_call", request.function_call not in (None, "none"), "functions", functions),
+    """Require tools or functions for a choice that needs them."""
+    for field, choice, needed, there in (
+        ("tool_choice", request.tool_choice, "tools", request.tools),
+        ("function_call", request.function_call, "functions", request.functions),
     ):
-        if given and not there:
+        if choice not in (None, "none", "auto") and there is None:
             message = f"Invalid value for '{field}': '{field}' is only allowed when '{needed}' are specified."
             raise refuse(ProblemKind.INVALID, message, param=field)
 
@@ -122,24 +120,15 @@ def _unknown_choice(param: str, kind: str, name: str, among: str) -> RequestRefu
 def _parameters_are_schemas(request: ChatCompletionRequest) -> None:
     for index, tool in enumerate(request.tools or ()):
         if isinstance(tool, FunctionTool):
-            param = f"tools[{index}].function.parameters"
-            check_parameters(tool.function.name, tool.function.parameters, param, strict=bool(tool.function.strict))
+            check_parameters(tool.function.name, tool.function.parameters, f"tools[{index}].function.parameters")
     for index, function in enumerate(request.functions or ()):
-        check_parameters(function.name, function.parameters, f"functions[{index}].parameters", strict=False)
+        check_parameters(function.name, function.parameters, f"functions[{index}].parameters")
 
 
-def _output_follows_schema(request: ChatCompletionRequest) -> None:
-    if not isinstance(request.response_format, JsonSchemaResponse):
-        return
-    form = request.response_format.json_schema
-    if form.schema_ is None:
-        if form.strict:
-            raise missing("response_format.json_schema.schema")
-        return
-    error = strict_error(form.schema_) if form.strict else None
-    if error is not None:
-        message = f"Invalid schema for response_format '{form.name}': {error}"
-        raise refuse(ProblemKind.INVALID, message, param="response_format")
+def _output_has_schema(request: ChatCompletionRequest) -> None:
+    form = request.response_format
+    if isinstance(form, JsonSchemaResponse) and form.json_schema.schema_ is None and form.json_schema.strict:
+        raise missing("response_format.json_schema.schema")
 
 
 def _audio_output(request: ChatCompletionRequest) -> None:
@@ -182,6 +171,8 @@ def _assistants_say_something(request: ChatCompletionRequest) -> None:
 
 def _tool_results_answer_calls(request: ChatCompletionRequest) -> None:
     """Require that tool messages directly follow the assistant message with their calls, and cover all of them."""
+    if not request.answered_calls:
+        return
     awaited: set[str] = set()
     open_ids: set[str] = set()
     for index, message in enumerate(request.messages):
@@ -235,7 +226,7 @@ _RULES = (
     _chosen_tools,
     _names_of_one_kind,
     _parameters_are_schemas,
-    _output_follows_schema,
+    _output_has_schema,
     _audio_output,
     _parts_fit_roles,
     _images_have_urls,

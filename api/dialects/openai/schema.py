@@ -1,24 +1,13 @@
 """Schema of the chat completion request, after the reference and the newest official SDK.
 
 Bounds are those of the reference. Objects that are refused afterwards are validated as objects only.
-A field that the reference does not call nullable refuses null.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from api.dialects.base.fields import (
-    ByKey,
-    ByType,
-    Identifier,
-    Items,
-    NonEmptyText,
-    NotNull,
-    OptionalFlag,
-    OptionalText,
-    Strict,
-)
+from api.dialects.base.fields import ByKey, ByType, Identifier, Items, NonEmptyText, Strict
 from api.dialects.base.sampling import Flag, LogitBias, Penalty, Seed, Stop, Temperature, TokenLimit, TopLogprobs, TopP
 from api.dialects.base.unsupported import CACHED_ALWAYS, Only, Refused
 from api.dialects.openai.content import TextPart
@@ -41,13 +30,18 @@ class TextResponse(Strict):
 
 
 class JsonObjectResponse(Strict):
+    """Any object, or one that follows a ``schema``, as in llama.cpp."""
+
     type: Literal["json_object"]
+    schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
 
 
 class JsonSchema(Strict):
-    name: Identifier
-    description: OptionalText = None
-    schema_: Annotated[dict[str, Any] | None, NotNull("an object"), Field(alias="schema")] = None
+    """The reference requires a name. It has no effect."""
+
+    name: Identifier | None = None
+    description: str | None = None
+    schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
     strict: bool | None = None
 
 
@@ -62,9 +56,9 @@ ResponseFormat = Annotated[JsonObjectResponse | JsonSchemaResponse | TextRespons
 class StreamOptions(Strict):
     """Of a stream. ``continuous_usage_stats`` is vLLM's."""
 
-    continuous_usage_stats: OptionalFlag = None
-    include_usage: OptionalFlag = None
-    include_obfuscation: OptionalFlag = None
+    continuous_usage_stats: bool | None = None
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
 
 
 class Prediction(Strict):
@@ -82,12 +76,15 @@ class Prediction(Strict):
 class ChatCompletionRequest(Strict):
     """The body of ``POST /v1/chat/completions``."""
 
+    answered_calls: ClassVar[bool] = True
+    """Whether each call in the history must have a result."""
+
     model: NonEmptyText
     messages: Annotated[Items[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
     audio: Annotated[dict[str, Any] | None, Refused(TEXT_ONLY)] = None
     frequency_penalty: Penalty | None = None
-    function_call: Annotated[FunctionCallChoice | None, NotNull("one of a string or object")] = None
-    functions: Annotated[Functions | None, NotNull("an array of objects")] = None
+    function_call: FunctionCallChoice | None = None
+    functions: Functions | None = None
     logit_bias: LogitBias | None = None
     logprobs: Flag | None = None
     max_completion_tokens: TokenLimit | None = None
@@ -98,16 +95,16 @@ class ChatCompletionRequest(Strict):
     ] = None
     moderation: Annotated[dict[str, Any] | None, Refused("No moderation model is available.")] = None
     n: Annotated[int, Field(ge=1, le=128)] | None = None
-    parallel_tool_calls: OptionalFlag = None
+    parallel_tool_calls: bool | None = None
     prediction: Prediction | None = None
     presence_penalty: Penalty | None = None
     prompt_cache_key: Annotated[str, Field(max_length=64)] | None = None
     prompt_cache_options: Annotated[
-        dict[str, Any] | None, NotNull("an object"), Refused(CACHED_ALWAYS, neutral=({}, {"mode": "implicit"}))
+        dict[str, Any] | None, Refused(CACHED_ALWAYS, neutral=({}, {"mode": "implicit"}))
     ] = None
     prompt_cache_retention: Annotated[Literal["in_memory", "24h"] | None, Only(("in_memory",), CACHED_ALWAYS)] = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
-    response_format: Annotated[ResponseFormat | None, NotNull("an object")] = None
+    response_format: ResponseFormat | None = None
     safety_identifier: Annotated[str, Field(max_length=128)] | None = None
     seed: Seed | None = None
     service_tier: Annotated[Literal["auto", "default", "flex", "scale", "priority", "fast"] | None, SERVED_TIERS] = None
@@ -116,12 +113,10 @@ class ChatCompletionRequest(Strict):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     temperature: Temperature | None = None
-    tool_choice: Annotated[ToolChoice | None, NotNull("one of a string or object")] = None
-    tools: Annotated[Tools | None, NotNull("an array of objects")] = None
+    tool_choice: ToolChoice | None = None
+    tools: Tools | None = None
     top_logprobs: TopLogprobs | None = None
     top_p: TopP | None = None
-    user: OptionalText = None
+    user: str | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
-    web_search_options: Annotated[
-        dict[str, Any] | None, NotNull("an object"), Refused("Web search is not available.")
-    ] = None
+    web_search_options: Annotated[dict[str, Any] | None, Refused("Web search is not available.")] = None

@@ -4,26 +4,24 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from api.dialects.base.fields import (
-    ByKey,
-    ByType,
-    Identifier,
-    Items,
-    NotNull,
-    OptionalText,
-    Strict,
-)
+from api.dialects.base.fields import ByKey, ByType, Identifier, Items, Strict
+from api.dialects.base.unsupported import Ignored
 
-Schema = Annotated[dict[str, Any] | None, NotNull("an object")]
+Schema = dict[str, Any] | None
 """A JSON Schema. It is validated when its grammar is compiled."""
+
+
+CacheControl = Annotated[dict[str, Any] | None, Ignored()]
+"""Anthropic's hint for the end of a cached prefix. Prefixes are always cached."""
 
 
 class Function(Strict):
     """An entry of the deprecated ``functions``."""
 
     name: Identifier
-    description: OptionalText = None
+    description: str | None = None
     parameters: Schema = None
+    cache_control: CacheControl = None
 
 
 class StrictFunction(Function):
@@ -35,6 +33,7 @@ class FunctionTool(Strict):
 
     type: Literal["function"]
     function: StrictFunction
+    cache_control: CacheControl = None
 
 
 class Grammar(Strict):
@@ -60,13 +59,14 @@ CustomInput = Annotated[TextInput | GrammarInput, ByKey("type")]
 
 class Custom(Strict):
     name: Identifier
-    description: OptionalText = None
-    format: Annotated[CustomInput | None, NotNull("an object")] = None
+    description: str | None = None
+    format: CustomInput | None = None
 
 
 class CustomTool(Strict):
     type: Literal["custom"]
     custom: Custom
+    cache_control: CacheControl = None
 
 
 Tool = Annotated[FunctionTool | CustomTool, ByKey("type")]

@@ -1,15 +1,16 @@
-"""Parser of ``/v3`` request bodies.
+"""Parser of ``/v3`` request bodies: those of ``/v1``, and what OpenVINO Model Server's reference has otherwise.
 
-It follows OpenVINO Model Server's reference where that differs from OpenAI's.
+As in the model server, unknown fields are ignored; a header of the response names them.
 """
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from api.dialects.base.body import decode_object
+from api.dialects.base.fields import left_out
 from api.dialects.base.sampling import Into
 from api.dialects.base.validation import invalid, validate
 from api.dialects.openai.extended import (
@@ -18,7 +19,6 @@ from api.dialects.openai.extended import (
     translate_chat,
     translate_plain,
 )
-from api.dialects.ovms.fields import CHAT, COMPLETION, served_fields
 from shared.protocol.request import LOCAL, ChatRequest, Constraint, Message, Sampling
 
 DEFAULTS = Sampling(temperature=1.0, top_p=1.0, top_k=40)
@@ -31,14 +31,19 @@ TopP = Annotated[float, Field(gt=0.0, le=1.0), Into()]
 
 
 class ModelServerChatRequest(ExtendedChatRequest):
-    """The body of ``POST /v3/chat/completions``; ``fields.py`` lists the supported fields."""
+    """The body of ``POST /v3/chat/completions``."""
+
+    model_config = ConfigDict(extra="allow")
+    answered_calls: ClassVar[bool] = False
 
     seed: Seed | None = None
     top_p: TopP | None = None
 
 
 class ModelServerCompletionRequest(ExtendedCompletionRequest):
-    """The body of ``POST /v3/completions``; ``fields.py`` lists the supported fields."""
+    """The body of ``POST /v3/completions``."""
+
+    model_config = ConfigDict(extra="allow")
 
     # OpenAI's number excludes the sampled token; the model server's includes it.
     logprobs: Annotated[int, Field(ge=0, le=1), Into(convert=bool)] | None = None
@@ -48,8 +53,12 @@ class ModelServerCompletionRequest(ExtendedCompletionRequest):
 
 def parse_chat(body: bytes) -> ChatRequest:
     """Parse a chat completion body. Raises :class:`RequestRefused` and no other exception."""
-    value = served_fields(decode_object(body), CHAT)
+    value = decode_object(body)
     structure = take_structure(value)
+    if isinstance(value.get("messages"), list):
+        value["messages"] = [_message(index, message) for index, message in enumerate(value["messages"])]
+    if not value.get("store"):
+        value.pop("metadata", None)
     return finished(translate_chat(validate(ModelServerChatRequest, value)), value, structure)
 
 
@@ -58,7 +67,7 @@ def parse_completion(body: bytes) -> ChatRequest:
 
     Unlike OpenAI's, a completion without ``max_tokens`` is limited only by the context length.
     """
-    value = served_fields(decode_object(body), COMPLETION)
+    value = decode_object(body)
     return finished(translate_plain(validate(ModelServerCompletionRequest, value)), value)
 
 
@@ -70,6 +79,26 @@ def take_structure(value: dict[str, Any]) -> Constraint | None:
     del value["response_format"]
     whole = form if form["type"] == "structural_tag" else {"type": "structural_tag", "format": form}
     return Constraint(kind="structural_tag", value=json.dumps(whole, ensure_ascii=False))
+
+
+def _message(index: int, message: Any) -> Any:
+    """Return a message with what may be left out: its content, ids of calls, and their arguments."""
+    if not isinstance(message, dict):
+        return message
+    whole: dict[str, Any] = {"tool_call_id": ""} | message if message.get("role") == "tool" else dict(message)
+    if left_out(whole.get("content")):
+        whole["content"] = ""
+    if isinstance(whole.get("tool_calls"), list):
+        whole["tool_calls"] = [
+            _call(f"call{index:03}{place:02}", call) for place, call in enumerate(whole["tool_calls"])
+        ]
+    return whole
+
+
+def _call(call_id: str, call: Any) -> Any:
+    if not isinstance(call, dict) or not isinstance(call.get("function"), dict):
+        return call
+    return {"id": call_id, "type": "function"} | call | {"function": {"arguments": "{}"} | call["function"]}
 
 
 def _with_local_files(message: Message) -> Message:

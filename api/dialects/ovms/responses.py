@@ -4,17 +4,17 @@ Source: the model server's page on its responses endpoint. It stores nothing, so
 """
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from api.dialects.base.body import decode_object, json_text
 from api.dialects.base.sampling import Beams, EngineSampling, Flag
+from api.dialects.base.unsupported import unsupported
 from api.dialects.base.validation import invalid
 from api.dialects.openai.extended import check_combinations
 from api.dialects.openai.extensions import with_variables
-from api.dialects.ovms.fields import not_served
 from api.dialects.ovms.parse import Seed, TopP, finished, take_structure
 from api.dialects.responses import Responses
 from api.dialects.responses.parse import StoredConversation, validated
@@ -28,6 +28,9 @@ STORED_FIELDS = ("background", "previous_response_id", "store")
 
 class ModelServerResponsesRequest(ResponsesRequest, EngineSampling):
     """The body of ``POST /v3/responses``."""
+
+    model_config = ConfigDict(extra="allow")
+    answered_calls: ClassVar[bool] = False
 
     best_of: Beams | None = None
     chat_template_kwargs: dict[str, Any] | None = None
@@ -44,11 +47,10 @@ class ModelServerResponses(Responses):
         value = decode_object(body)
         for field in STORED_FIELDS:
             if value.get(field):
-                raise not_served(field)
+                raise unsupported(field, "Responses under /v3 are not stored; those under /v1 can be.")
         structure = take_structure(value)
         _rename(value)
         valid = validated(ModelServerResponsesRequest, value)
-        self.skipped_tools = valid.skipped_tools
         request = finished(valid.request(StoredConversation(), store=False), value, structure)
         check_combinations(request.sampling)
         return msgspec.structs.replace(request, template_kwargs=_template_kwargs(valid.body, request.template_kwargs))
@@ -65,6 +67,10 @@ def _rename(value: dict[str, Any]) -> None:
         value["tools"] = [_flat(tool) for tool in tools]
     if "tool_choice" in value:
         value["tool_choice"] = _flat(value["tool_choice"])
+    if "max_tokens" in value:
+        value.setdefault("max_output_tokens", value.pop("max_tokens"))
+    if isinstance(value.get("input"), list):
+        value["input"] = [_item(item) for item in value["input"]]
     form = value.pop("response_format", None)
     if form is None:
         return
@@ -74,6 +80,19 @@ def _rename(value: dict[str, Any]) -> None:
     if text is not None:
         raise invalid("response_format", "it can't be combined with 'text'")
     value["text"] = {"format": form}
+
+
+def _item(item: Any) -> Any:
+    """Return an item with the URLs of its images as texts."""
+    if not isinstance(item, dict) or not isinstance(item.get("content"), list):
+        return item
+    return item | {"content": [_part(part) for part in item["content"]]}
+
+
+def _part(part: Any) -> Any:
+    if not isinstance(part, dict) or not isinstance(part.get("image_url"), dict):
+        return part
+    return {"detail": part["image_url"].get("detail")} | part | {"image_url": part["image_url"].get("url")}
 
 
 def _flat(tool: Any) -> Any:

@@ -1,7 +1,5 @@
 """The dialect of OpenAI's Responses API, at ``/v1/responses``."""
 
-from collections.abc import Mapping
-
 import msgspec
 
 from api.dialects.base.interface import Dialect
@@ -14,7 +12,6 @@ from shared.protocol.request import ChatRequest
 
 __all__ = ["Responses", "StoredConversation", "ValidatedRequest", "previous_not_found"]
 
-_SKIPPED_TOOLS = "x-skipped-tools"
 _ABOUT_INPUT = (ProblemKind.CONTEXT_LENGTH, ProblemKind.TEMPLATE)
 """Problems of a whole conversation, which is called ``input`` here."""
 
@@ -25,8 +22,6 @@ class Responses(Dialect):
     def __init__(self, *, stores: bool = True) -> None:
         """``stores`` is whether responses can be stored, as those of batch requests cannot."""
         self._stores = stores
-        self.skipped_tools: tuple[str, ...] = ()
-        """Types of the tools that the request offers and the model does not get, because nobody here can run them."""
 
     def parse(self, body: bytes) -> ChatRequest:
         """Parse a body that needs no stored items. Raises :class:`RequestRefused` and no other exception."""
@@ -37,16 +32,10 @@ class Responses(Dialect):
 
     def validate(self, body: bytes) -> ValidatedRequest[ResponsesRequest]:
         """Validate a body. Raises :class:`RequestRefused` and no other exception."""
-        valid = validated_response(body)
-        self.skipped_tools = valid.skipped_tools
-        return valid
+        return validated_response(body)
 
     def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ResponsesEncoder:
         return ResponsesEncoder(request, response_id=response_id, created=created)
-
-    def headers(self, request_id: str) -> Mapping[str, str]:
-        """Name the tools that were skipped."""
-        return {_SKIPPED_TOOLS: ", ".join(self.skipped_tools)} if self.skipped_tools else {}
 
     def error(self, problem: Problem) -> ErrorReply:
         if problem.kind in _ABOUT_INPUT and problem.param in (None, "messages"):

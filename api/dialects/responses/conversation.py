@@ -33,8 +33,13 @@ Placed = tuple[str, Item]
 """An item and its path in the request."""
 
 
-def translate_items(instructions: str | None, items: Iterable[Placed]) -> tuple[internal.Message, ...]:
-    """Return the messages of a conversation. Raises :class:`RequestRefused` for the first rule that an item breaks."""
+def translate_items(
+    instructions: str | None, items: Iterable[Placed], *, answered: bool = True
+) -> tuple[internal.Message, ...]:
+    """Return the messages of a conversation. ``answered``: each call must have an output.
+
+    Raises :class:`RequestRefused` for the first rule that an item breaks.
+    """
     conversation = Conversation(joined=["assistant"])
     leading = [instructions or ""]
     for path, item in items:
@@ -57,7 +62,7 @@ def translate_items(instructions: str | None, items: Iterable[Placed]) -> tuple[
             case CallOutput():
                 _check_called(path, item, conversation)
                 conversation.result(item.call_id, _output(path, item))
-    for call_id, path in conversation.unanswered.items():
+    for call_id, path in conversation.unanswered.items() if answered else ():
         raise refuse(ProblemKind.INVALID, f"No tool output found for function call {call_id[:64]}.", param=path)
     system = "\n\n".join(filter(None, leading))
     messages = (*([internal.Message(role="system", content=system)] if system else ()), *conversation.finish())

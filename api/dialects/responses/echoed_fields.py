@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from api.dialects.base.fields import left_out
 from api.dialects.responses.schema import ResponsesRequest
 
 PLAIN_TEXT = {"type": "text"}
@@ -16,9 +17,10 @@ def echoed_fields(request: ResponsesRequest, sent: Mapping[str, Any]) -> dict[st
     text = request.text
     summary = request.reasoning.summary if request.reasoning else None
     summary = summary or (request.reasoning.generate_summary if request.reasoning else None)
-    form: dict[str, Any] = dict((sent.get("text") or {}).get("format") or PLAIN_TEXT)
+    chosen = sent.get("tool_choice") or "auto"
+    form = _given((sent.get("text") or {}).get("format") or PLAIN_TEXT)
     if form["type"] == "json_schema":
-        form = {"description": None, "strict": False} | form
+        form = {"name": "response", "description": None, "strict": False} | form
         form["strict"] = bool(form["strict"])
     return {
         "frequency_penalty": request.frequency_penalty or 0.0,
@@ -41,13 +43,18 @@ def echoed_fields(request: ResponsesRequest, sent: Mapping[str, Any]) -> dict[st
         "service_tier": _tier(request),
         "temperature": request.temperature,
         "text": {"format": form, "verbosity": (text.verbosity if text else None) or "medium"},
-        "tool_choice": sent.get("tool_choice") or "auto",
+        "tool_choice": _given(chosen) if isinstance(chosen, Mapping) else chosen,
         "tools": [_tool(tool) for tool in sent.get("tools") or () if tool["type"] in ("function", "custom")],
         "top_logprobs": request.top_logprobs or 0,
         "top_p": request.top_p,
         "truncation": request.truncation or "disabled",
         "user": request.user,
     }
+
+
+def _given(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object without members that are as if left out."""
+    return {name: given for name, given in value.items() if not left_out(given)}
 
 
 def _tier(request: ResponsesRequest) -> str:
@@ -57,6 +64,6 @@ def _tier(request: ResponsesRequest) -> str:
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     if tool["type"] == "custom":
-        return {"description": None, "format": PLAIN_TEXT} | dict(tool)
-    shown = {"description": None, "parameters": None} | dict(tool)
+        return {"description": None} | _given(tool) | {"format": _given(tool.get("format") or PLAIN_TEXT)}
+    shown = {"description": None, "parameters": None} | _given(tool)
     return shown | {"strict": bool(tool.get("strict"))}

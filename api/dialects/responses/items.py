@@ -8,16 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from api.dialects.base.fields import (
-    ByKey,
-    ByType,
-    Items,
-    NonEmptyText,
-    Strict,
-    StringOrItems,
-)
+from api.dialects.base.fields import ByKey, ByType, History, Items, NonEmptyText, StringOrItems
 from api.dialects.base.unsupported import OtherModality, Refused
-from api.dialects.openai.content import OptionalBreakpoint
+from api.dialects.openai.content import Breakpoint
 from api.dialects.responses.tools import AnyTool
 
 Status = Literal["in_progress", "completed", "incomplete"] | None
@@ -26,47 +19,47 @@ Extra = dict[str, Any] | None
 """Fields of OpenAI's own items that mean nothing here, such as who has called a tool."""
 
 
-class InputText(Strict):
+class InputText(History):
     """Text of the user, the developer or a tool."""
 
     type: Literal["input_text"]
     text: str
-    prompt_cache_breakpoint: OptionalBreakpoint = None
+    prompt_cache_breakpoint: Breakpoint = None
 
 
-class OutputText(Strict):
+class OutputText(History):
     type: Literal["output_text"]
     text: str
     annotations: Items[dict[str, Any]] | None = None
     logprobs: Items[dict[str, Any]] | None = None
 
 
-class RefusalText(Strict):
+class RefusalText(History):
     type: Literal["refusal"]
     refusal: str
 
 
-class InputImage(Strict):
+class InputImage(History):
     """An image by URL or in a data URL."""
 
     type: Literal["input_image"]
     detail: Literal["auto", "low", "high", "original"] | None = None
     file_id: Annotated[str | None, Refused("Send the image in 'image_url'.")] = None
     image_url: str | None = None
-    prompt_cache_breakpoint: OptionalBreakpoint = None
+    prompt_cache_breakpoint: Breakpoint = None
 
 
-class InputFile(Strict):
+class InputFile(History):
     type: Annotated[Literal["input_file"], OtherModality()]
     detail: Literal["auto", "low", "high"] | None = None
     file_data: str | None = None
     file_id: str | None = None
     file_url: str | None = None
     filename: str | None = None
-    prompt_cache_breakpoint: OptionalBreakpoint = None
+    prompt_cache_breakpoint: Breakpoint = None
 
 
-class InputAudioPart(Strict):
+class InputAudioPart(History):
     type: Annotated[Literal["input_audio"], OtherModality()]
     input_audio: dict[str, Any]
 
@@ -85,7 +78,7 @@ PARTS_BY_ROLE: dict[str, tuple[str, ...]] = {
 MessageContent = StringOrItems[ContentPart]
 
 
-class Message(Strict):
+class Message(History):
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
     content: MessageContent
@@ -94,7 +87,7 @@ class Message(Strict):
     status: Status = None
 
 
-class Call(Strict):
+class Call(History):
     """What the calls of function tools and of custom tools have in common."""
 
     call_id: NonEmptyText
@@ -124,7 +117,7 @@ class CustomCall(Call):
 OutputPart = Annotated[InputText | InputImage | InputFile, ByKey("type")]
 
 
-class CallOutput(Strict):
+class CallOutput(History):
     """What the results of both kinds of calls have in common."""
 
     call_id: NonEmptyText
@@ -145,17 +138,17 @@ class CustomCallOutput(CallOutput):
     type: Literal["custom_tool_call_output"]
 
 
-class SummaryText(Strict):
+class SummaryText(History):
     type: Literal["summary_text"]
     text: str
 
 
-class ReasoningText(Strict):
+class ReasoningText(History):
     type: Literal["reasoning_text", "text"]
     text: str
 
 
-class Reasoning(Strict):
+class Reasoning(History):
     type: Literal["reasoning"]
     summary: Items[SummaryText] | None = None
     content: Items[ReasoningText] | None = None
@@ -164,7 +157,7 @@ class Reasoning(Strict):
     status: Status = None
 
 
-class AdditionalTools(Strict):
+class AdditionalTools(History):
     """More tools, in the middle of the conversation."""
 
     type: Literal["additional_tools"]
@@ -173,7 +166,7 @@ class AdditionalTools(Strict):
     id: str | None = None
 
 
-class ItemReference(Strict):
+class ItemReference(History):
     """An item of a stored response, by its id."""
 
     type: Literal["item_reference"] | None = None
@@ -182,7 +175,9 @@ class ItemReference(Strict):
 
 def _untyped(item: Mapping[str, Any]) -> str | None:
     """Return the type of an item without one, which messages and references may be."""
-    return "message" if "role" in item else "item_reference" if item.keys() <= {"id", "type"} else None
+    if "role" in item:
+        return "message"
+    return "item_reference" if {name for name, given in item.items() if given is not None} == {"id"} else None
 
 
 Item = Annotated[

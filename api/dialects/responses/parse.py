@@ -11,11 +11,12 @@ from api.dialects.base.body import decode_object, json_text
 from api.dialects.base.custom_tools import custom_tool, name_of_two_kinds
 from api.dialects.base.interface import MessagesMissing
 from api.dialects.base.sampling import sampling
-from api.dialects.base.strict_schema import check_parameters, strict_error
-from api.dialects.base.unsupported import check_supported
+from api.dialects.base.schemas import check_parameters, json_constraint
+from api.dialects.base.unsupported import check_supported, note
 from api.dialects.base.validation import unknown_parameter, validate
 from api.dialects.openai.parse import DEFAULTS, template_variables, tier_of
 from api.dialects.openai.rules import check_logit_bias
+from api.dialects.openai.schema import JsonObjectResponse
 from api.dialects.responses.conversation import Placed, translate_items
 from api.dialects.responses.echoed_fields import echoed_fields
 from api.dialects.responses.items import Item, ItemReference
@@ -29,8 +30,10 @@ from api.dialects.responses.tools import (
 )
 from shared.protocol import request as internal
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
-from shared.protocol.request import ChatRequest, Constraint
+from shared.protocol.request import ChatRequest, Constraint, Notes
 
+SKIPPED_TOOLS = "x-skipped-tools"
+"""Names the types of the tools that a request offers and the model does not get, because nobody here can run them."""
 _SHOWN = 64
 """Maximum length of a field's name in an error."""
 
@@ -66,6 +69,7 @@ class ValidatedRequest(Generic[_Body]):
 
     body: _Body
     _sent: Mapping[str, Any]
+    _notes: Notes
 
     @property
     def previous(self) -> str | None:
@@ -93,11 +97,6 @@ class ValidatedRequest(Generic[_Body]):
         """Whether the client wants the response to be stored; None if it does not say."""
         return self.body.store
 
-    @property
-    def skipped_tools(self) -> tuple[str, ...]:
-        """The types of the tools that the model does not get."""
-        return skipped_types(self.body.tools or (), _placed(self.body.input))
-
     def input_items(self, conversation: StoredConversation) -> list[Mapping[str, Any]]:
         """Return the request's own input as items, with references replaced."""
         sent = self._sent["input"]
@@ -121,6 +120,7 @@ class ValidatedRequest(Generic[_Body]):
             messages=translate_items(
                 request.instructions,
                 [*(("previous_response_id", item) for item in _items(conversation.earlier)), *own],
+                answered=request.answered_calls,
             ),
             sampling=sampling(request),
             defaults=DEFAULTS,
@@ -138,6 +138,7 @@ class ValidatedRequest(Generic[_Body]):
             background=bool(request.background),
             metadata=tuple((request.metadata or {}).items()),
             truncate=request.truncation == "auto",
+            notes=self._notes,
             response_fields=json_text(echoed_fields(request, self._sent)),
         )
 
@@ -148,26 +149,21 @@ def validated_response(body: bytes) -> ValidatedRequest[ResponsesRequest]:
 
 
 def validated(model: type[_Body], value: Mapping[str, Any]) -> ValidatedRequest[_Body]:
-    """Validate the object in a body. Raises :class:`RequestRefused` and no other exception.
-
-    SDKs send output items back with null for each field that they do not have, so null means that a field of an item
-    is omitted.
-    """
-    if isinstance(value.get("input"), list):
-        value = {**value, "input": [_without_nulls(item) for item in value["input"]]}
+    """Validate the object in a body. Raises :class:`RequestRefused` and no other exception."""
     try:
         request = validate(model, value, unknown=unknown_fields)
     except RequestRefused as refusal:
         if refusal.problem.param == "input" and "input" not in value:
             raise MessagesMissing(refusal.problem, model=value["model"]) from None
         raise
-    check_supported(request)
+    notes = check_supported(request)
     check_logit_bias(request.logit_bias)
     if request.background and request.store is False:
         raise refuse(
             ProblemKind.INVALID, "Background responses are stored: 'store' can't be false.", param="background"
         )
-    return ValidatedRequest(request, value)
+    skipped = skipped_types(request.tools or (), _placed(request.input))
+    return ValidatedRequest(request, value, (*notes, *note(SKIPPED_TOOLS, skipped)))
 
 
 def unknown_fields(names: Sequence[str]) -> RequestRefused:
@@ -194,12 +190,6 @@ def previous_not_found(response_id: str) -> RequestRefused:
 def _items(objects: Iterable[Mapping[str, Any]]) -> Sequence[Item]:
     """Return items, which are valid: they were validated when they came, or are output."""
     return _items_adapter.validate_python(list(objects), strict=True)
-
-
-def _without_nulls(item: Any) -> Any:
-    if not isinstance(item, dict):
-        return item
-    return {name: value for name, value in item.items() if value is not None}
 
 
 def _placed(items: str | Sequence[Item]) -> list[Placed]:
@@ -241,7 +231,7 @@ def _tool(tool: OfferedFunction) -> internal.Tool:
             namespace=tool.namespace,
         )
     parameters, strict = tool.definition.parameters, bool(tool.definition.strict)
-    check_parameters(tool.definition.name, parameters, f"{tool.path}.parameters", strict=strict)
+    check_parameters(tool.definition.name, parameters, f"{tool.path}.parameters")
     return internal.Tool(
         name=tool.name,
         description=tool.description,
@@ -288,12 +278,10 @@ def _unknown_choice(message: str) -> RequestRefused:
 
 def _constraint(request: ResponsesRequest) -> Constraint | None:
     form = request.text.format if request.text else None
-    if isinstance(form, JsonSchemaFormat):
-        error = strict_error(form.schema_) if form.strict else None
-        if error is not None:
-            message = f"Invalid schema for response_format '{form.name}': {error}"
-            raise refuse(ProblemKind.INVALID, message, param="text.format.schema", code="invalid_json_schema")
-        return Constraint(kind="json_schema", value=json_text(form.schema_), param="text.format.schema")
-    if form is not None and form.type == "json_object":
-        return Constraint(kind="json_object", param="text.format")
-    return None
+    match form:
+        case JsonSchemaFormat(schema_=schema):
+            return json_constraint(schema, "text.format.schema")
+        case JsonObjectResponse(schema_=schema):
+            return json_constraint(schema, "text.format")
+        case _:
+            return None

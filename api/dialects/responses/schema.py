@@ -5,7 +5,7 @@ Source: the types of OpenAI's Python SDK; ``presence_penalty`` and ``frequency_p
 ``skip_special_tokens``, ``stop`` and ``top_k`` are vLLM's.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -59,7 +59,7 @@ ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "u
 
 class JsonSchemaFormat(Strict):
     type: Literal["json_schema"]
-    name: Identifier
+    name: Identifier | None = None
     schema_: Annotated[dict[str, Any], Field(alias="schema")]
     description: str | None = None
     strict: bool | None = None
@@ -137,6 +137,9 @@ class ProcessingFields(InputFields):
 
 class ResponsesRequest(PromptFields, ProcessingFields):
     """The body of ``POST /v1/responses``."""
+
+    answered_calls: ClassVar[bool] = True
+    """Whether each call in the input must have an output."""
 
     input: Input
     access_programs: Annotated[dict[str, Any] | None, Refused("Access programs are not available.")] = None

@@ -18,8 +18,8 @@ from typing_extensions import get_type_hints
 
 from api.dialects.azure.parse import PASSED
 from api.dialects.azure.parse import SERVED as AZURE_FIELDS
-from api.dialects.ovms.fields import CHAT as MODEL_SERVER_CHAT
-from api.dialects.ovms.fields import COMPLETION as MODEL_SERVER_COMPLETION
+from api.dialects.base.unsupported import supported_fields
+from api.dialects.openai.extended import ExtendedChatRequest
 from tests.compatibility.interfaces import (
     AZURE,
     BATCHES,
@@ -27,8 +27,6 @@ from tests.compatibility.interfaces import (
     COMPLETIONS,
     FILES,
     INTERFACES,
-    OVMS_CHAT,
-    OVMS_COMPLETIONS,
     RESPONSES,
 )
 from tests.compatibility.page import PAGE, page
@@ -108,6 +106,4 @@ def test_every_field_of_files_and_batches_is_in_the_table() -> None:
 
 
 def test_every_field_of_the_other_interfaces_is_in_the_table() -> None:
-    assert requested(OVMS_CHAT) >= MODEL_SERVER_CHAT
-    assert requested(OVMS_COMPLETIONS) >= MODEL_SERVER_COMPLETION
-    assert requested(AZURE) >= AZURE_FIELDS | PASSED
+    assert requested(AZURE) >= AZURE_FIELDS | (PASSED & supported_fields(ExtendedChatRequest))

@@ -11,7 +11,7 @@ FAULTS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"user": 5}, "user"),
     ({"temperature": 9}, "temperature"),
     ({"top_logprobs": 1}, "top_logprobs"),
-    ({"parallel_tool_calls": True}, "parallel_tool_calls"),
+    ({"tool_choice": "required"}, "tool_choice"),
     ({"metadata": {"a": "b"}}, "metadata"),
     ({"logit_bias": {"5": 101}}, "logit_bias"),
 )

@@ -52,7 +52,7 @@ class Indivisible(str):
 
 def test_a_long_text_is_not_searched_for_references() -> None:
     body = ResponsesRequest.model_construct(model="m", input=Indivisible("hello"))
-    assert ValidatedRequest(body, {}).references == ()
+    assert ValidatedRequest(body, {}, ()).references == ()
 
 
 def test_unknown_tools_are_skipped_and_named() -> None:
@@ -62,7 +62,7 @@ def test_unknown_tools_are_skipped_and_named() -> None:
     more = {"type": "additional_tools", "role": "developer", "tools": [TOOL | {"name": "g"}, {"type": "tool_search"}]}
     body = {"model": "m", "input": [more, user("Hi")], "tools": [{"type": "web_search"}, TOOL, hosted, namespace]}
     request = dialect.parse(json.dumps(body).encode())
-    assert dialect.skipped_tools == ("web_search", "computer", "tool_search")
+    assert request.notes == (("x-skipped-tools", "web_search, computer, tool_search"),)
     assert [tool.name for tool in request.tools] == ["f", "g"]
     assert request.tools[0] == Tool(name="f", description="Does it.", parameters='{"type":"object"}')
 

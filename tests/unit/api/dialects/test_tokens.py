@@ -54,7 +54,7 @@ def test_messages_are_those_of_chats() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("messages", MESSAGES), ("tools", []), ("chat_template_kwargs", {}), ("add_generation_prompt", True)],
+    [("messages", MESSAGES), ("tools", [{}]), ("chat_template_kwargs", {}), ("add_generation_prompt", True)],
 )
 def test_fields_of_messages_are_refused_with_a_prompt(field: str, value: object) -> None:
     with pytest.raises(RequestRefused) as refused:

@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install run test coverage bench faults check format docs site screenshots lock clean
+.PHONY: help install run test machines coverage bench faults check format docs site screenshots lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -33,6 +33,9 @@ test coverage faults: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(VENV)/.dev $(VENV)/.stores ## install what is missing, then run all tests (ARGS='-k name' for some, ARGS='-n 0' in one process)
 	@$(PYTEST) $(ARGS)
+
+machines: $(VENV)/.dev ## as root: install, serve and test on bare Debian systems (ARGS='-k bookworm' for one)
+	@$(BIN)/python -m pytest -m bare $(ARGS)
 
 coverage: $(VENV)/.dev ## run the unit tests with the floor of their coverage
 	@$(PYTEST) tests/unit --cov --cov-report=term:skip-covered $(ARGS)

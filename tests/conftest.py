@@ -108,5 +108,10 @@ def _shared(file: Path) -> str | None:
     # The process that schedules knows the names of tests, not what they use.
     text = file.read_text()
     return next(
-        (name for name in ("real_fleet", "real_engine", "anthropic_types", "tiny_oracle") if name in text), None
+        (
+            name
+            for name in ("real_fleet", "real_engine", "anthropic_types", "tiny_oracle", "bare_debian")
+            if name in text
+        ),
+        None,
     )

@@ -1,12 +1,15 @@
 """Fleets and stores of real processes."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from arq.connections import ArqRedis
 
 from shared.redis.client import connect
+from tests.support.debian import BareDebian, bootstrap, lacking
 from tests.support.fleet import PATIENT, Fleet, fleet, free_port
 from tests.support.fleet_fixture import fleet_fixture
 from tests.support.store import Store
@@ -41,3 +44,18 @@ async def redis(store: Store) -> AsyncIterator[ArqRedis]:
     await client.flushall()
     yield client
     await client.aclose(close_connection_pool=True)
+
+
+@pytest.fixture(scope="session")
+def debian_systems() -> Iterator[Callable[[str], Path]]:
+    """Bare Debian systems by suite, each made once."""
+    with TemporaryDirectory(prefix="debian-") as folder:
+        yield cache(lambda suite: bootstrap(suite, Path(folder) / suite))
+
+
+@pytest.fixture
+def bare_debian(tmp_path: Path, debian_systems: Callable[[str], Path]) -> Callable[[str], BareDebian]:
+    """Gives the test its own bare Debian of a suite."""
+    if reason := lacking():
+        pytest.skip(reason)
+    return lambda suite: BareDebian(debian_systems(suite), tmp_path / suite)

@@ -1,9 +1,11 @@
 """The side bar of the web page, what is attached to messages, presets and shortcuts."""
 
 import json
+import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, FilePayload, Page, expect
@@ -135,6 +137,99 @@ def test_an_exported_conversation_can_be_imported(page: WebPage, tmp_path: Path)
     importing.set_input_files(kept)
     expect(tab.get_by_role("button", name="About apples", exact=True)).to_be_visible()
     expect(tab.get_by_role("article", name="Model").get_by_text("apples", exact=True)).to_be_visible()
+
+
+DAMAGED: list[Any] = [
+    None, True, 5, -1, "x", "../organization/admin_api_keys/key-1", [], [None], [5], {}, {"a": None}, "resp_" + "0" * 32,
+]  # fmt: skip
+
+
+def damaged_conversations(seed: int) -> list[Any]:
+    """Return conversations in each of which one member, at any depth, is something else."""
+    chance = random.Random(seed)
+    found = []
+    answer = {
+        "id": "2", "parent": "1", "role": "assistant", "text": "answer", "model": "sim", "reasoning": "because",
+        "settings": {"model": "sim"}, "calls": [{"name": "f", "arguments": "{}"}], "finish": "length",
+        "stats": {"firstToken": 0.1, "tokens": 3, "promptTokens": 2, "perSecond": 9.5},
+        "attempts": [{"number": 2, "cause": "worker_lost"}], "stopped": True, "freed": 1.5,
+    }  # fmt: skip
+    asked = {
+        "id": "1",
+        "parent": "",
+        "role": "user",
+        "text": "asked",
+        "files": [{"name": "a", "text": "b"}],
+        "images": [],
+    }
+    whole = {
+        "title": "Damaged", "created": 1, "updated": 2, "settings": {"model": "sim"}, "messages": {"1": asked, "2": answer},
+        "shown": {"": "1", "1": "2"}, "next": 3,
+    }  # fmt: skip
+    places = [(name,) for name in whole] + [
+        ("messages", number, name)
+        for number in ("1", "2")
+        for name in [*whole["messages"][number], "pending", "response", "queue", "job", "seen"]  # type: ignore[index]
+    ]
+    places += [("messages", "2", "stats", "perSecond"), ("messages", "2", "calls", 0), ("messages", "2", "attempts", 0)]
+    for place in places:
+        made: Any = json.loads(json.dumps(whole | {"title": f"Damaged {len(found)}"}))
+        at = made
+        for name in place[:-1]:
+            at = at[name]
+        at[place[-1]] = chance.choice(DAMAGED)
+        if place[-1] in ("response", "job", "seen"):
+            at["pending"] = True
+        found.append(made)
+    return found
+
+
+def test_damaged_conversations_are_imported_without_what_is_damaged_and_start_no_request(
+    page: WebPage, tmp_path: Path
+) -> None:
+    tab = page.tab
+    hostile = {
+        "title": "Hostile",
+        "messages": {
+            "1": {"id": "1", "parent": "", "role": "user", "text": "asked"},
+            "2": {
+                "id": "2", "parent": "1", "role": "assistant", "text": "answer", "pending": True, "calls": [None],
+                "stats": None, "attempts": 5, "response": "../organization/admin_api_keys/key-1",
+            },
+        },
+        "shown": {"": "1", "1": "2"},
+    }  # fmt: skip
+    file = tmp_path / "damaged.json"
+    conversations = [hostile, *damaged_conversations(46)]
+    file.write_text(json.dumps({"form": "vinoqueue.conversations", "version": 1, "conversations": conversations}))
+    importing = tab.get_by_label("Conversations to import")
+    importing.set_input_files(file)
+    titles = tab.get_by_role("navigation", name="Conversations").locator("button.title")
+    expect(tab.get_by_role("button", name="Hostile", exact=True)).to_be_visible()
+    tab.reload()
+    expect(tab.get_by_role("button", name="Hostile", exact=True)).to_be_visible()
+    for title in titles.all():
+        title.click()
+        expect(tab.get_by_role("article").first).to_be_visible()
+    tab.get_by_role("button", name="Hostile", exact=True).click()
+    expect(tab.get_by_role("article", name="Model")).to_contain_text("answer")
+    expect(tab.get_by_role("alert")).to_have_text("The answer was not complete when it was exported.")
+    sent = [one for one in page.requests if "/organization/" in one.url or "/responses" in one.url]
+    assert not sent, [one.url for one in sent]
+
+
+def test_a_view_that_fails_says_what_to_do(page: WebPage) -> None:
+    tab = page.tab
+    converse(page, "apples")
+    tab.route("**/chat/message.js", lambda route: route.fulfill(
+        content_type="text/javascript", body="export const Message = () => { throw new Error('broken'); };"
+    ))  # fmt: skip
+    tab.reload()
+    expect(tab.get_by_role("alert")).to_contain_text("This can't be shown: broken. Load the page again")
+    tab.get_by_role("button", name="New conversation").first.click()
+    expect(tab.get_by_role("heading", name="Ask sim")).to_be_visible()
+    assert all("broken" in error for error in page.errors)
+    page.errors.clear()
 
 
 def test_text_files_become_part_of_the_message(page: WebPage) -> None:

@@ -1,8 +1,8 @@
 // The page: the side bar, and one of the views.
 
-import { html, render, useEffect, useState } from "./vendor/htm-preact-3.1.1.js";
+import { html, render, useEffect, useErrorBoundary, useState } from "./vendor/htm-preact-3.1.1.js";
 import { Chat } from "./chat/chat.js";
-import { loadChats } from "./chat/chats.js";
+import { chats, loadChats, removeChat, startChat } from "./chat/chats.js";
 import { watchFleet } from "./fleet/feed.js";
 import { IconButton } from "./icons.js";
 import { layout, toggleSidebar, useView } from "./layout.js";
@@ -32,6 +32,23 @@ function useLoaded(view) {
   return views[view] ?? Loading;
 }
 
+// A view, or what to do where it fails.
+function Guarded({ View, view, opener }) {
+  const { current } = useObservable(chats);
+  const [error, reset] = useErrorBoundary((failed) => console.error(failed));
+  useEffect(() => error && reset(), [view, current]);
+  if (!error) return html`<${View} opener=${opener} />`;
+  return html`<main class="view">
+    <div class="bar">${opener}</div>
+    <p class="error" role="alert">This can't be shown: ${error.message}. Load the page again, or choose something else in the side bar.</p>
+    ${view === "chat" &&
+    html`<div class="actions">
+      <button type="button" onClick=${startChat}>New conversation</button>
+      <button type="button" class="quiet" onClick=${() => removeChat(current)}>Delete this conversation</button>
+    </div>`}
+  </main>`;
+}
+
 function Page() {
   const view = useView();
   const { sidebar, dialog } = useObservable(layout);
@@ -47,7 +64,7 @@ function Page() {
   return html`<div class="shell" data-sidebar=${sidebar ? "open" : "closed"}>
     <${Sidebar} view=${view} open=${sidebar} theme=${theme} />
     <div class="backdrop" onClick=${() => toggleSidebar(false)}></div>
-    <${View} opener=${opener} />
+    <${Guarded} View=${View} view=${view} opener=${opener} />
     ${dialog === "shortcuts" && html`<${Shortcuts} />`}
   </div>`;
 }

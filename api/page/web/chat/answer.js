@@ -111,7 +111,7 @@ async function created(body, signal) {
 }
 
 const followed = ({ response, seen }, signal) =>
-  request(`v1/responses/${response}?stream=true${seen < 0 ? "" : `&starting_after=${seen}`}`, { headers: HEADERS, signal });
+  request(`v1/responses/${encodeURIComponent(response)}?stream=true${seen < 0 ? "" : `&starting_after=${seen}`}`, { headers: HEADERS, signal });
 
 async function read(growing, body, signal) {
   const wait = () => new Promise((resolve) => setTimeout(resolve, RETRY_MS));
@@ -133,7 +133,7 @@ async function read(growing, body, signal) {
   }
 }
 
-const forget = (response) => request(`v1/responses/${response}`, { method: "DELETE" }).catch(() => {});
+const forget = (response) => request(`v1/responses/${encodeURIComponent(response)}`, { method: "DELETE" }).catch(() => {});
 
 /** Makes or follows an answer to its end: complete, stopped or failed. Never rejects.
  * @param {object} message the answer so far @param {object} body its request

@@ -1,28 +1,8 @@
 // Conversations: trees of messages, of which one path is shown. Editing and retrying add branches; nothing is lost.
 
+import { keptMessage, keptSettings } from "./kept.js";
+
 const ROOT = "";
-
-export const DEFAULTS = {
-  model: "",
-  system: "",
-  temperature: "",
-  topP: "",
-  topK: "",
-  minP: "",
-  maxTokens: "1024",
-  seed: "",
-  schema: "",
-  tools: "",
-  tier: "",
-  effort: "",
-};
-
-// Returns settings that the browser kept: all fields are texts, and those of another form have their default.
-function keptSettings(kept) {
-  return Object.fromEntries(
-    Object.entries(DEFAULTS).map(([name, value]) => [name, typeof kept?.[name] === "string" ? kept[name] : value]),
-  );
-}
 
 // Browsers have random UUIDs with HTTPS or a loopback address only.
 export const newId = () => crypto.randomUUID?.() ?? `${Date.now()}-${Math.random().toString(36).slice(2)}`;
@@ -43,19 +23,37 @@ export function newConversation(settings) {
   };
 }
 
-// Returns a conversation that the browser kept, perhaps for another version of the page; null if it can't be shown.
+// Returns a conversation that a browser or a file has kept, without the messages and members that can't be shown; null if it
+// is none.
 export function restored(kept) {
-  const { title, messages, shown } = kept;
-  if (typeof title !== "string" || !messages || !shown) return null;
-  for (const [id, message] of Object.entries(messages)) {
-    if (message?.id !== id || typeof message.text !== "string") return null;
-    if (["images", "files", "calls"].some((name) => !Array.isArray(message[name] ?? []))) return null;
-    // A parent is older than its messages, so that every path ends.
-    if (message.parent !== ROOT && !(message.parent in messages && Number(message.parent) < Number(id))) return null;
+  const { id, title, created, updated, edited, pinned } = kept ?? {};
+  if (typeof kept?.messages !== "object" || kept.messages === null) return null;
+  const messages = {};
+  // A parent is older than its messages, so that every path ends.
+  for (const key of Object.keys(kept.messages).sort((one, other) => Number(one) - Number(other))) {
+    const message = kept.messages[key];
+    const parent = message?.parent;
+    const known = parent === ROOT || (typeof parent === "string" && Object.hasOwn(messages, parent) && Number(parent) < Number(key));
+    if (/^[1-9][0-9]{0,14}$/.test(key) && message?.id === key && known) messages[key] = keptMessage(message);
   }
-  if (Object.entries(shown).some(([parent, id]) => messages[id]?.parent !== parent)) return null;
-  const next = Math.max(0, ...Object.keys(messages).map(Number)) + 1;
-  return { ...kept, settings: keptSettings(kept.settings), next };
+  const shown = {};
+  for (const message of Object.values(messages)) {
+    const chosen = kept.shown?.[message.parent];
+    if (chosen === message.id || messages[chosen]?.parent !== message.parent) shown[message.parent] = message.id;
+  }
+  const time = (value) => (Number.isFinite(value) ? value : Date.now());
+  return {
+    id,
+    title: typeof title === "string" ? title : "Conversation",
+    created: time(created),
+    updated: time(updated),
+    ...(Number.isFinite(edited) && { edited }),
+    ...(typeof pinned === "boolean" && { pinned }),
+    settings: keptSettings(kept.settings),
+    messages,
+    shown,
+    next: Math.max(0, ...Object.keys(messages).map(Number)) + 1,
+  };
 }
 
 const titleOf = ({ text, files = [] }) => text.trim().slice(0, 60) || files[0]?.name || "Image";

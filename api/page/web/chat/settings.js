@@ -5,7 +5,7 @@ import { Drawer } from "../drawer.js";
 import { IconButton } from "../icons.js";
 import { recall, remember } from "../state.js";
 import { configure } from "./chats.js";
-import { DEFAULTS } from "./conversation.js";
+import { DEFAULTS } from "./kept.js";
 
 const TIERS = ["priority", "default", "flex"];
 const EFFORTS = ["none", "low", "medium", "high"];

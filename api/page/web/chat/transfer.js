@@ -1,8 +1,11 @@
 // Conversations as files: JSON, which can be imported again, and Markdown.
 
-import { newId, restored } from "./conversation.js";
+import { isEmpty, newId, restored } from "./conversation.js";
+import { settled } from "./kept.js";
 
 const FORM = "vinoqueue.conversations";
+
+const mapped = (values, change) => Object.fromEntries(Object.entries(values).map(([name, value]) => [name, change(value)]));
 
 /** @param {object[]} conversations @returns {string} */
 export const asJson = (conversations) => JSON.stringify({ form: FORM, version: 1, conversations }, null, 1);
@@ -13,8 +16,10 @@ export function imported(text) {
   try {
     const { form, conversations } = JSON.parse(text);
     if (form !== FORM) return null;
-    const found = conversations.map(restored);
-    return found.includes(null) ? null : found.map((one) => ({ ...one, id: newId() }));
+    return conversations
+      .map(restored)
+      .filter((one) => one !== null && !isEmpty(one))
+      .map((one) => ({ ...one, id: newId(), messages: mapped(one.messages, settled) }));
   } catch {
     return null;
   }

@@ -14,7 +14,7 @@ function row({ id, status, created_at: created, request_counts: { total, complet
 
 export function Batches() {
   const { found, error, act, more } = useListed("v1/batches?limit=20");
-  const cancel = (id) => act(() => call(`v1/batches/${id}/cancel`, { method: "POST" }));
+  const cancel = (id) => act(() => call(`v1/batches/${encodeURIComponent(id)}/cancel`, { method: "POST" }));
   return html`<${Section} title="Batches of this key" error=${error}>
     ${found?.data.length === 0 && html`<p class="faint">None. <code>vinoqueue batch</code> and every client of the Batch API make one.</p>`}
     ${found?.data.length > 0 &&

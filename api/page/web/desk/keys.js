@@ -9,7 +9,7 @@ import { call } from "./section.js";
 
 const PATH = "v1/organization/admin_api_keys";
 const PRIORITIES = ["default", "flex", "priority"];
-const ENDING = { verb: "Revoke", warning: "Requests with it are refused from then on.", end: (id) => call(`${PATH}/${id}`, { method: "DELETE" }) };
+const ENDING = { verb: "Revoke", warning: "Requests with it are refused from then on.", end: (id) => call(`${PATH}/${encodeURIComponent(id)}`, { method: "DELETE" }) };
 
 function rights({ scopes, priority, models }) {
   return [...scopes, priority === "default" ? "" : priority, models.join(", ")].filter(Boolean).join(" · ") || "all models";

@@ -100,7 +100,7 @@ export function Records({ title, noun, path, query = "", heads, cells, inputs, b
   useEffect(() => found && known.set({ ...known.get(), ...Object.fromEntries(found.data.map((entry) => [entry.id, entry])) }), [found]);
   if (silent && !found) return null;
   const send = async (wanted) => {
-    const done = await act(() => call(open.entry ? `${path}/${open.entry.id}` : path, { method: "POST", body: wanted }));
+    const done = await act(() => call(open.entry ? `${path}/${encodeURIComponent(open.entry.id)}` : path, { method: "POST", body: wanted }));
     if (done && !open.entry) then?.(done);
     return done !== null;
   };

@@ -5,7 +5,7 @@ import { Records } from "./records.js";
 import { call } from "./section.js";
 
 const PATH = "v1/organization/projects";
-const ENDING = { verb: "Archive", warning: "Its keys are refused from then on.", end: (id) => call(`${PATH}/${id}/archive`, { method: "POST" }) };
+const ENDING = { verb: "Archive", warning: "Its keys are refused from then on.", end: (id) => call(`${PATH}/${encodeURIComponent(id)}/archive`, { method: "POST" }) };
 
 export function Teams() {
   return html`<${Records}

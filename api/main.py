@@ -28,7 +28,6 @@ from shared.protocol.version import PROTOCOL
 from shared.redis import outage
 from shared.redis.access_rules import warn_of_rules
 from shared.redis.client import connect, raw_connection
-from shared.runtime import logs
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import cancel_all, keep_running
@@ -56,7 +55,6 @@ _DATE_AGE = 1.0
 
 def run(settings: ApiSettings) -> int:
     """Serve until SIGINT or SIGTERM; return the process's exit code."""
-    logs.configure(settings.log_level, as_json=settings.log_format == "json")
     open_files = _raise_open_files()
     limits = _connection_limits(settings, open_files)
     try:

@@ -83,13 +83,16 @@ class LazyGroup(click.Group):
         if name not in _ENTRIES | _ALIASES and not name.startswith("-") and not ctx.resilient_parsing:
             near = get_close_matches(name, _ENTRIES, n=1)
             ctx.fail(f"No such command '{name}'." + (f" Did you mean '{near[0]}'?" if near else ""))
-        return super().resolve_command(ctx, args)
+        # It imports all settings, which --help does not need.
+        from cli.base.options import SettingsCommand, check_variables
+
+        found = super().resolve_command(ctx, args)
+        if not isinstance(found[1], SettingsCommand):  # those log the warnings
+            check_variables()
+        return found
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Check the environment variables, then run the subcommand. An image has the packages of some commands only."""
-        from cli.base.options import check_variables  # imports all settings, which --help does not need
-
-        check_variables()
+        """Run the subcommand. An image has the packages of some commands only."""
         try:
             with printable_errors():
                 return super().invoke(ctx)

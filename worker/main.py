@@ -17,7 +17,6 @@ from shared.protocol.queue import Emitter, JobQueue
 from shared.protocol.registry import LeaseMismatch
 from shared.redis.access_rules import warn_of_rules
 from shared.redis.client import connect, raw_connection
-from shared.runtime import logs
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.placement import cpus_for_others, own_cpus, run_on
 from shared.runtime.settings import WorkerSettings
@@ -62,7 +61,6 @@ _CLOSE_TIMEOUT = 2.0
 
 def run(settings: WorkerSettings) -> int:
     """Run the worker until SIGINT or SIGTERM. Returns the exit code: 1 when the model cannot be served."""
-    logs.configure(settings.log_level, as_json=settings.log_format == "json")
     try:
         return run_loop(_serve(settings))
     except (ModelError, EngineLoadError, LoadError, LeaseMismatch, ServiceUnavailable, TracingUnavailable) as error:

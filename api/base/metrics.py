@@ -201,6 +201,12 @@ FRAMES = Description(
     "Frames received from workers.",
     look="tokens are generated, but no frames arrive",
 )
+DROPPED_LINES = Description(
+    "vinoqueue_log_lines_dropped",
+    "counter",
+    "Lines that this replica could not log, because nobody read its standard error.",
+    look="the log has gaps",
+)
 STORE_UP = Description(
     "vinoqueue_store_up", "gauge", "1 while the store responds to this replica, else 0.", look="every response is 503"
 )

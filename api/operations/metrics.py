@@ -21,6 +21,7 @@ from api.chat.usage import RequestMetrics
 from api.models.directory import Directory
 from shared.protocol.queue.protocol import Route
 from shared.protocol.registry import PlacementStatus, UnloadCause
+from shared.runtime.logs import dropped_lines
 from shared.runtime.version import VERSION
 
 _WORKER_GAUGES = {
@@ -158,9 +159,11 @@ class Metrics(Collector):
         ready.add_metric([], reachable and self.relay.listening and self.directory.fleet.can_serve())
         is_open.add_metric([], len(self.streams))
         frames.add_metric([], self.relay.frames)
+        dropped = catalogue.DROPPED_LINES.counters()
+        dropped.add_metric([], dropped_lines())
         build = catalogue.BUILD.gauges()
         build.add_metric([VERSION], 1)
-        yield from (build, store_up, ready, is_open, frames)
+        yield from (build, store_up, ready, is_open, frames, dropped)
         yield _histograms(catalogue.TOKEN_GAP, self.relay.token_gaps)
         routed = catalogue.ROUTED.counters()
         known = {(model, route): 0 for model in self.directory.fleet.models for route in get_args(Route)}

@@ -5,6 +5,7 @@ and their help text, validation and default. The flag takes precedence over the 
 default.
 """
 
+import logging
 import os
 from collections.abc import Callable, Collection, Sequence
 from difflib import get_close_matches
@@ -17,6 +18,7 @@ from pydantic import ByteSize, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from cli.base.output import echo
+from shared.runtime import logs
 from shared.runtime.settings import (
     ENV_PREFIX,
     SECRETS,
@@ -26,6 +28,8 @@ from shared.runtime.settings import (
     joined_reasons,
     variable,
 )
+
+logger = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=Settings)
 
@@ -55,7 +59,11 @@ class SettingsCommand(click.Command):
         def invoked(**values: Any) -> None:
             context = click.get_current_context()
             if context.invoked_subcommand is None:
-                context.exit(run(build(kind, values)))
+                settings = build(kind, values)
+                logs.configure(settings.log_level, as_json=settings.log_format == "json")
+                check_variables(logger.warning)
+                context.exit(run(settings))
+            check_variables()
             for given in values:
                 if context.get_parameter_source(given) is ParameterSource.COMMANDLINE:
                     raise click.UsageError(f"Write {flag(given)} after '{context.invoked_subcommand}'.")
@@ -232,14 +240,14 @@ KNOWN = frozenset(
 """Every variable that some command reads; ``up`` has the settings of all."""
 
 
-def check_variables() -> None:
-    """Print a warning for each unknown variable.
+def check_variables(warn: Callable[[str], None] = lambda text: echo(f"Warning: {text}", err=True)) -> None:
+    """Warn of each unknown variable; by default, print the warnings.
 
     They are removed from this process's environment, so that child processes do not repeat the warnings.
     """
     for name in sorted(name for name in os.environ if name.startswith(ENV_PREFIX) and name not in KNOWN):
         del os.environ[name]
-        echo(f"Warning: {name} is not a setting and has no effect.{_suggestion(name)}", err=True)
+        warn(f"{name} is not a setting and has no effect.{_suggestion(name)}")
 
 
 def _suggestion(name: str) -> str:

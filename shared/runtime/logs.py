@@ -1,10 +1,21 @@
-"""Log configuration: one format for all processes, on standard error. Prompts and responses are never logged."""
+"""Log configuration: one format for all processes, on standard error. Prompts and responses are never logged.
+
+A thread writes the lines, so that a pipe that nobody reads blocks no event loop. A process that is killed loses the
+lines that wait for the thread.
+"""
 
 import json
 import logging
+import logging.handlers
+import os
+import queue
 import re
+import select
+import sys
+import threading
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from types import TracebackType
 
 FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
@@ -72,18 +83,88 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str)
 
 
+_MAX_WAITING = 10_000
+"""Maximum number of lines that wait to be written; more are dropped and counted."""
+
+_FLUSH = 2.0
+"""Seconds for which a process that exits waits for its lines to be written."""
+
+_STANDARD_ERROR = 2
+
+
+class LineWriter(logging.handlers.QueueHandler):
+    """Formats records as lines at once, and writes them to standard error in a thread."""
+
+    def __init__(self) -> None:
+        self._lines: queue.Queue[str] = queue.Queue(_MAX_WAITING)
+        super().__init__(self._lines)
+        self.dropped = 0
+        """Number of lines that were not written, because too many waited."""
+        threading.Thread(target=self._run, name="log", daemon=True).start()
+
+    def prepare(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        return self.format(record)
+
+    def enqueue(self, line: str) -> None:  # type: ignore[override] # what prepare() returns
+        """Queue or drop the line."""
+        try:
+            self._lines.put_nowait(line)
+        except queue.Full:
+            self.dropped += 1
+
+    def flush(self) -> None:
+        """Wait until the lines are written, for two seconds at most. :mod:`logging` calls it when the process exits."""
+        with self._lines.all_tasks_done:
+            self._lines.all_tasks_done.wait_for(lambda: not self._lines.unfinished_tasks, _FLUSH)
+
+    def _run(self) -> None:
+        reported = 0
+        while True:
+            _write(self._lines.get())
+            if (dropped := self.dropped) > reported and self._lines.empty():
+                message = "%d lines of this log were dropped, because standard error was not read"
+                arguments, reported = (dropped - reported,), dropped
+                _write(self.format(logging.LogRecord(__name__, logging.WARNING, "", 0, message, arguments, None)))
+            self._lines.task_done()
+
+
+def _write(line: str) -> None:
+    """Write a line. Not through :data:`sys.stderr`, whose lock a blocked thread would hold when the process exits."""
+    left = memoryview(f"{line}\n".encode(errors="backslashreplace"))
+    while left:
+        try:
+            left = left[os.write(_STANDARD_ERROR, left) :]
+        except BlockingIOError:
+            select.select([], [_STANDARD_ERROR], [])
+        except OSError:
+            return  # closed
+
+
+def dropped_lines() -> int:
+    """Return how many lines of this process's log were dropped."""
+    return sum(handler.dropped for handler in logging.root.handlers if isinstance(handler, LineWriter))
+
+
 def summary(names: Sequence[str]) -> tuple[int, str]:
     """Return the number of ``names``, and the first of them joined by commas."""
     return len(names), ", ".join(names[:_MAX_NAMES]) + (", ..." if len(names) > _MAX_NAMES else "")
 
 
 def configure(level: str, *, as_json: bool) -> None:
-    """Log messages of ``level`` ('debug' to 'error') and above, as text or as one JSON object per line."""
-    handler = logging.StreamHandler()
+    """Log messages of ``level`` ('debug' to 'error') and above, as text or as one JSON object per line, with Python's
+    warnings and the exceptions that end the process."""
+    handler = LineWriter()
     handler.setFormatter(JsonFormatter() if as_json else TextFormatter(FORMAT))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for chatty in ("arq", "asyncio", "uvicorn", "httpx", "httpcore", "urllib3", "filelock"):
         logging.getLogger(chatty).setLevel(max(logging.WARNING, logging.root.level))
+    logging.captureWarnings(True)
+    sys.excepthook = _log_exception
+
+
+def _log_exception(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    logging.getLogger(__name__).critical("the process fails", exc_info=(kind, error, traceback))
 
 
 def _text(value: object) -> str:

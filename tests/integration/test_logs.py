@@ -1,13 +1,20 @@
 """What operators find in the logs: a line for each request, and each event of the fleet once."""
 
+import fcntl
 import json
+import os
 import re
+import signal
+import subprocess
 import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from tests.support.fleet import SIMULATED, Fleet
+from tests.support.fleet import PATIENT, SIMULATED, Fleet, execute, fleet
 from tests.support.fleet_fixture import fleet_fixture
+from tests.support.processes import family
 
 BODY = {"model": "sim", "messages": [{"role": "user", "content": "a secret prompt"}], "max_tokens": 5}
 
@@ -132,6 +139,49 @@ def test_json_logs_have_one_object_per_line(empty_fleet: Fleet) -> None:
     (refused,) = lines()
     assert (refused["level"], refused["message"], refused["id"]) == ("info", "request", "first")
     assert (refused["outcome"], refused["status"]) == ("model_not_found", 404)
+
+
+def test_all_lines_of_a_json_log_are_objects(empty_fleet: Fleet) -> None:
+    """Those of a native crash in a subprocess, and of warnings before the log is configured, too."""
+    environment = {"VINOQUEUE_COLOUR_SCHEME": "1", "PYTHONFAULTHANDLER": "1"}
+    worker = empty_fleet.start("worker", *SIMULATED, "--log-format", "json", **environment)
+    empty_fleet.until(lambda: empty_fleet.workers("serving"), "the worker to serve")
+    for pid in family(worker.popen.pid)[1:]:
+        os.kill(pid, signal.SIGABRT)
+    empty_fleet.until(lambda: "Current thread" in worker.log.read_text(), "the crash to be logged")
+    worker.stop()
+    lines = [json.loads(line) for line in worker.log.read_text().splitlines()]
+    messages = [line["message"] for line in lines]
+    assert "VINOQUEUE_COLOUR_SCHEME is not a setting and has no effect." in messages
+    assert "engine process: Fatal Python error: Aborted" in messages
+
+
+def read(reader: int) -> bytes:
+    with os.fdopen(reader, "rb") as pipe:
+        return pipe.read()
+
+
+def test_a_log_that_nobody_reads_stops_no_process(tmp_path: Path) -> None:
+    readers = []
+
+    def launch(arguments: Sequence[str], output: IO[bytes], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        reader, writer = os.pipe()
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+        readers.append(reader)
+        with os.fdopen(writer, "wb") as pipe:
+            return execute(arguments, pipe, environment)
+
+    with fleet(tmp_path, lease=PATIENT, launch=launch) as running:
+        running.worker(*SIMULATED, "--log-level", "debug")
+        running.api("--log-level", "debug")
+        for number in range(40):  # lines of 300 bytes, in replica and worker
+            assert post(running, BODY, **{"x-request-id": f"request-{number}"}) == 200
+        metrics = running.request("GET", "/metrics")[2].decode()
+        assert "vinoqueue_log_lines_dropped_total 0.0" in metrics  # they wait
+        pool = ThreadPoolExecutor(len(readers))
+        texts = [pool.submit(read, reader) for reader in readers]
+    log = b"".join(text.result() for text in texts)
+    assert {number for number in range(40) if f"id=request-{number} ".encode() in log} == {*range(40)}
 
 
 def test_a_client_that_leaves_is_an_aborted_request(logged: Fleet) -> None:

@@ -5,7 +5,6 @@ A single thread receives commands and steps the engine: the pipeline's calls hol
 """
 
 import gc
-import os
 import sys
 import time
 from pkgutil import resolve_name
@@ -48,8 +47,6 @@ def main() -> int:
     options = msgspec.json.decode(sys.argv[1], type=EngineOptions)
     run_on(frozenset(options.cpus))
     channel: Channel = ChildChannel.inherited(msgspec.msgpack.Decoder(Command))
-    # Native libraries print to standard output, which is reserved for the output of the command.
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:
         engine: Engine = resolve_name(BACKENDS[options.engine].engine)(
             options, lambda stage: channel.send(Loading(stage))
@@ -64,7 +61,7 @@ def main() -> int:
     except (EOFError, ConnectionError):
         return 0  # the supervisor has closed the channel or died
     except EngineBroken as error:
-        print(f"vinoqueue engine: {error}", file=sys.stderr)
+        print(error, file=sys.stderr)
         return 1
 
 

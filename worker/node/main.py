@@ -8,7 +8,6 @@ import uuid
 
 from shared.protocol.registry import LeaseMismatch
 from shared.redis.client import connect
-from shared.runtime import logs
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import NodeSettings
 from shared.runtime.tasks import cancel_all, keep_running
@@ -27,7 +26,6 @@ _SHARE = 0.9
 
 def run(settings: NodeSettings) -> int:
     """Run a node until SIGINT or SIGTERM. Returns the exit code: 1 when it can't start."""
-    logs.configure(settings.log_level, as_json=settings.log_format == "json")
     try:
         return run_loop(_serve(settings))
     except (CatalogueError, LeaseMismatch) as error:

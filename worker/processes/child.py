@@ -9,6 +9,7 @@ from typing import Generic, TypeVar, cast
 
 import msgspec
 
+from shared.runtime.child_output import ChildOutput
 from shared.runtime.processes import exit_description, module_command
 from worker.processes.channel import CHANNEL_VARIABLE
 from worker.processes.messages import READ_SIZE, LoadFailed, MessageReader, encode_message
@@ -107,6 +108,7 @@ class ChildProcess(Generic[In, Out, Ready]):
         self._on_message = on_message
         self._protocol = _Protocol(MessageReader(decoder), self._on_load_message, self._on_end)
         self._process: asyncio.subprocess.Process | None = None
+        self._output: ChildOutput | None = None
         self._load_result: Ready | LoadFailed | None = None
         self._load_ended = asyncio.Event()
         """Set once it has loaded, and while it does not run."""
@@ -127,12 +129,15 @@ class ChildProcess(Generic[In, Out, Ready]):
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                self._process = await asyncio.create_subprocess_exec(
-                    *self._command,
-                    pass_fds=[theirs.fileno()],
-                    env={**os.environ, CHANNEL_VARIABLE: str(theirs.fileno())},
-                    stdin=asyncio.subprocess.DEVNULL,
-                )
+                async with ChildOutput(self._name) as self._output:
+                    self._process = await asyncio.create_subprocess_exec(
+                        *self._command,
+                        pass_fds=[theirs.fileno()],
+                        env={**os.environ, CHANNEL_VARIABLE: str(theirs.fileno())},
+                        stdin=asyncio.subprocess.DEVNULL,
+                        stdout=self._output.writer,
+                        stderr=self._output.writer,
+                    )
             self._ended.clear()
             self._load_ended.clear()
             await asyncio.get_running_loop().create_connection(lambda: self._protocol, sock=ours)
@@ -184,6 +189,8 @@ class ChildProcess(Generic[In, Out, Ready]):
         finally:
             self.kill()
             self.exit_code = await self._process.wait()
+            if self._output is not None:
+                await self._output.end()
 
     def kill(self) -> None:
         if self._process is not None and self._process.returncode is None:

@@ -2,6 +2,9 @@
 
 import json
 import logging
+import os
+import re
+import subprocess
 import sys
 
 from shared.runtime.logs import Fields, JsonFormatter, TextFormatter
@@ -65,3 +68,44 @@ def test_a_traceback_follows_its_line() -> None:
         text = TextFormatter("%(levelname)s %(message)s").format(record("it failed", failed=True))
     assert text.startswith("WARNING it failed\nTraceback")
     assert text.endswith("ValueError: no")
+
+
+BLOCKED = """
+import logging
+from shared.runtime import logs
+logs._MAX_WAITING = 10
+logs.configure("info", as_json=True)
+for number in range(2000):
+    logging.getLogger("some").info("line %d %s", number, "x" * 100)
+print(logs.dropped_lines(), flush=True)
+input()
+logging.root.handlers[0].flush()
+1 / 0
+"""
+
+
+def test_lines_that_nobody_reads_are_dropped_and_counted() -> None:
+    command = (sys.executable, "-c", BLOCKED)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        dropped = int(process.stdout.readline())  # it has not stopped
+        _, text = process.communicate("\n")
+    lines = [json.loads(one) for one in text.splitlines()]
+    numbers = [line["message"].split()[1] for line in lines if line["logger"] == "some"]
+    assert 0 < len(numbers) == 2000 - dropped < 2000
+    report = re.compile("([0-9]+) lines of this log were dropped, because standard error was not read")
+    assert sum(int(found[1]) for line in lines if (found := report.fullmatch(line["message"]))) == dropped
+    assert "ZeroDivisionError" in lines[-1]["exception"]  # what ends the process is a line, too
+
+
+def test_a_process_ends_although_nobody_reads_its_log() -> None:
+    code = BLOCKED.replace("input()\nlogging.root.handlers[0].flush()\n", "").replace("1 / 0", "print('end')")
+    reader, writer = os.pipe()
+    try:
+        ran = subprocess.run((sys.executable, "-c", code), stdout=subprocess.PIPE, stderr=writer, text=True, check=True)
+    finally:
+        os.close(reader)
+        os.close(writer)
+    assert ran.stdout.endswith("end\n")

@@ -140,14 +140,15 @@ def test_an_exported_conversation_can_be_imported(page: WebPage, tmp_path: Path)
 
 
 DAMAGED: list[Any] = [
-    None, True, 5, -1, "x", "../organization/admin_api_keys/key-1", [], [None], [5], {}, {"a": None}, "resp_" + "0" * 32,
+    None, True, 5, -1, "x", "../organization/admin_api_keys/key-1", [], [None], [5], {}, {"a": None},
+    "resp_" + "0" * 32,
 ]  # fmt: skip
 
 
 def damaged_conversations(seed: int) -> list[Any]:
     """Return conversations in each of which one member, at any depth, is something else."""
     chance = random.Random(seed)
-    found = []
+    found: list[Any] = []
     answer = {
         "id": "2", "parent": "1", "role": "assistant", "text": "answer", "model": "sim", "reasoning": "because",
         "settings": {"model": "sim"}, "calls": [{"name": "f", "arguments": "{}"}], "finish": "length",
@@ -162,14 +163,16 @@ def damaged_conversations(seed: int) -> list[Any]:
         "files": [{"name": "a", "text": "b"}],
         "images": [],
     }
-    whole = {
-        "title": "Damaged", "created": 1, "updated": 2, "settings": {"model": "sim"}, "messages": {"1": asked, "2": answer},
+    whole: dict[str, Any] = {
+        "title": "Damaged", "created": 1, "updated": 2, "settings": {"model": "sim"},
+        "messages": {"1": asked, "2": answer},
         "shown": {"": "1", "1": "2"}, "next": 3,
     }  # fmt: skip
-    places = [(name,) for name in whole] + [
+    places: list[tuple[Any, ...]] = [(name,) for name in whole]
+    places += [
         ("messages", number, name)
         for number in ("1", "2")
-        for name in [*whole["messages"][number], "pending", "response", "queue", "job", "seen"]  # type: ignore[index]
+        for name in [*whole["messages"][number], "pending", "response", "queue", "job", "seen"]
     ]
     places += [("messages", "2", "stats", "perSecond"), ("messages", "2", "calls", 0), ("messages", "2", "attempts", 0)]
     for place in places:

@@ -19,6 +19,9 @@ Tier = Literal["auto", "default", "flex", "priority", "batch"]
 Hidden = Literal["reasoning", "all"]
 Notes = tuple[tuple[str, str], ...]
 """Names and values of HTTP headers."""
+Turn = Literal["opened", "continued", "none"]
+"""The assistant's turn at the end of a prompt of messages: opened by the generation prompt; that of the last message,
+which the output continues; or none."""
 Prompt = str | tuple[int, ...]
 """A plain completion's prompt: text, or token ids."""
 
@@ -170,8 +173,6 @@ class Tokenization(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     add_special_tokens: bool = True
     """Whether the prompt begins with the tokens that the model's tokenizer puts before each text, such as BOS."""
-    add_generation_prompt: bool = True
-    """Whether messages are followed by the generation prompt, which opens the assistant's turn."""
     strings: bool = False
     """Whether the text of each token is returned."""
     text: bool = False
@@ -187,6 +188,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     model: str
     messages: tuple[Message, ...] = ()
+    turn: Turn = "opened"
     prompts: tuple[Prompt, ...] = ()
     sampling: Sampling = Sampling()
     defaults: Sampling = Sampling()

@@ -142,3 +142,27 @@ def test_a_structured_output_ends_at_its_end(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         text(client, {"structured_outputs": {"choice": ["Paris", "Rome"]}, "ignore_eos": True})
     assert refused.value.param == "ignore_eos"
+
+
+def test_an_answer_goes_on_where_the_last_message_ends(client: openai.OpenAI, real_fleet: Fleet) -> None:
+    limits: dict[str, Any] = {"model": MODEL, "temperature": 0, "max_tokens": 60}
+    whole = client.chat.completions.create(messages=FRANCE, **limits)
+    said_first, _, rest = (whole.choices[0].message.content or "").partition(" is")
+    rest = f" is{rest}"
+    messages: list[Any] = [*FRANCE, {"role": "assistant", "content": said_first}]
+    turn = {"continue_final_message": True, "add_generation_prompt": False}
+    answer = client.chat.completions.create(messages=messages, **limits, extra_body=turn)
+    assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == (rest, "stop")
+    assert answer.usage is not None
+    assert whole.usage is not None
+    assert answer.usage.total_tokens == whole.usage.total_tokens
+    assert answer.usage.prompt_tokens > whole.usage.prompt_tokens
+    stream = client.chat.completions.create(messages=messages, **limits, extra_body=turn, stream=True, stop=[rest[-6:]])
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == rest[:-6]
+    body = {"model": MODEL, "messages": messages}
+    status, _, counted = real_fleet.request("POST", "/tokenize", json.dumps(body | turn))
+    assert (status, json.loads(counted)["count"]) == (200, answer.usage.prompt_tokens)
+    status, _, counted = real_fleet.request("POST", "/v1/messages/count_tokens", json.dumps(body))
+    assert (status, json.loads(counted)["input_tokens"]) == (200, answer.usage.prompt_tokens)
+    status, _, message = real_fleet.request("POST", "/v1/messages", json.dumps(limits | {"messages": messages}))
+    assert (status, json.loads(message)["content"][0]["text"]) == (200, rest)

@@ -4,6 +4,7 @@ import http.client
 import json
 import signal
 import threading
+from zlib import crc32
 
 import openai
 import pytest
@@ -12,6 +13,7 @@ from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import SIMULATED, Fleet, text_of
 from tests.support.fleet_fixture import fleet_fixture
+from worker.engine.simulated import WORDS, encode
 
 BODY = json.dumps({"model": "sim", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 3})
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello"}]
@@ -162,6 +164,25 @@ def test_stop_strings_have_no_effect_in_calls_and_reasoning_through_the_death_of
     (call,) = choice.message.tool_calls or []
     assert call.type == "function"
     assert json.loads(call.function.arguments) == {"a": "stop"}
+
+
+def test_an_answer_that_continues_a_message_survives_the_death_of_its_engine(lasting: Fleet) -> None:
+    with lasting.client() as client:
+        answer = client.chat.completions.create(
+            model="sim",
+            messages=[
+                {"role": "user", "content": "[[crash at 10]]"},
+                {"role": "assistant", "content": "Once upon a time"},
+            ],
+            max_tokens=30,
+            extra_body={"continue_final_message": True, "add_generation_prompt": False},
+        )
+    prompt = encode("user: [[crash at 10]]\nassistant: Once upon a time")
+    # What the simulated engine generates depends on the prompt's tokens.
+    words = [WORDS[crc32(place.to_bytes(4), crc32(repr(prompt).encode())) % len(WORDS)] for place in range(30)]
+    assert answer.choices[0].message.content == "".join(words)
+    assert answer.usage is not None
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (len(prompt), 30)
 
 
 def test_a_request_that_kills_every_engine_is_refused(lasting: Fleet) -> None:

@@ -70,9 +70,11 @@ def detect_message_format(template: ChatTemplate) -> MessageFormat:
 
 
 def template_variables(
-    request: ChatRequest, form: MessageFormat, sanitize: Sanitize, mark_image: MarkImage
+    request: ChatRequest, form: MessageFormat, sanitize: Sanitize, mark_image: MarkImage, end: str = ""
 ) -> dict[str, Any]:
     """Return the template variables for ``request``. Images are numbered in the order of the request.
+
+    ``end`` marks the end of the last message's text if the output continues it.
 
     Raises :class:`RequestRefused` for invalid JSON text in the request.
     """
@@ -82,18 +84,24 @@ def template_variables(
     # A model that must not call tools does not get their descriptions.
     shown = request.tools if request.tool_choice != "none" else ()
     marks = map(mark_image, count())
+    last = len(request.messages) - 1 if request.turn == "continued" else -1
     return {
         **extra,
-        "messages": [_message(message, form, sanitize, marks) for message in request.messages],
+        "messages": [
+            _message(message, form, sanitize, marks, end if index == last else "")
+            for index, message in enumerate(request.messages)
+        ],
         "tools": [_tool(tool, index, sanitize) for index, tool in enumerate(shown)] or None,
         "documents": extra.get("documents"),
-        "add_generation_prompt": request.tokenization is None or request.tokenization.add_generation_prompt,
+        "add_generation_prompt": request.turn == "opened",
     }
 
 
-def _message(message: Message, form: MessageFormat, sanitize: Sanitize, marks: Iterator[str]) -> dict[str, Any]:
+def _message(
+    message: Message, form: MessageFormat, sanitize: Sanitize, marks: Iterator[str], end: str
+) -> dict[str, Any]:
     role = "system" if message.role == "developer" and not form.developer else message.role
-    text = _content(message, sanitize, marks)
+    text = _content(message, sanitize, marks) + end
     content = _parts(text) if form.parts else text
     if message.tool_calls and not text and form.null_content:
         content = None

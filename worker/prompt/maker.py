@@ -13,7 +13,7 @@ from worker.engine.npu import check_prompt
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan, plain_plan
 from worker.grammar.spelling import spellable_plan
-from worker.prompt.conversation import MessageFormat, detect_message_format, in_turns, template_variables
+from worker.prompt.conversation import MessageFormat, Sanitize, detect_message_format, in_turns, template_variables
 from worker.prompt.specials import Piece, SpecialTexts
 from worker.prompt.template import ChatTemplate, ChatTemplateError
 from worker.prompt.tokenize import Encoder, RawEncode
@@ -229,14 +229,25 @@ class TemplatePromptMaker:
             client_texts.append(text)
             return self._specials.escape(text)
 
-        mark = self._specials.image
-        pieces = self._specials.pieces(template.render(template_variables(request, form, escape, mark)))
+        pieces = self._specials.pieces(self._rendered(template, form, request, escape))
         if not self._specials.may_join(client_texts):
             return pieces
-        variables = template_variables(request, form, self._specials.escape_joining, mark)
-        separated = self._specials.pieces(template.render(variables))
+        separated = self._specials.pieces(self._rendered(template, form, request, self._specials.escape_joining))
         # Cutting at the ends of texts changes some ordinary tokens, so it is done only if it prevents a special token.
         return separated if self._specials.count(separated) < self._specials.count(pieces) else pieces
+
+    def _rendered(self, template: ChatTemplate, form: MessageFormat, request: ChatRequest, escape: Sanitize) -> str:
+        """Return the rendered prompt. One that continues the last message ends with its text."""
+        end = self._specials.end
+        text = template.render(template_variables(request, form, escape, self._specials.image, end))
+        if request.turn != "continued":
+            return text
+        if text.count(end) != 1:
+            raise ChatTemplateError(
+                "The model's chat template does not render the last message's text exactly once, so that no output can "
+                "continue it. Let the conversation end with a message of the user."
+            )
+        return text.partition(end)[0]
 
     def _checked_ids(self, ids: tuple[int, ...], param: str) -> list[int]:
         for value in ids:

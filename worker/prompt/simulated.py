@@ -20,7 +20,7 @@ def load_prompt_maker(
 
 
 class SimulatedPromptMaker:
-    """Renders each message as a ``role: content`` line, followed by ``assistant:``."""
+    """Renders each message as a ``role: content`` line, followed by ``assistant:`` unless the last one goes on."""
 
     def __init__(self, *, context_length: int) -> None:
         """``context_length`` is in tokens."""
@@ -33,8 +33,8 @@ class SimulatedPromptMaker:
         elif request.prompt is not None:
             ids = encode(request.prompt)
         else:
-            lines = [f"{message.role}: {message.content}\n" for message in request.messages]
-            ids = encode("".join(lines) + "assistant:")
+            text = "".join(f"{message.role}: {message.content}\n" for message in request.messages)
+            ids = encode(text.removesuffix("\n") if request.turn == "continued" else text + "assistant:")
         if request.tokenization is None:
             check_length(request, len(ids), complete=True, context_length=self._context_length)
         images = range(sum(len(message.images) for message in request.messages))

@@ -5,7 +5,8 @@ another one in a different role. Before rendering, a random mark is inserted aft
 text in client text. After rendering, the prompt is cut at the marks and its pieces are encoded separately. The text is
 unchanged, but its tokens are ordinary ones.
 
-Images are marked, too: where one stands in a message, there is a mark with its number.
+Images are marked, too: where one stands in a message, there is a mark with its number. Another mark is at the end of a
+message that the output continues.
 """
 
 import json
@@ -26,7 +27,7 @@ class SpecialTexts:
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = sorted({text for text in texts if len(text) > 1}, key=len, reverse=True)
         # 150 random bits that never leave this process, so that no client can send a mark.
-        self._mark, self._image_mark = _random_mark(), _random_mark()
+        self._mark, self._image_mark, self.end = _random_mark(), _random_mark(), _random_mark()
         self._cut = re.compile(f"{_either(self._mark)}|{_either(self._image_mark)}([0-9]+);")
         either = "|".join(map(re.escape, self._texts)) or "(?!)"
         self._special = re.compile(either)
@@ -41,8 +42,9 @@ class SpecialTexts:
 
     def escape(self, text: str) -> str:
         """Return client text with a mark inside each special text."""
-        while self._mark in text or self._image_mark in text:
-            text = text.replace(self._mark, "").replace(self._image_mark, "")
+        while any(mark in text for mark in (self._mark, self._image_mark, self.end)):
+            for mark in (self._mark, self._image_mark, self.end):
+                text = text.replace(mark, "")
         return self._start.sub(rf"\1{self._mark}", text) if self._special.search(text) else text
 
     def escape_joining(self, text: str) -> str:
@@ -89,7 +91,7 @@ class SpecialTexts:
 
     def unescape(self, text: str) -> str:
         """Return text without marks, for error messages."""
-        return self._cut.sub("", text)
+        return self._cut.sub("", text).replace(self.end, "")
 
 
 def _random_mark() -> str:

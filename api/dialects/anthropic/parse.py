@@ -25,6 +25,7 @@ from api.dialects.anthropic.schema import (
     UserMessage,
 )
 from api.dialects.base.body import decode_object, json_text
+from api.dialects.base.conversation import continued
 from api.dialects.base.sampling import sampling
 from api.dialects.base.schemas import json_constraint, root_error
 from api.dialects.base.token_count import counting
@@ -68,7 +69,7 @@ def _prompt(request: CountTokensRequest) -> ChatRequest:
     tools = _loaded_tools(request)
     mode, named, parallel = _chosen(request, tools)
     form, field = _format(request)
-    return ChatRequest(
+    prompt = ChatRequest(
         model=request.model,
         messages=translate_messages(request.system, request.messages),
         defaults=DEFAULTS,
@@ -80,6 +81,9 @@ def _prompt(request: CountTokensRequest) -> ChatRequest:
         template_kwargs=_template_kwargs(request),
         notes=notes,
     )
+    if isinstance(request.messages[-1], AssistantMessage):
+        return continued(prompt, f"messages[{len(request.messages) - 1}]")
+    return prompt
 
 
 def _check_supported(request: CountTokensRequest) -> Notes:
@@ -89,9 +93,6 @@ def _check_supported(request: CountTokensRequest) -> Notes:
         if isinstance(finding.mark, Refused | Only):
             code = finding.mark.code if isinstance(finding.mark, Refused) else None
             raise refuse(ProblemKind.INVALID, f"Not supported: {finding.mark.reason}", param=finding.path, code=code)
-    if isinstance(request.messages[-1], AssistantMessage):
-        message = "Not supported: assistant message prefill. The conversation must end with a user message."
-        raise refuse(ProblemKind.INVALID, message, param=f"messages[{len(request.messages) - 1}]")
     return ignored(found)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from shared.protocol.errors import ProblemKind, refuse
-from shared.protocol.request import Image, Message, Role, ToolCall
+from shared.protocol.request import ChatRequest, Image, Message, Role, ToolCall
 
 _OTHER_SCHEME = re.compile(r"(?!(?:https?|data):)([a-z][a-z0-9+.-]*):", re.IGNORECASE)
 
@@ -106,6 +106,25 @@ def check_scheme(url: str, param: str) -> None:
             f"Invalid image: the URL has the scheme '{scheme[1][:64]}': expected https, http or data.",
             param=param,
         )
+
+
+def continued(request: ChatRequest, field: str) -> ChatRequest:
+    """Return ``request`` with an output that continues its last message. ``field`` asks for it.
+
+    Raises :class:`RequestRefused`, which names ``field``, if the last message is not an answer, and for what is about
+    the whole answer: a constraint, or a required call.
+    """
+    last = request.messages[-1] if request.messages else None
+    constraint = "tool_choice" if request.tool_choice == "required" else request.constraint and request.constraint.param
+    if last is None or last.role != "assistant":
+        reason = "the last message is not the assistant's"
+    elif last.tool_calls:
+        reason = "the last message ends with tool calls"
+    elif constraint:
+        reason = f"it can't be combined with '{constraint}', which is about the whole answer"
+    else:
+        return replace(request, turn="continued")
+    raise refuse(ProblemKind.INVALID, f"Invalid '{field}': {reason}.", param=field)
 
 
 def flatten(parts: Iterable[Part]) -> str:

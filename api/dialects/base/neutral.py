@@ -10,7 +10,6 @@ from api.dialects.base.fields import Strict
 from api.dialects.base.unsupported import Ignored, Refused
 
 NOT_HERE = "The engine does not support it."
-_RENDERED = "The chat template decides on it."
 
 
 class NeutralFields(Strict):
@@ -39,11 +38,9 @@ class NeutralFields(Strict):
 class NeutralChatFields(NeutralFields):
     """Those of chats."""
 
-    add_generation_prompt: Annotated[bool | None, Refused(_RENDERED, neutral=(True,))] = None
-    add_special_tokens: Annotated[bool | None, Refused(_RENDERED, neutral=(False,))] = None
+    add_special_tokens: Annotated[bool | None, Refused("The chat template decides on it.", neutral=(False,))] = None
     best_of: Annotated[int | None, Refused("Use 'n'.", neutral=(1,))] = None
     chat_template: Annotated[str | None, Refused("The model's operator sets the chat template.")] = None
-    continue_final_message: Annotated[bool | None, Refused(_RENDERED, neutral=(False,))] = None
     documents: Annotated[list[Any] | None, Refused("Put documents into messages.")] = None
     echo: Annotated[bool | None, Refused("Completions can repeat their prompt.", neutral=(False,))] = None
     include_reasoning: Annotated[

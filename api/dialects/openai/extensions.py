@@ -12,6 +12,7 @@ import msgspec
 from pydantic import Field
 
 from api.dialects.base.body import json_text
+from api.dialects.base.conversation import continued
 from api.dialects.base.fields import ByType, Items, NonEmptyText, Strict
 from api.dialects.base.neutral import NeutralChatFields, NeutralCompletionFields
 from api.dialects.base.sampling import VllmSampling
@@ -58,6 +59,8 @@ class StructureFields(Strict):
 class ServedChatRequest(ChatCompletionRequest, VllmSampling, StructureFields, NeutralChatFields):
     """The body of ``POST /v1/chat/completions``: OpenAI's fields and vLLM's."""
 
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
 
@@ -76,13 +79,22 @@ def with_extensions(request: ChatRequest, fields: ServedChatRequest | ServedComp
     if limit is not None and (request.sampling.min_tokens or 0) > limit:
         raise invalid("min_tokens", f"it can't be greater than the maximum number of tokens, which is {limit}")
     kwargs = fields.chat_template_kwargs if isinstance(fields, ServedChatRequest) else None
-    return msgspec.structs.replace(
+    extended = msgspec.structs.replace(
         request,
         prompt_logprobs=fields.prompt_logprobs,
         return_token_ids=bool(fields.return_token_ids),
         constraint=_constraint(fields, request.constraint),
         template_kwargs=with_variables(request.template_kwargs, kwargs),
     )
+    return _with_turn(extended, fields) if isinstance(fields, ServedChatRequest) else extended
+
+
+def _with_turn(request: ChatRequest, fields: ServedChatRequest) -> ChatRequest:
+    if not fields.continue_final_message:
+        return msgspec.structs.replace(request, turn="none" if fields.add_generation_prompt is False else "opened")
+    if fields.add_generation_prompt:
+        raise invalid("add_generation_prompt", "it can't be true if 'continue_final_message' is")
+    return continued(request, "continue_final_message")
 
 
 def with_variables(own: str | None, given: dict[str, Any] | None) -> str | None:

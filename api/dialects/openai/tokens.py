@@ -14,7 +14,7 @@ from shared.protocol.events import Tokenized
 from shared.protocol.request import ChatRequest, Sampling, Tokenization
 
 _NOTHING = Sampling(max_tokens=0)
-_CHAT = ("messages", "tools", "chat_template_kwargs")
+_CHAT = ("messages", "tools", "chat_template_kwargs", "add_generation_prompt", "continue_final_message")
 
 
 class TokenizeRequest(Strict):
@@ -27,6 +27,7 @@ class TokenizeRequest(Strict):
     chat_template_kwargs: dict[str, Any] | None = None
     add_special_tokens: bool | None = None
     add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
     return_token_strs: bool | None = None
 
 
@@ -44,7 +45,7 @@ def parse_tokenize(body: bytes) -> ChatRequest:
     if request.prompt is None and request.messages is None:
         raise missing("prompt")
     if request.prompt is not None:
-        for field in (*_CHAT, "add_generation_prompt"):
+        for field in _CHAT:
             if getattr(request, field) is not None:
                 raise invalid(field, "it can't be combined with 'prompt'")
         plain = ChatRequest(model=request.model, prompts=(request.prompt,))
@@ -53,11 +54,7 @@ def parse_tokenize(body: bytes) -> ChatRequest:
         plain = translate(validate(ServedChatRequest, chat))
     # As in vLLM: chat templates write the special tokens themselves.
     special = request.prompt is not None if request.add_special_tokens is None else request.add_special_tokens
-    wanted = Tokenization(
-        add_special_tokens=special,
-        add_generation_prompt=request.add_generation_prompt is not False,
-        strings=bool(request.return_token_strs),
-    )
+    wanted = Tokenization(add_special_tokens=special, strings=bool(request.return_token_strs))
     return msgspec.structs.replace(plain, sampling=_NOTHING, tokenization=wanted)
 
 

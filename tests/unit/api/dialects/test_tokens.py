@@ -35,8 +35,8 @@ def test_special_tokens_are_added_to_prompts_unless_asked_otherwise() -> None:
 
 
 def test_the_generation_prompt_is_left_out_if_asked_for() -> None:
-    assert wanted(messages=MESSAGES).add_generation_prompt
-    assert not wanted(messages=MESSAGES, add_generation_prompt=False).add_generation_prompt
+    assert tokenize(messages=MESSAGES).turn == "opened"
+    assert tokenize(messages=MESSAGES, add_generation_prompt=False).turn == "none"
 
 
 def test_messages_are_those_of_chats() -> None:
@@ -54,7 +54,13 @@ def test_messages_are_those_of_chats() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("messages", MESSAGES), ("tools", [{}]), ("chat_template_kwargs", {}), ("add_generation_prompt", True)],
+    [
+        ("messages", MESSAGES),
+        ("tools", [{}]),
+        ("chat_template_kwargs", {}),
+        ("add_generation_prompt", True),
+        ("continue_final_message", False),
+    ],
 )
 def test_fields_of_messages_are_refused_with_a_prompt(field: str, value: object) -> None:
     with pytest.raises(RequestRefused) as refused:

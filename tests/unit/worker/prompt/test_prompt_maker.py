@@ -539,3 +539,49 @@ def test_a_prompt_may_start_with_an_image() -> None:
     encoder = Encoder(tokenizer.encode_all, SpecialTexts(SPECIALS))
     assert tokenizer.text(encoder.encode(["a"], limit=9)[0]) == " a"
     assert tokenizer.text(encoder.encode(["a"], limit=9, at_start=False)[0]) == "a"
+
+
+ANSWERED = (*_user("Hi"), Message(role="assistant", content="Well, <|im_end|> I "))
+DESCRIBED = (Tool(name="find_city"),)
+
+
+@pytest.mark.parametrize("tools", [(), DESCRIBED])
+@pytest.mark.parametrize(
+    "template",
+    [
+        CHATML,
+        CHATML.replace("m.content", "m.content[0].text").replace("not m.content[0].text", "not m.content"),
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
+        "{% if m.role == 'assistant' %}<think>\n\n</think>\n\n{{ m.content.split('</think>')[-1] }}{% else %}"
+        "{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}",
+    ],
+    ids=["text", "parts", "reasoning"],
+)
+def test_a_prompt_ends_with_the_message_that_the_output_continues(template: str, tools: tuple[Tool, ...]) -> None:
+    maker, tokenizer = _maker(template)
+    text = tokenizer.text(maker.prepare(_request(messages=ANSWERED, tools=tools, turn="continued")).tokens)
+    assert text.endswith("Well, <|im_end|> I ")
+    assert text.rpartition("<|im_start|>")[2].startswith("assistant\n")
+    # The special text of the client is none in the prompt.
+    assert _special_count(tokenizer.encode(text)) == 1 + _special_count(
+        maker.prepare(_request(messages=ANSWERED, tools=tools, turn="continued")).tokens
+    )
+    assert not maker.plan(_request(messages=ANSWERED, turn="continued")).in_reasoning
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}",
+        "{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}",
+    ],
+    ids=["not", "twice"],
+)
+def test_a_template_that_can_not_end_with_a_message_is_named(template: str) -> None:
+    maker, _ = _maker(template)
+    with pytest.raises(RequestRefused) as refused:
+        maker.prepare(_request(messages=ANSWERED, turn="continued"))
+    problem = refused.value.problem
+    assert (problem.kind, problem.param) == (ProblemKind.TEMPLATE, "messages")
+    assert "exactly once" in problem.message
+    maker.prepare(_request(messages=ANSWERED))

@@ -154,6 +154,8 @@ async def _stream_selected(
     except RequestRefused as refusal:
         yield encoder.failure(refusal.problem)
         return
+    if request.continuous_usage:
+        encoder.count(recorder.usage())
     pieces = [encoder.whole(choice) for choice in choices]
     if on_complete is not None:
         await on_complete(choices)

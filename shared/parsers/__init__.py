@@ -95,11 +95,14 @@ class Parser:
         return self._writer.finish()
 
 
-def parser_for(output: OutputFormat, tools: Sequence[Tool] = (), *, in_reasoning: bool = False) -> Parser | None:
+def parser_for(
+    output: OutputFormat, tools: Sequence[Tool] = (), *, in_reasoning: bool = False, in_content: bool = False
+) -> Parser | None:
     """Return a parser for one choice, or ``None`` if all of its text is content.
 
     ``tools`` are the tools that the model may call; empty if the request has none or sets ``tool_choice: "none"``.
-    ``in_reasoning``: the prompt ends inside the reasoning block (:meth:`OutputFormat.opens_reasoning`).
+    ``in_reasoning``: the prompt ends inside the reasoning block (:meth:`OutputFormat.opens_reasoning`). ``in_content``:
+    the prompt ends inside content.
     """
     if "harmony" in (output.tools, output.reasoning):
         return Parser(partial(harmony_script, in_reasoning=in_reasoning, with_calls=bool(tools)))
@@ -108,12 +111,13 @@ def parser_for(output: OutputFormat, tools: Sequence[Tool] = (), *, in_reasoning
     if tool_format is None:
         if reasoning is None:
             return None
-        return Parser(partial(tagged_script, reasoning=reasoning, in_reasoning=in_reasoning))
+        return Parser(partial(tagged_script, reasoning=reasoning, in_reasoning=in_reasoning, in_content=in_content))
     return Parser(
         partial(
             tagged_script,
             reasoning=reasoning,
             in_reasoning=in_reasoning,
+            in_content=in_content,
             triggers=tool_format.triggers,
             leads=tool_format.leads,
             read_calls=_reader(tool_format, tools),
@@ -128,10 +132,11 @@ class Markup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     output: OutputFormat
     tools: tuple[Tool, ...] = ()
     in_reasoning: bool = False
+    in_content: bool = False
 
     def parser(self) -> Parser | None:
         """Return a new parser for the text, or ``None`` if all of it is content."""
-        return parser_for(self.output, self.tools, in_reasoning=self.in_reasoning)
+        return parser_for(self.output, self.tools, in_reasoning=self.in_reasoning, in_content=self.in_content)
 
 
 def markup_of(request: ChatRequest, started: Started) -> Markup | None:
@@ -147,7 +152,8 @@ def markup_of(request: ChatRequest, started: Started) -> Markup | None:
         reasoning=cast("ReasoningFormatName | None", started.reasoning or None),
     )
     tools = request.tools if request.tool_choice != "none" else ()
-    return Markup(output=output, tools=tools, in_reasoning=started.in_reasoning)
+    continued = request.turn == "continued" and bool(request.messages[-1].content)
+    return Markup(output=output, tools=tools, in_reasoning=started.in_reasoning, in_content=continued)
 
 
 def _reader(tool_format: ToolFormat, tools: Sequence[Tool]) -> CallReader:

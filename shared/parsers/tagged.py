@@ -20,12 +20,13 @@ def tagged_script(
     *,
     reasoning: ReasoningFormat | None = None,
     in_reasoning: bool = False,
+    in_content: bool = False,
     triggers: tuple[str, ...] = (),
     leads: tuple[str, ...] = (),
     read_calls: CallReader | None = None,
     calls_in_reasoning: bool = False,
 ) -> Script[None]:
-    """Read the whole output. ``in_reasoning``: the prompt ends inside the reasoning block.
+    """Read the whole output. ``in_reasoning``: the prompt ends inside the reasoning block; ``in_content``: in content.
 
     Reasoning is recognised only at the start and after calls, because content may mention ``<think>``. With
     ``calls_in_reasoning``, calls inside it are calls.
@@ -40,7 +41,7 @@ def tagged_script(
     if reasoning is not None and in_reasoning:
         yield from _read_reasoning(source, writer, reasoning, inner_triggers, read_calls)
     openings = leads if reasoning is None else (reasoning.begin, *leads)
-    at_edge = True
+    at_edge = in_reasoning or not in_content
     while True:
         trigger: str | None = None
         if at_edge:

@@ -55,7 +55,13 @@ class Answer:
 
 
 def generated(
-    transcript: Transcript, pieces: Sequence[str], sampling: Sampling, *, moves_at: int = 0, ends_at: int | None = None
+    transcript: Transcript,
+    pieces: Sequence[str],
+    sampling: Sampling,
+    *,
+    moves_at: int = 0,
+    ends_at: int | None = None,
+    **fields: Any,
 ) -> tuple[ChatRequest, list[Event]]:
     """The request, and the events of workers whose model writes ``pieces``, each a token.
 
@@ -63,9 +69,9 @@ def generated(
     """
     request = ChatRequest(
         model="m",
-        messages=(Message(role="user", content="Hi"),),
-        tools=TOOLS if transcript.tools else (),
         sampling=sampling,
+        tools=TOOLS if transcript.tools else (),
+        **{"messages": (Message(role="user", content="Hi"),)} | fields,
     )
     started = Started(
         worker="w",
@@ -98,6 +104,10 @@ def generated(
                 events.append(Finished(output.end, output.reason, 0, output.ending.stop if output.ending else ""))
                 return request, events
     raise AssertionError("the text has no end")
+
+
+def text_of(events: Sequence[Event]) -> str:
+    return "".join(event.text for event in events if isinstance(event, Delta))
 
 
 async def answer_of(dialect: Dialect, request: ChatRequest, events: Sequence[Event], *, streamed: bool) -> Answer:
@@ -245,6 +255,30 @@ async def test_no_stop_string_cuts_a_call_or_ends_a_reasoning(
     assert not answer.calls or answer.reason in WHOLE
 
 
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("sampling", "fields"),
+    [
+        (Sampling(stop=("Pa",)), {"messages": (), "prompts": ("x",)}),
+        (Sampling(stop=("Pa",), skip_special_tokens=False), {}),
+    ],
+)
+def test_in_text_that_is_not_parsed_they_match_anywhere(sampling: Sampling, fields: dict[str, Any]) -> None:
+    transcript = Transcript(name="", text=CALL, tools="hermes", reasoning="think")
+    _, events = generated(transcript, [*CALL], sampling, **fields)
+    assert text_of(events) == CALL.partition("Pa")[0]
+
+
+def test_arguments_of_calls_are_not_held_back() -> None:
+    transcript = Transcript(name="", text=CALL, tools="hermes")
+    _, events = generated(transcript, [*CALL], Sampling(stop=("Paris",)))
+    texts = [event.text for event in events if isinstance(event, Delta)]
+    begin, end = CALL.index('{"city'), CALL.index("\n</")
+    assert texts[begin + 1 : end] == [*CALL[begin + 1 : end]]
+
+
 @given(
     case=cases(),
     dialect=st.sampled_from(DIALECTS),
@@ -295,6 +329,6 @@ def test_min_tokens_holds_stop_strings_off(stop: str, min_tokens: int) -> None:
     text, held_off = "".join(pieces), len("".join(pieces[:min_tokens]))
     ends = [end for end in range(held_off + 1, len(text) + 1) if text[:end].endswith(stop)]
     right = text[: ends[0] - len(stop)] if ends else text
-    assert "".join(event.text for event in events if isinstance(event, Delta)) == right
+    assert text_of(events) == right
     assert isinstance(finished := events[-1], Finished)
     assert finished.stop == (stop if ends else "")

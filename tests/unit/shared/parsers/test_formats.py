@@ -6,7 +6,7 @@ import pytest
 
 from shared.parsers import parser_for
 from shared.protocol.formats import TOOL_FORMATS, OutputFormat, ToolFormatName, detect
-from tests.unit.shared.parsers.reading import Call, read
+from tests.unit.shared.parsers.reading import Call, Parsed, read
 from tests.unit.shared.parsers.transcript import WEATHER
 
 QWEN3 = """{{- '</tools>\\n<tool_call>\\n{"name": <function-name>, "arguments": <args>}\\n</tool_call>' }}
@@ -106,3 +106,12 @@ def test_a_call_of_the_format_s_shape_is_read_as_that_call(name: ToolFormatName)
         assert parsed.content == ""
         assert parsed.calls == [Call("get_weather", parsed.calls[0].arguments, closed=True)]
         assert json.loads(parsed.calls[0].arguments) == {"city": "Paris"}
+
+
+def test_content_that_continues_a_message_does_not_begin_with_a_bare_call_or_reasoning() -> None:
+    text = '{"name": "get_weather", "parameters": {}}'
+    output = OutputFormat(tools="llama3_json", reasoning="think")
+    for said in (text, f"<think>{text}</think>", f" {text}"):
+        parser = parser_for(output, (WEATHER,), in_content=True)
+        assert parser is not None
+        assert read(parser, [said]) == Parsed(said)

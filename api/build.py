@@ -12,9 +12,9 @@ from api.base.histogram import RecentTimes
 from api.batches.metrics import BatchMetrics
 from api.batches.request import BatchServices
 from api.batches.routes import BatchesHandler
-from api.batches.store import BatchStore
+from api.batches.store import MAX_UNFINISHED, BatchStore
 from api.chat.admission import Admission
-from api.chat.choices import response_room
+from api.chat.choices import MAX_RESPONSE_BYTES, response_room
 from api.chat.exchange import ChatServices
 from api.chat.handler import ChatHandler, RequestBodies, Responder
 from api.chat.queue_events import QueueEvents
@@ -27,7 +27,7 @@ from api.chat.tokens import TokenHandler
 from api.chat.usage import RequestMetrics
 from api.files.folder import FilesFolder, storage_root
 from api.files.routes import FilesHandler
-from api.files.store import FileStore
+from api.files.store import MAX_FILES, FileStore
 from api.fleet.routes import FleetHandler
 from api.fleet.watch import FleetWatch
 from api.http.bodies import BodyParser
@@ -129,9 +129,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
     registry = CollectorRegistry()
     media = MediaLoader(Downloads(settings), settings, registry)
     request_metrics = RequestMetrics(registry, first_token_times, by_key=settings.metrics_by_key)
-    metrics = Metrics(
-        registry, request_metrics, directory, relay, streams, queues, vllm_names=settings.vllm_metric_names
-    )
+    metrics = Metrics(registry, request_metrics, directory, relay, streams, queues)
     chat = ChatServices(
         admission=admission,
         media=media,
@@ -140,7 +138,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         stored=stored,
         settlement=settlement,
         metrics=request_metrics,
-        response_room=response_room(settings.max_answer_bytes),
+        response_room=response_room(MAX_RESPONSE_BYTES),
         tracing=tracing,
         request_timeout=settings.request_timeout,
     )
@@ -153,11 +151,11 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
     files = FileStore(
         redis,
         FilesFolder(redis, storage_root(settings.files_dir, settings.min_free_disk)),
-        limit=settings.max_files,
+        limit=MAX_FILES,
         max_bytes=settings.max_files_bytes,
     )
     batches = BatchServices(
-        store=BatchStore(redis, limit=settings.max_batches),
+        store=BatchStore(redis, limit=MAX_UNFINISHED),
         files=files,
         keyring=keyring,
         directory=directory,

@@ -43,22 +43,20 @@ _LOOK = 0.05
 
 
 RESERVES = ("0", "auto")
-PAUSES = ("0", "5")
 
 
 def run(folder: Path, *, runs: int = 3, pairs: int = 20, waves: int = WAVES) -> dict[str, Any]:
     """Measure, print the tables, and return the result."""
-    rates, first = [], []
+    rates = []
     for reserve in RESERVES:
         with _fleet(folder / f"reserve-{reserve}") as running:
             running.worker("--max-batch", str(SLOTS), "--batch-reserve", reserve)
             running.api()
             rates.append({"--batch-reserve": reserve} | _rates(running, runs, waves * SLOTS))
-    for pause in PAUSES:
-        with _fleet(folder / f"pause-{pause}") as running:
-            running.worker("--max-batch", str(SLOTS), "--batch-pause", pause)
-            running.api()
-            first += [{"--batch-pause": pause} | row for row in _first_tokens(running, runs, pairs)]
+    with _fleet(folder / "first") as running:
+        running.worker("--max-batch", str(SLOTS))
+        running.api()
+        first = _first_tokens(running, runs, pairs)
     print(table(f"batch: {waves * SLOTS} lines of {TOKENS} tokens, {SLOTS} slots, {runs} alternating runs", rates))
     print(table(f"first token of other requests: {runs} turns of {pairs} requests with and without a batch", first))
     save("batch", {"rates": rates, "first": first})

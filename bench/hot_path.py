@@ -95,8 +95,8 @@ async def _walk(store: Store, streams: int) -> Walk:
         claims, _ = await queue.claim("w1", used=0, slots=streams)
         counted.queue_commands = (_store_counts(observer) - before)["commands"]
 
-        settings = EngineSettings(engine="simulated", max_batch=streams, sim_step=0, sim_tokens=TOKENS)
-        engine = _Engine(EngineOptions.from_settings(settings, path="", context_length=_CONTEXT))
+        settings = EngineSettings(engine="simulated", max_batch=streams, sim_step=0)
+        engine = _Engine(EngineOptions.from_settings(settings, path=f"[[tokens {TOKENS}]]", context_length=_CONTEXT))
         wire = raw_connection(store.url)
         rig = JobRig(
             lambda table, current: Publisher(Emitter("sim", "w1"), wire, table, current),

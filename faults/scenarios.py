@@ -64,7 +64,7 @@ _NODES = Scenario(
     load=Load(clients=6, requests=5, tokens=80, patience=240),
     catalogue=("[[vocabulary 1]]", "[[vocabulary 2]]", "[[vocabulary 3]]"),
     step=0.03,
-    worker_options=("--swap-wait", "1", "--min-residence", "1", "--swap-drain", "0.3"),
+    worker_options=("--swap-wait", "1", "--swap-drain", "0.3"),
     api_options=("--queue-timeout", "240"),
     store=AOF_ALWAYS,
 )
@@ -457,12 +457,11 @@ SCENARIOS: tuple[Scenario, ...] = (
         "memory-lower-than-declared",
         "the engines of three models are killed while nodes load them, as for lack of memory",
         *(Fault(at=3 * number, action="kill_loading", moment="loading") for number in range(3)),
-        worker_options=(*_NODES.worker_options, "--sim-load", "1"),
     ),
     _on_nodes(
         "model-crashes-at-load",
         "one of three models kills its engine at each load: it is named, and the others are served",
-        catalogue=("[[vocabulary 1]]", "[[vocabulary 2]]", "[[crash load]]"),
+        catalogue=("[[vocabulary 1]] [[load 1]]", "[[vocabulary 2]] [[load 1]]", "[[crash load]]"),
         load=Load(clients=6, requests=5, tokens=80, patience=2),
         # Its clients would otherwise wait for the queue timeout.
         api_options=(*_NODES.api_options, "--worker-grace", "5"),

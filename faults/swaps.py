@@ -72,7 +72,7 @@ def _node(service: Fleet) -> Process:
     entries = (f'[models.{name}]\nsource = "[[tokens 1]]"\nmemory = "60MB"\n' for name in MODELS)
     file = service.folder / "models.toml"
     file.write_text("".join(entries))
-    times = ("--swap-wait", "0", "--min-residence", "0", "--swap-drain", "1")
+    times = ("--swap-wait", "0", "--swap-drain", "1")
     node = service.start("node", "--models", str(file), "--memory", "100MB", "--engine", "simulated", *times)
     service.until(lambda: json.loads(service.request("GET", "/v1/fleet")[2])["nodes"], "the node to register")
     return node

@@ -113,13 +113,10 @@ class _Worker:
                 path=model.path,
                 context_length=model.context_length,
                 max_prompt=shape.prompt if shape else 0,
-                schema_bytes=settings.schema_bytes,
                 chat_template=template,
             )
         )
-        self.images = ImageProcess(
-            ImageOptions(file_pixels=settings.max_image_pixels), image_pixels=settings.image_pixels
-        )
+        self.images = ImageProcess(ImageOptions(), image_pixels=settings.image_pixels)
         self.grammars = (
             GrammarProcess(GrammarOptions(path=model.path), max_seconds=settings.grammar_seconds)
             if backend.enforces_grammars
@@ -137,10 +134,9 @@ class _Worker:
             (
                 Quarantine(),
                 PrefixGate(caching=backend.caches_prefixes and settings.caches_prefixes),
-                BatchGate(until_end=settings.batch_pause > 0),
+                BatchGate(),
             ),
             tracing,
-            max_lost_workers=settings.max_lost_workers,
             log_poison=settings.log_poison_requests,
             sampling=model.sampling,
         )
@@ -153,7 +149,6 @@ class _Worker:
             engine,
             poll=settings.poll,
             batch_reserve=None if settings.batch_reserve == "auto" else settings.batch_reserve,
-            batch_pause=settings.batch_pause,
         )
         self.record = RegistryRecord(
             self.id, names, settings, engine, jobs, modalities=model.modalities, sampling=model.sampling

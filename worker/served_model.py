@@ -63,9 +63,10 @@ async def find_model(settings: WorkerSettings, redis: ArqRedis, worker: str, nam
         from worker.engine.simulated import parse_directives
 
         path = settings.model.partition("=")[2]
-        modalities = _modalities(images=parse_directives(path).see_images)
+        directives = parse_directives(path)
+        modalities = _modalities(images=directives.see_images)
         # Greedy unless the request has a temperature.
-        return ServedModel(path, settings.sim_context, Sampling(temperature=0.0), modalities)
+        return ServedModel(path, directives.context, Sampling(temperature=0.0), modalities)
     async with _announced(settings, redis, worker, names) as engine, progress(engine) as on_download:
         model: LocalModel = await asyncio.to_thread(
             resolve, settings.model, max_context=settings.max_context, on_download=on_download

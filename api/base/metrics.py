@@ -57,7 +57,6 @@ _MODEL = ("model",)
 _WORKER = ("worker", "model")
 _PLACED = ("node", "model")
 _SOURCE = ("source",)
-_VLLM = "vllm_metric_names"
 _KEY = ("model", "key")
 _BY_KEY = "metrics_by_key"
 
@@ -339,16 +338,13 @@ RESIDENCE = Description(
     "vinoqueue_model_resident_seconds", "counter", "Time for which a node has had a model loaded.", _PLACED
 )
 
-VLLM_WAITING = Description("vllm:num_requests_waiting", "gauge", "Waiting jobs.", ("model_name",), optional=_VLLM)
-VLLM_RUNNING = Description(
-    "vllm:num_requests_running", "gauge", "Jobs that workers hold.", ("model_name",), optional=_VLLM
-)
+VLLM_WAITING = Description("vllm:num_requests_waiting", "gauge", "Waiting jobs.", ("model_name",))
+VLLM_RUNNING = Description("vllm:num_requests_running", "gauge", "Jobs that workers hold.", ("model_name",))
 VLLM_CACHE_USAGE = Description(
     "vllm:kv_cache_usage_perc",
     "gauge",
     "Share of the KV cache in use, 0 to 1: the mean of the model's serving workers.",
     ("model_name",),
-    optional=_VLLM,
 )
 VLLM_CACHE_CONFIG = Description(
     "vllm:cache_config_info",
@@ -356,14 +352,12 @@ VLLM_CACHE_CONFIG = Description(
     "Always 1. `num_gpu_blocks` times `block_size` is the number of tokens that the KV caches of the model's serving "
     "workers hold together.",
     ("model_name", "block_size", "num_gpu_blocks"),
-    optional=_VLLM,
 )
 VLLM_LORA = Description(
     "vllm:lora_requests_info",
     "gauge",
     "Unix time of the last reading of the registry. There are no LoRA adapters, so the labels are empty or 0.",
     ("max_lora", "running_lora_adapters", "waiting_lora_adapters"),
-    optional=_VLLM,
 )
 
 CATALOGUE = tuple(value for value in list(globals().values()) if isinstance(value, Description))

@@ -28,6 +28,9 @@ LEASE = 6.0
 RETENTION = 30 * 86_400
 """For how many seconds batches that have ended are kept."""
 
+MAX_UNFINISHED = 100
+"""Maximum number of unfinished batches of an owner."""
+
 MAX_BATCHES = 10_000
 """Maximum number of batches of an owner. Beyond it, the oldest that have ended are deleted."""
 

@@ -12,7 +12,7 @@ import msgspec
 from redis.exceptions import RedisError
 
 from api.base.store_errors import store_unavailable
-from api.chat.choices import check_response_size, jobs_per_prompt, most_tokens
+from api.chat.choices import MAX_RESPONSE_BYTES, check_response_size, jobs_per_prompt, most_tokens
 from api.chat.settlement import Settlement
 from api.dialects.base.interface import Lookup
 from api.keys import ApiKey, Team
@@ -89,9 +89,9 @@ class Admission:
         self.directory.check_request(request, key)
         context = self.directory.fleet.context_length(own) or LARGEST
         request = _within(request, context)
-        check_response_size(request, self.settings)
+        check_response_size(request)
         maximum = _own(key, team, "default_max_tokens") or self.settings.default_max_tokens or LARGEST
-        maximum = min(maximum, most_tokens(request, self.settings.max_answer_bytes))
+        maximum = min(maximum, most_tokens(request, MAX_RESPONSE_BYTES))
         if key is None:
             return AdmittedRequest(_limited(request, maximum), queue_timeout=wait)
         owners = (key,) if team is None else (key, team)

@@ -7,7 +7,6 @@ from api.dialects.base.interface import Choice
 from shared.protocol.cost import LARGEST, prompt_cost
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest
-from shared.runtime.settings import ApiSettings
 
 
 def is_selected(request: ChatRequest) -> bool:
@@ -62,6 +61,11 @@ def _likelihood(choice: Choice) -> float:
     return sum(token.logprob for token in choice.logprobs) / len(choice.logprobs)
 
 
+MAX_TEXTS = 128
+"""Maximum number of texts to generate for one request, as in OpenAI's API."""
+MAX_RESPONSE_BYTES = 32 * 2**20
+"""Maximum estimated size of a response."""
+
 TEXT_BYTES = 8
 """Typical size of a token's text, or of its id."""
 LOGPROB_BYTES = 80
@@ -72,10 +76,10 @@ _ALL, _TENANT = 4, 2
 size of a response."""
 
 
-def check_response_size(request: ChatRequest, settings: ApiSettings) -> None:
+def check_response_size(request: ChatRequest) -> None:
     """Raise :class:`RequestRefused` if ``request`` asks for too many texts, or for a response that is too large."""
-    check_size(request, settings.max_choices)
-    limit, wanted = settings.max_answer_bytes, request.sampling.max_tokens
+    check_size(request, MAX_TEXTS)
+    limit, wanted = MAX_RESPONSE_BYTES, request.sampling.max_tokens
     tokens = min(LARGEST, max(1, request.sampling.min_tokens or 0) if wanted is None else wanted)
     if tokens > most_tokens(request, limit):
         size = _prompt_bytes(request) + tokens * _step_bytes(request)

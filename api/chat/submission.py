@@ -24,6 +24,9 @@ _RETRY_SOON = 1.0
 _RETRY_BOUNDS = (0.1, 60.0)
 """Minimum and maximum ``Retry-After`` in seconds when the queue is full."""
 
+MAX_MULTIPLIED_BYTES = 32 * 2**20
+"""Maximum size of a queued request, multiplied by its choices."""
+
 
 @dataclass(frozen=True, slots=True)
 class Submission:
@@ -94,7 +97,7 @@ class Submission:
                 jobs,
                 limit=limit,
                 weights=weights,
-                max_bytes=self.settings.max_choice_bytes,
+                max_bytes=MAX_MULTIPLIED_BYTES,
                 limit_bytes=self.settings.max_queue_bytes,
                 images=images,
                 max_media_bytes=self.settings.max_media_bytes,
@@ -141,7 +144,7 @@ class Submission:
         )
 
     def _too_large(self, request: ChatRequest, jobs: int) -> RequestRefused:
-        maximum = min(self.settings.max_choice_bytes, self.settings.max_queue_bytes)
+        maximum = min(MAX_MULTIPLIED_BYTES, self.settings.max_queue_bytes)
         return refuse(
             ProblemKind.TOO_LARGE,
             f"This request asks for {jobs} texts (prompts times choices), and its size times their number exceeds "

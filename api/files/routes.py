@@ -24,6 +24,9 @@ from shared.runtime.settings import ApiSettings
 _PIECE = 256 * 1024
 """Bytes read at a time."""
 
+UPLOAD_TIMEOUT = 600.0
+"""Maximum time to receive an uploaded file, in seconds."""
+
 
 class FilesHandler:
     def __init__(
@@ -57,7 +60,7 @@ class FilesHandler:
         storage = await self._files.storage()
         connection = connection_extension(request)
         if connection is not None:
-            connection["allow_upload"](settings.max_file_bytes + FORM_OVERHEAD, settings.upload_timeout)
+            connection["allow_upload"](settings.max_file_bytes + FORM_OVERHEAD, UPLOAD_TIMEOUT)
         writer = await in_storage(storage.create)
         try:
             upload = await self._received(boundary, writer)
@@ -146,7 +149,7 @@ class FilesHandler:
             await in_storage(lambda: writer.write(data))
 
         try:
-            async with asyncio.timeout(settings.upload_timeout):
+            async with asyncio.timeout(UPLOAD_TIMEOUT):
                 return await receive(request.body, boundary, write, limit=settings.max_file_bytes)
         except RequestEntityTooLarge:
             raise file_too_large(settings.max_file_bytes) from None

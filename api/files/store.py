@@ -27,6 +27,9 @@ from shared.redis import keys
 from shared.redis.clock import store_time
 from shared.redis.records import decode_record
 
+MAX_FILES = 1000
+"""Maximum number of files of an owner."""
+
 logger = logging.getLogger(__name__)
 
 MAX_UPLOADS = 8

@@ -33,6 +33,12 @@ MAX_DOWNLOADS = 64
 DOWNLOADS_OF_TENANT = 16
 """Maximum number of those of a tenant."""
 
+MAX_REDIRECTS = 3
+"""Maximum number of redirects of a download, each of which must lead to an allowed host."""
+
+TIMEOUT = 5.0
+"""Maximum duration of a download in seconds."""
+
 
 class Downloads:
     """Downloads files by ``http`` and ``https``, within each tenant's share of places and memory."""
@@ -43,13 +49,11 @@ class Downloads:
         domains = settings.media_domains.split(",")
         self._domains = tuple(domain.strip().lower().rstrip(".") for domain in domains if domain.strip())
         self._private_addresses = settings.media_private_addresses
-        self._redirects = settings.media_redirects
-        self._timeout = settings.media_timeout
         self._limit = settings.max_image_bytes
         full = "Too many bytes of images are being downloaded. Please try again later."
         self._memory = TenantBytes(settings.max_media_bytes, full=full)
         self._places = FairPlaces(MAX_DOWNLOADS, share=DOWNLOADS_OF_TENANT)
-        self._lookups = Lookups(patience=self._timeout / 2)
+        self._lookups = Lookups(patience=TIMEOUT / 2)
         # Takes 80 ms.
         self._tls = httpcore2.default_ssl_context() if self._domains else None
 
@@ -66,17 +70,17 @@ class Downloads:
         try:
             full = "Too many images are being downloaded at a time."
             async with (
-                self._places.of_soon(share.tenant, patience=self._timeout, full=full),
-                asyncio.timeout(self._timeout),
+                self._places.of_soon(share.tenant, patience=TIMEOUT, full=full),
+                asyncio.timeout(TIMEOUT),
             ):
                 return await self._follow(url, share)
         except TimeoutError:
-            raise MediaError(f"the URL did not respond with the whole file within {self._timeout:g} s") from None
+            raise MediaError(f"the URL did not respond with the whole file within {TIMEOUT:g} s") from None
         except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError, OSError) as error:
             raise MediaError(f"the URL can't be reached ({type(error).__name__})") from error
 
     async def _follow(self, url: str, share: Holding) -> bytes:
-        for _ in range(self._redirects + 1):
+        for _ in range(MAX_REDIRECTS + 1):
             self._check(url)
             meter = Meter()
             network = CheckedNetwork(self._lookups, share.tenant, meter, private_addresses=self._private_addresses)
@@ -90,10 +94,7 @@ class Downloads:
             if not place:
                 raise MediaError("the URL redirects to nowhere")
             url = urljoin(url, place)
-        allowed = (
-            f"more than {self._redirects} times" if self._redirects else "elsewhere, and redirects are not followed"
-        )
-        raise MediaError(f"the URL redirects {allowed}")
+        raise MediaError(f"the URL redirects more than {MAX_REDIRECTS} times")
 
     def _check(self, url: str) -> None:
         parts = _split(url)

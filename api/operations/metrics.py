@@ -141,8 +141,6 @@ class Metrics(Collector):
     relay: Relay
     streams: OpenStreams
     queues: JobQueues
-    vllm_names: bool = False
-    """Adds the metrics that endpoint pickers of Kubernetes' Gateway API read from vLLM."""
 
     def __post_init__(self) -> None:
         self.registry.register(self)
@@ -150,8 +148,7 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from _fleet(self.directory)
         yield from _nodes(self.directory)
-        if self.vllm_names:
-            yield from _vllm(self.directory)
+        yield from _vllm(self.directory)
         store_up, ready = catalogue.STORE_UP.gauges(), catalogue.READY.gauges()
         is_open, frames = catalogue.OPEN.gauges(), catalogue.FRAMES.counters()
         reachable = self.directory.reachable

@@ -22,6 +22,9 @@ from shared.redis.scripts import text_with_prelude
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import BackgroundTasks
 
+MAX_RESPONSES = 1000
+"""Maximum number of stored responses of an owner."""
+
 logger = logging.getLogger(__name__)
 
 _SCAN = 100
@@ -83,7 +86,7 @@ class ResponseStore:
         self.thread = thread
         """Makes large documents (:mod:`api.responses.documents`)."""
         self._ttl_ms = int(settings.store_ttl * 1000)
-        self._limits = (settings.store_limit, settings.store_bytes, settings.store_total_bytes)
+        self._limits = (MAX_RESPONSES, settings.store_bytes, settings.store_total_bytes)
         self._max_bytes = min(settings.store_bytes, settings.store_total_bytes)
         self.followers = 0
         """Number of streams that read journals in this replica (:func:`api.stored.replay.follow`)."""

@@ -21,6 +21,7 @@ from cli.base.output import echo
 from shared.runtime import logs
 from shared.runtime.settings import (
     ENV_PREFIX,
+    REMOVED,
     SECRETS,
     Settings,
     UpSettings,
@@ -72,7 +73,10 @@ class SettingsCommand(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the options, which are made only for the command that runs."""
-        self.params = self.params or [option(self._kind, field) for field in self._kind.model_fields]
+        self.params = self.params or [
+            *(option(self._kind, field) for field in self._kind.model_fields),
+            *map(_removed_option, REMOVED),
+        ]
         return super().get_params(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -124,6 +128,22 @@ def option(kind: type[Settings], name: str) -> click.Option:
         show_default=COMPUTED if computed else field.default != "",
         help=field.description,
     )
+
+
+def _removed_option(name: str) -> click.Option:
+    """The hidden option of a setting that is gone; its use is a warning."""
+
+    def warn_of(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            echo(f"Warning: {flag(name)} {_gone(name)}", err=True)
+
+    switch = name == "vllm_metric_names"
+    names = f"{flag(name)}/--no-{flag(name)[2:]}" if switch else flag(name)
+    return click.Option([names], is_flag=switch, default=None, hidden=True, expose_value=False, callback=warn_of)
+
+
+def _gone(name: str) -> str:
+    return f"is no longer a setting and has no effect: {REMOVED[name]}."
 
 
 def several(kind: type[Settings]) -> list[str]:
@@ -247,7 +267,9 @@ def check_variables(warn: Callable[[str], None] = lambda text: echo(f"Warning: {
     """
     for name in sorted(name for name in os.environ if name.startswith(ENV_PREFIX) and name not in KNOWN):
         del os.environ[name]
-        warn(f"{name} is not a setting and has no effect.{_suggestion(name)}")
+        field = name.removeprefix(ENV_PREFIX).lower()
+        what = _gone(field) if field in REMOVED else f"is not a setting and has no effect.{_suggestion(name)}"
+        warn(f"{name} {what}")
 
 
 def _suggestion(name: str) -> str:

@@ -31,6 +31,28 @@ SECRETS = frozenset({"api_keys", "redis_url"})
 """Settings that hold secrets. The environment variable with the suffix ``_FILE`` takes the path of a file with the
 value instead, as in the official Docker images."""
 
+REMOVED = {
+    "max_choices": "a request generates at most 128 texts",
+    "max_answer_bytes": "a response has at most 32 MiB",
+    "max_choice_bytes": "a request multiplied by its choices has at most 32 MiB",
+    "media_redirects": "up to 3 redirects are followed, each of which must lead to an allowed host",
+    "media_timeout": "an image is downloaded within 5 s",
+    "upload_timeout": "a file is uploaded within 10 minutes",
+    "store_limit": "--store-bytes bounds stored responses, at most 1,000 for each key",
+    "max_files": "--max-files-bytes bounds files, at most 1,000 for each key",
+    "max_batches": "an API key has at most 100 unfinished batches",
+    "vllm_metric_names": "the metrics with vLLM's names are always served",
+    "sim_tokens": "put [[tokens N]] into the simulated model's source",
+    "sim_load": "put [[load SECONDS]] into the simulated model's source",
+    "sim_context": "put [[context N]] into the simulated model's source",
+    "max_image_pixels": "an image file has at most 64 megapixels",
+    "schema_bytes": "a JSON schema or grammar has at most 64 KiB",
+    "batch_pause": "batch requests make room for others by preemption and --batch-reserve",
+    "max_lost_workers": "a request is refused after 5 lost workers",
+    "min_residence": "--swap-wait is also the minimum time for which a model with requests stays loaded",
+}
+"""Settings that are gone, and what applies instead. One that is still set is a warning."""
+
 Port = Annotated[int, Field(ge=0, le=65535)]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -140,22 +162,10 @@ class ApiSettings(Settings):
         description="Maximum time in the queue in seconds, then 503; an API key may have its own, and the "
         "x-queue-timeout header may ask for less.",
     )
-    max_choices: PositiveInt = Field(
-        128, description="Maximum number of texts to generate for one request (prompts times choices); more get 400."
-    )
     default_max_tokens: NonNegativeInt = Field(
         0,
         description="Maximum number of tokens of each output whose request sets none; an API key may have its own, and "
         "0 is the rest of the context.",
-    )
-    max_answer_bytes: PositiveInt = Field(
-        32 * 2**20,
-        description="Maximum estimated size of a response in bytes (texts times tokens times log probabilities); "
-        "requests that ask for more get 400.",
-    )
-    max_choice_bytes: PositiveInt = Field(
-        32 * 2**20,
-        description="Maximum size of a queued request in bytes, multiplied by its choices; larger requests get 413.",
     )
     max_body: PositiveInt = Field(
         4 * 2**20, description="Maximum size of a request body in bytes; larger bodies get 413."
@@ -180,10 +190,6 @@ class ApiSettings(Settings):
     media_private_addresses: bool = Field(
         False, description="Also download images from non-public addresses, such as those of a local network."
     )
-    media_redirects: NonNegativeInt = Field(
-        0, description="Maximum number of redirects to follow for an image; each must lead to an allowed host."
-    )
-    media_timeout: PositiveFloat = Field(5.0, description="Maximum time to download an image, in seconds.")
     allowed_local_media_path: str = Field(
         "", description="Folder of the images that /v3 requests may name by path; empty allows none."
     )
@@ -226,11 +232,6 @@ class ApiSettings(Settings):
         600.0, description="Maximum duration of a request in seconds; longer requests end with an error."
     )
     store_ttl: PositiveFloat = Field(86_400.0, description="Retention of stored completions and responses, in seconds.")
-    store_limit: PositiveInt = Field(
-        1000,
-        description="Maximum number of stored completions and responses per API key; the oldest make room for new "
-        "ones.",
-    )
     store_bytes: PositiveInt = Field(
         64 * 2**20,
         description="Maximum size in bytes of the stored completions and responses of an API key, with all that they "
@@ -249,7 +250,6 @@ class ApiSettings(Settings):
     max_file_bytes: PositiveInt = Field(
         200 * 2**20, description="Maximum size of an uploaded file in bytes; larger ones get 413."
     )
-    max_files: PositiveInt = Field(1000, description="Maximum number of uploaded files per API key; more get 400.")
     max_files_bytes: PositiveInt = Field(
         10 * 2**30, description="Maximum size of the uploaded files of an API key together in bytes; more get 400."
     )
@@ -257,10 +257,6 @@ class ApiSettings(Settings):
         2**30,
         description="Free disk space that uploads leave, in bytes, where their files are written; beyond it, uploads "
         "get 503.",
-    )
-    max_batches: PositiveInt = Field(100, description="Maximum number of unfinished batches per API key; more get 429.")
-    upload_timeout: PositiveFloat = Field(
-        600.0, description="Maximum time to receive an uploaded file, in seconds; slower ones get 408."
     )
     drain_delay: NonNegativeFloat = Field(
         5.0,
@@ -284,11 +280,6 @@ class ApiSettings(Settings):
     )
     open_metrics: bool = Field(
         True, description="Serve /metrics and /health without an API key, even where requests need one."
-    )
-    vllm_metric_names: bool = Field(
-        False,
-        description="Add the five metrics that endpoint pickers of Kubernetes' Gateway API read to /metrics, under "
-        "vLLM's names.",
     )
     metrics_by_key: bool = Field(
         False, description="Add counters of requests and tokens for each API key to /metrics, which shows their ids."
@@ -363,11 +354,6 @@ class EngineSettings(Settings):
         "which need the model's logits; 'auto' is on for CPUs, except with a draft model or a GGUF file above 256 MB.",
     )
     sim_step: NonNegativeFloat = Field(0.02, description="Simulated engine: duration of a step in seconds.")
-    sim_tokens: PositiveInt = Field(
-        64, description="Simulated engine: output length in tokens, where max_tokens allows it."
-    )
-    sim_load: NonNegativeFloat = Field(0.0, description="Simulated engine: time to load the model, in seconds.")
-    sim_context: PositiveInt = Field(8192, description="Simulated engine: context length in tokens.")
 
     _device_is_upper_case = field_validator("device")(_upper_case)
     _plugin_config_is_json = field_validator("plugin_config")(_check_plugin_config)
@@ -405,12 +391,6 @@ class WorkerSettings(EngineSettings):
         description="Maximum number of pixels of all images of a request together; larger images are scaled down, "
         "because running requests wait while images are encoded.",
     )
-    max_image_pixels: PositiveInt = Field(
-        64 * 2**20, description="Maximum number of pixels in an image file; larger ones get 400."
-    )
-    schema_bytes: PositiveInt = Field(
-        65_536, description="Maximum size of a JSON schema or grammar in a request, in bytes; larger ones get 400."
-    )
     grammar_seconds: PositiveFloat = Field(
         0.25,
         description="Maximum time to compile a request's grammar, in seconds; slower ones get 400.",
@@ -419,11 +399,6 @@ class WorkerSettings(EngineSettings):
         "auto",
         description="Number of slots that batch requests leave free for other requests; 'auto' is an eighth of the "
         "slots and at least one.",
-    )
-    batch_pause: NonNegativeFloat = Field(
-        0.0,
-        description="Number of seconds without other requests after which batch requests are claimed; above 0, "
-        "running batch requests are preempted until other requests have ended.",
     )
     poll: PositiveFloat = Field(
         1.0, description="Polling interval of the queue in seconds, used when no wake-up arrives."
@@ -441,9 +416,6 @@ class WorkerSettings(EngineSettings):
         15.0,
         description="Maximum duration of an engine step in seconds, after which the engine counts as hung and is "
         "replaced; recent steps usually set a tighter limit (docs/fault-tolerance.md).",
-    )
-    max_lost_workers: PositiveInt = Field(
-        5, description="Number of workers that may disappear with a request before it is refused as a poison request."
     )
     log_poison_requests: bool = Field(
         False,
@@ -476,17 +448,12 @@ class NodeSettings(WorkerSettings):
     swap_wait: NonNegativeFloat = Field(
         20.0,
         description="Time that requests wait for a model in seconds, after which it takes the memory of another that "
-        "has requests.",
+        "has requests and was loaded for as long.",
     )
     swap_drain: NonNegativeFloat = Field(
         5.0,
         description="Time for running requests to finish when a model is unloaded, in seconds; the rest go on when it "
         "is loaded again, or on another host.",
-    )
-    min_residence: NonNegativeFloat = Field(
-        20.0,
-        description="Minimum time in seconds for which a model with requests stays loaded; at least as long as its "
-        "load took, and three times as long while requests wait for it.",
     )
     spread_wait: NonNegativeFloat = Field(
         10.0, description="Time that requests wait in seconds, after which another host loads their model as well."

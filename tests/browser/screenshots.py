@@ -103,17 +103,17 @@ def take_fleet(browser: Browser, running: Fleet) -> None:
 
 CATALOGUE = """
 [models.small]
-source = "[[tokens 40]]"
+source = "[[tokens 40]] [[load 4]]"
 memory = "1GB"
 keep = "always"
 [models.chat]
-source = "[[tokens 40]]"
+source = "[[tokens 40]] [[load 4]]"
 memory = "6GB"
 [models.coder]
-source = "[[tokens 40]]"
+source = "[[tokens 40]] [[load 4]]"
 memory = "7GB"
 [models.vision]
-source = "[[tokens 40]]"
+source = "[[tokens 40]] [[load 4]]"
 memory = "8GB"
 """
 
@@ -127,7 +127,7 @@ def take_memory(browser: Browser) -> None:
     with tempfile.TemporaryDirectory() as folder, fleet(Path(folder)) as running:
         file = Path(folder) / "models.toml"
         file.write_text(CATALOGUE)
-        options = ("--memory", "20GB", "--engine", "simulated", "--sim-load", "4", "--node", "host-1")
+        options = ("--memory", "20GB", "--engine", "simulated", "--node", "host-1")
         running.start("node", "--models", str(file), *options)
         running.api()
         running.until(lambda: running.workers("serving"), "the small model to be loaded")

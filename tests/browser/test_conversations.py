@@ -16,7 +16,7 @@ from tests.support.eventually import wait_until
 from tests.support.fleet import Fleet
 from tests.support.fleet_fixture import fleet_fixture
 
-one_worker = fleet_fixture(*simulated("sim", 4), "--sim-tokens", "4000")  # long enough to be stopped
+one_worker = fleet_fixture(*simulated("sim=[[tokens 4000]]", 4))  # long enough to be stopped
 
 
 @pytest.fixture
@@ -293,7 +293,7 @@ def test_the_page_says_why_no_model_answers_and_finds_it_later(page: WebPage, on
     replies.append((200, {"object": "list", "data": []}))
     expect(why).to_have_count(0)
     expect(picker.locator("option")).to_have_text(["No model is served"])
-    late = one_worker.start("worker", *simulated("late", 1), "--sim-load", "1000")
+    late = one_worker.start("worker", *simulated("late=[[load 1000]]", 1))
     try:
         expect(picker.locator("option")).to_have_text(["late is loading"])
     finally:

@@ -26,7 +26,7 @@ ROUTES = [
     (f"/chat/completions{AZURE}", "max_tokens", CHAT),
 ]
 
-target = fleet_fixture(*SIMULATED, "--sim-context", str(CONTEXT))
+target = fleet_fixture(*SIMULATED, "--model", f"sim=[[context {CONTEXT}]]")
 
 
 def used(answer: dict[str, Any]) -> int:

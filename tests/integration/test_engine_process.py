@@ -20,8 +20,8 @@ from worker.processes.child import LoadError
 
 
 def options(path: str = "") -> EngineOptions:
-    settings = EngineSettings(engine="simulated", sim_step=0.001, sim_tokens=6)
-    return EngineOptions.from_settings(settings, path=path, context_length=1000)
+    settings = EngineSettings(engine="simulated", sim_step=0.001)
+    return EngineOptions.from_settings(settings, path=f"[[tokens 6]] {path}", context_length=1000)
 
 
 def sequence(number: int, text: str) -> Sequence:

@@ -14,9 +14,7 @@ from tests.support.fleet import SEEING, Fleet
 from tests.support.fleet_fixture import fleet_fixture
 from tests.support.pictures import data_url
 
-seeing = fleet_fixture(
-    *SEEING, "--max-image-pixels", "10000", api=("--media-domains", "localhost", "--max-images", "16")
-)
+seeing = fleet_fixture(*SEEING, api=("--media-domains", "localhost", "--max-images", "16"))
 
 
 def file(form: str = "PNG", size: tuple[int, int] = (8, 8)) -> bytes:

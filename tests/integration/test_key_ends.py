@@ -27,7 +27,7 @@ STREAMS: list[tuple[str, dict[str, Any], str]] = [
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """A fleet that is locked, with a context that no request fills in the time of a test."""
     with fleet(tmp_path_factory.mktemp("keyed")) as running:
-        running.worker("--engine", "simulated", "--model", "sim", "--sim-context", "200000", "--sim-step", "0.01")
+        running.worker("--engine", "simulated", "--model", "sim=[[context 200000]]", "--sim-step", "0.01")
         running.key("create")
         running.api()
         yield running

@@ -78,7 +78,7 @@ def test_a_key_for_one_name_opens_the_model(empty_fleet: Fleet) -> None:
 
 def _load_slowly(fleet: Fleet, silent: socket.socket) -> Process:
     return fleet.start(
-        "worker", "--engine", "simulated", "--model", "sim", "--sim-load", "3600", "--served-model-name", "sim", "alias"
+        "worker", "--engine", "simulated", "--model", "sim=[[load 3600]]", "--served-model-name", "sim", "alias"
     )
 
 

@@ -41,7 +41,7 @@ def catalogue(service: Fleet, *entries: str) -> Path:
 def node(service: Fleet, file: Path, *options: str, memory: str = "100MB", name: str = "here") -> Process:
     """Start a node with room for one model, and wait until its catalogue is served."""
     engine = ("--engine", "simulated", "--sim-step", "0.02", "--node", name)
-    times = ("--swap-wait", "0.5", "--min-residence", "1", "--swap-drain", "0.2", "--spread-wait", "30")
+    times = ("--swap-wait", "0.5", "--swap-drain", "0.2", "--spread-wait", "30")
     process = service.start("node", "--models", str(file), "--memory", memory, *engine, *times, *options)
     service.until(lambda: process.popen.poll() is not None or name in hosts(service), "the node to register")
     assert process.popen.poll() is None, process.log.read_text()
@@ -189,9 +189,9 @@ def test_another_node_continues_the_streams_of_one_that_is_killed(service: Fleet
 
 
 def test_two_nodes_load_a_model_once_for_the_same_need(service: Fleet) -> None:
-    file = catalogue(service, entry("a"))
-    node(service, file, "--sim-load", "0.5", name="first")
-    node(service, file, "--sim-load", "0.5", name="second")
+    file = catalogue(service, entry("a", "[[tokens 4]] [[load 0.5]]"))
+    node(service, file, name="first")
+    node(service, file, name="second")
     with ThreadPoolExecutor() as pool:
         answers = list(pool.map(lambda _: ask(service, "a")[0], range(8)))
     assert answers == [200] * 8

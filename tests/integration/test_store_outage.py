@@ -99,7 +99,7 @@ def test_new_requests_get_a_retry_after_in_an_outage_which_is_logged_once(forget
 
 
 def test_a_store_full_of_our_own_queue_empties_itself(empty_fleet: Fleet) -> None:
-    options = ("--engine", "simulated", "--model", "sim", "--sim-context", "1000000", "--sim-step", "0.02")
+    options = ("--engine", "simulated", "--model", "sim=[[context 1000000]]", "--sim-step", "0.02")
     empty_fleet.worker(*options, "--max-batch", "2")
     empty_fleet.api("--max-wait", "3600")  # on a slow machine, the queue would refuse before the store does
     store = empty_fleet.redis()

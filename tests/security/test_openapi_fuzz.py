@@ -37,8 +37,8 @@ REFUSABLE = [
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """A replica with small answers, so that a case takes milliseconds, which :data:`SCHEMA` describes."""
     with fleet(tmp_path_factory.mktemp("openapi"), lease=PATIENT) as running:
-        running.worker("--engine", "simulated", "--model", "sim", "--sim-step", "0.001", "--sim-tokens", "4")
-        running.api("--max-choices", "4")
+        running.worker("--engine", "simulated", "--model", "sim=[[tokens 4]]", "--sim-step", "0.001")
+        running.api()
         SCHEMA.config.update(base_url=f"http://127.0.0.1:{running.port}")
         yield running
 

@@ -59,7 +59,6 @@ class JobRig:
             cast(GrammarProcess | None, grammars),
             (Quarantine(), PrefixGate(caching=caching), BatchGate()),
             tracing,
-            max_lost_workers=3,
             log_poison=False,
             sampling=Sampling(),
         )
@@ -101,16 +100,13 @@ def consumer_of(
     jobs: ActiveJobs | None = None,
     poll: float = 3600,
     batch_reserve: int | None = 0,
-    batch_pause: float = 0.0,
 ) -> JobConsumer:
     """A consumer of a worker whose engine is loaded. It claims when it is woken, or has reason to."""
     jobs = jobs if jobs is not None else ActiveJobs()
     requests, engine = requests_of(queue), CurrentEngine(slots=slots)
     engine.set(LoadedEngine(cast(EngineProcess, None), msgspec.structs.replace(INFO, slots=slots)))
     runner = serve if isinstance(serve, JobRunner) else cast(JobRunner, Serving(serve, jobs, requests))
-    return JobConsumer(
-        queue, worker, runner, jobs, requests, engine, poll=poll, batch_reserve=batch_reserve, batch_pause=batch_pause
-    )
+    return JobConsumer(queue, worker, runner, jobs, requests, engine, poll=poll, batch_reserve=batch_reserve)
 
 
 def claim_of(

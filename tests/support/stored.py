@@ -19,7 +19,7 @@ MESSAGES = b'[{"role":"user","content":"a"}]'
 
 def response_store(redis: ArqRedis, **limits: Any) -> ResponseStore:
     """A store with wide limits, except those given."""
-    wide: dict[str, Any] = {"ttl": 60.0, "limit": 1000, "bytes": 2**26, "total_bytes": 2**30}
+    wide: dict[str, Any] = {"ttl": 60.0, "bytes": 2**26, "total_bytes": 2**30}
     settings = ApiSettings.model_construct(**{f"store_{name}": value for name, value in (wide | limits).items()})
     return ResponseStore(redis, BackgroundTasks(), FairThread(), settings)
 

@@ -28,7 +28,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     - ``max_batch``: maximum number of sequences in a batch; with ``fit_batch``, fewer if the KV cache is too small.
     - ``chat_template``: digest of a template that replaces the model's own, or empty.
     - ``cpus``: the CPUs that the engine may use; empty: those of its parent.
-    - ``sim_step`` and ``sim_load`` are in seconds, ``sim_tokens`` in tokens.
+    - ``sim_step`` is in seconds.
     """
 
     engine: str
@@ -47,8 +47,6 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     logits: Literal["auto", "on", "off"]
     context_length: int
     sim_step: float
-    sim_tokens: int
-    sim_load: float
     chat_template: str = ""
     cpus: tuple[int, ...] = ()
 
@@ -83,8 +81,6 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
             logits=settings.logits,
             context_length=context_length,
             sim_step=settings.sim_step,
-            sim_tokens=settings.sim_tokens,
-            sim_load=settings.sim_load,
             chat_template=hashlib.sha256(chat_template.encode()).hexdigest() if chat_template else "",
             cpus=tuple(sorted(cpus)),
         )

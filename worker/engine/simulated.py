@@ -6,6 +6,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from functools import cache
 from typing import NoReturn
 from zlib import crc32
@@ -27,12 +28,16 @@ from worker.engine.protocol import (
 )
 from worker.engine.text import Vocabulary
 
+_TOKENS = 64
+"""Length of an answer by default."""
+
 _DIRECTIVE = re.compile(
-    r"\[\[((?:fail|crash|hang) load|see images|vocabulary|(?:exhaust|crash|hang) at|tokens|say|refuse|crash)"
+    r"\[\[((?:fail|crash|hang) load|see images|vocabulary|(?:exhaust|crash|hang) at|tokens|context|load|say|refuse"
+    r"|crash)"
     r"(?: (.*?))?\]\]",
     re.DOTALL,
 )
-_COUNTED = {"tokens", "vocabulary", "exhaust at", "crash at", "hang at"}
+_COUNTED = {"tokens", "context", "vocabulary", "exhaust at", "crash at", "hang at"}
 
 
 class Directives(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +63,9 @@ class Directives(msgspec.Struct, frozen=True, kw_only=True):
     ``[[crash load]]``     the process dies while it loads
     ``[[hang load]]``      loading never ends
     ``[[see images]]``     the model accepts images
+    ``[[tokens N]]``       answers have N tokens instead of 64
+    ``[[context N]]``      the context length is N tokens instead of 8,192
+    ``[[load SECONDS]]``   loading takes so long
     ``[[vocabulary N]]``   the words of the vocabulary are rotated by N: the same token ids are another text
     =====================  ==================================================================================
 
@@ -75,17 +83,22 @@ class Directives(msgspec.Struct, frozen=True, kw_only=True):
     crash_load: bool = False
     hang_load: bool = False
     see_images: bool = False
+    context: int = 8192
+    load: float = 0.0
     vocabulary: int = 0
 
 
 def parse_directives(text: str) -> Directives:
     """Return the directives in ``text``. Unknown and incomplete directives are plain text."""
-    found: dict[str, int | str | bool] = {}
+    found: dict[str, float | str | bool] = {}
     for name, argument in _DIRECTIVE.findall(text):
         field = name.replace(" ", "_")
         if name in _COUNTED:
             if argument.isdecimal():
                 found[field] = int(argument)
+        elif name == "load":
+            with suppress(ValueError):
+                found[name] = float(argument)
         elif name == "say":
             found[field] = argument
         elif not argument:
@@ -164,10 +177,10 @@ class SimulatedEngine:
             _crash()
         if faults.hang_load:
             _hang()
-        time.sleep(options.sim_load)
+        time.sleep(faults.load)
         self._vocabulary = simulated_vocabulary(faults.vocabulary)
         self._step_time = options.sim_step
-        self._default_tokens = options.sim_tokens
+        self._default_tokens = _TOKENS if faults.tokens is None else faults.tokens
         self._running: dict[int, _SimulatedSequence] = {}
         self._preempted: dict[int, _SimulatedSequence] = {}
         self._preemptions = 0

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import logging
-import math
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -33,7 +32,6 @@ class ActiveJobs:
         self.by_number: dict[int, Attempt] = {}
         """Attempts by sequence number. Outputs of other sequences belong to stopped attempts."""
         self._cancelled_early: dict[str, float] = {}
-        self._last_interactive_at = -math.inf
         """When the last job that is no batch request ended (monotonic seconds)."""
         self.total = 0
         """Number of attempts since the start."""
@@ -66,12 +64,6 @@ class ActiveJobs:
         running = [attempt for attempt in self._by_id.values() if attempt.added_at]
         suspected = [attempt for attempt in running if attempt.in_quarantine] or running
         return frozenset(attempt.lease.job for attempt in suspected)
-
-    def interactive_within(self, seconds: float) -> bool:
-        """Return whether a job that is no batch request has run within the last ``seconds``."""
-        return time.monotonic() - self._last_interactive_at < seconds or any(
-            attempt.request is not None and not attempt.is_batch for attempt in self._by_id.values()
-        )
 
     def cancel(self, job: str) -> None:
         """Stop a job whose client has disconnected. An unknown job is remembered: its claim may still arrive."""
@@ -114,8 +106,6 @@ class ActiveJobs:
         self.by_number.pop(attempt.number, None)
         if self._by_id.get(attempt.lease.job) is attempt:
             del self._by_id[attempt.lease.job]
-        if attempt.request is not None and not attempt.is_batch:
-            self._last_interactive_at = time.monotonic()
 
     def _remember_cancelled(self, job: str) -> None:
         now = time.monotonic()

@@ -46,8 +46,6 @@ class JobConsumer:
     """Fallback poll interval in seconds."""
     batch_reserve: int | None = 0
     """Number of slots that batch requests leave free; None for an eighth of them."""
-    batch_pause: float = 0.0
-    """Seconds after the last other job until batch requests are claimed."""
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
     _wake_timer: asyncio.TimerHandle | None = None
@@ -104,8 +102,6 @@ class JobConsumer:
         """Return how many of ``slots`` batch requests leave free."""
         if slots > self.engine.capacity:
             return 1
-        if self.batch_pause and self.jobs.interactive_within(self.batch_pause):
-            return slots
         reserve = max(1, slots // 8) if self.batch_reserve is None else self.batch_reserve
         return min(reserve, slots - 1)
 

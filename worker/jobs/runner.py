@@ -41,6 +41,9 @@ logger = logging.getLogger(__name__)
 
 _SEED_RANGE = 2**64
 
+MAX_LOST_WORKERS = 5
+"""Number of workers that have disappeared with a job after which it is refused."""
+
 
 @dataclass(slots=True, eq=False)
 class JobRunner:
@@ -58,8 +61,6 @@ class JobRunner:
     gates: Ordered[Gate]
     """What an attempt enters, in this order."""
     tracing: Tracing
-    max_lost_workers: int
-    """Number of workers that have disappeared with a job after which it is refused."""
     log_poison: bool
     """Log refused jobs in full, including their prompts."""
     sampling: Sampling
@@ -173,7 +174,7 @@ class JobRunner:
 
     def _refuse_poison(self, job: Job, claim: Claim) -> None:
         """Raise :class:`RequestRefused` for a job that keeps crashing engines or losing workers."""
-        if claim.crashes < MAX_CRASHES and claim.lost_workers < self.max_lost_workers:
+        if claim.crashes < MAX_CRASHES and claim.lost_workers < MAX_LOST_WORKERS:
             return
         logger.error(
             "poison request %s is refused after %d engine crashes and %d lost workers (%s)",

@@ -1,5 +1,6 @@
 """The catalogue: a TOML file with the models that nodes load by demand."""
 
+import logging
 import re
 import tomllib
 from difflib import get_close_matches
@@ -10,9 +11,18 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, field_validator
 
-from shared.runtime.settings import EngineSettings, MemorySize, Settings, WorkerSettings, joined_reasons
+from shared.runtime.settings import (
+    REMOVED,
+    EngineSettings,
+    MemorySize,
+    Settings,
+    WorkerSettings,
+    joined_reasons,
+)
 from worker.engine.backends import BACKENDS
 from worker.model.source import ModelError, check_name, parse_source
+
+logger = logging.getLogger(__name__)
 
 ALWAYS = float("inf")
 """Idle time of a model that is never unloaded for being idle."""
@@ -22,9 +32,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 _OF_WORKERS = frozenset(EngineSettings.model_fields) - frozenset(Settings.model_fields) - {"model"} | {
     "chat_template",
     "image_pixels",
-    "max_image_pixels",
     "batch_reserve",
-    "batch_pause",
 }
 """Settings of a worker that an entry may set for its model."""
 
@@ -126,6 +134,9 @@ def _entry(path: Path, text: str, name: str, table: object, defaults: WorkerSett
     try:
         entry = _Entry(**table)
         settings = entry.model_extra or {}
+        for gone in settings.keys() & REMOVED.keys():
+            del settings[gone]
+            logger.warning("%s: models.%s.%s has no effect any more: %s", path, name, gone, REMOVED[gone])
         if unknown := next(iter(settings.keys() - _OF_WORKERS), None):
             near = get_close_matches(unknown, (*_Entry.model_fields, *sorted(_OF_WORKERS)), n=1, cutoff=0.8)
             raise _error(path, text, name, unknown, f"is unknown (did you mean '{near[0]}'?)" if near else "is unknown")

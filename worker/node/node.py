@@ -71,7 +71,7 @@ class Node:
         self._rules = Rules(
             spread_wait=settings.spread_wait,
             swap_wait=settings.swap_wait,
-            min_residence=settings.min_residence,
+            min_residence=settings.swap_wait,
             batch_idle=_BATCH_IDLE,
         )
         self._path = Path(settings.models)

@@ -8,9 +8,18 @@ import pytest
 from click.testing import CliRunner
 from pydantic import Field, PositiveFloat
 
-from cli.base.options import SettingsCommand
+from cli.base.options import SettingsCommand, flag
 from cli.main import LazyGroup, main
-from shared.runtime.settings import ApiSettings, NodeSettings, Settings, UpSettings, WorkerSettings, environment
+from shared.runtime.settings import (
+    REMOVED,
+    ApiSettings,
+    NodeSettings,
+    Settings,
+    UpSettings,
+    WorkerSettings,
+    environment,
+    variable,
+)
 from shared.runtime.version import VERSION
 from tests.support.paths import ROOT
 from tools.docs.settings_table import page
@@ -252,6 +261,17 @@ def test_a_typo_in_a_variable_is_reported_with_the_nearest_name(typo: str, meant
 def test_an_unknown_variable_unlike_any_setting_is_reported_without_a_guess() -> None:
     outcome = CliRunner().invoke(main, ["version"], env={"VINOQUEUE_COLOUR_SCHEME": "1"})
     assert outcome.stderr == "Warning: VINOQUEUE_COLOUR_SCHEME is not a setting and has no effect.\n"
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_setting_that_is_gone_is_a_warning_that_says_what_applies(name: str) -> None:
+    assert name not in UpSettings.model_fields
+    outcome = CliRunner().invoke(main, ["version"], env={variable(name): "1"})
+    gone = f"is no longer a setting and has no effect: {REMOVED[name]}.\n"
+    assert outcome.stderr == f"Warning: {variable(name)} {gone}"
+    run = Run(WorkerSettings)
+    assert run(flag(name), *(() if name == "vllm_metric_names" else ("1",))) == f"Warning: {flag(name)} {gone}"
+    assert run.settings == WorkerSettings()
 
 
 def test_every_setting_is_a_known_variable() -> None:

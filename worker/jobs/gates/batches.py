@@ -28,9 +28,7 @@ class BatchGate:
     It must be the last gate: an attempt that has passed it is in the engine.
     """
 
-    def __init__(self, *, until_end: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
-        """``until_end``: resume batch requests when the others end, not when they have their first tokens."""
-        self._until_end = until_end
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._running: dict[Attempt, None] = {}
         """The attempts in the engine that may be preempted."""
@@ -48,7 +46,7 @@ class BatchGate:
     async def enter(self, attempt: Attempt) -> Hold:
         """Wait until no batch requests are preempted, if ``attempt`` is at one; otherwise preempt them."""
         if not attempt.is_batch:
-            preempting = _Preempting(self, until_end=self._until_end)
+            preempting = _Preempting(self)
             self._waiting.add(preempting)
             if self._resumed.is_set():
                 self._preempt()
@@ -106,13 +104,11 @@ class BatchGate:
 
 
 class _Preempting(Hold):
-    def __init__(self, gate: BatchGate, *, until_end: bool) -> None:
+    def __init__(self, gate: BatchGate) -> None:
         self._gate = gate
-        self._until_end = until_end
 
     def progress(self, tokens: int) -> bool:
-        if not self._until_end:
-            self.leave()
+        self.leave()
         return False
 
     def leave(self) -> None:

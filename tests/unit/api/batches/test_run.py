@@ -43,12 +43,12 @@ LINES = [
 
 @pytest.fixture
 async def replica(redis: ArqRedis, tmp_path: Path) -> Parts:
-    return build(redis, ApiSettings(files_dir=str(tmp_path), max_batches=2), "r")
+    return build(redis, ApiSettings(files_dir=str(tmp_path)), "r")
 
 
 @pytest.fixture
-def store(replica: Parts) -> BatchStore:
-    return replica.batches.store
+def store(redis: ArqRedis) -> BatchStore:
+    return BatchStore(redis, limit=2)
 
 
 def new_batch(input_file: str = "file-1", *, expires: float = 60.0) -> Batch:
@@ -354,7 +354,7 @@ async def test_batches_that_make_no_progress_do_not_keep_others_waiting(
 
     monkeypatch.setattr("api.batches.run.serve_request", serve)
     monkeypatch.setattr("api.batches.feeder._POLL_INTERVAL", 0.3)
-    many = build(redis, replica.settings.model_copy(update={"max_batches": 100}), "r")
+    many = build(redis, replica.settings, "r")
     file = await put_file(replica, json.dumps(LINES[0]).encode())
     record = await replica.batches.files.get("", file)
     assert record is not None

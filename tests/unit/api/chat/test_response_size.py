@@ -39,7 +39,7 @@ TOP = tuple(TopToken(b"x", -1.0) for _ in range(3))
 
 def problem_of(request: ChatRequest) -> Problem:
     with pytest.raises(RequestRefused) as refusal:
-        check_response_size(request, ApiSettings())
+        check_response_size(request)
     return refusal.value.problem
 
 
@@ -88,25 +88,28 @@ def test_a_request_for_too_much_is_refused_with_its_size_and_a_remedy(
     ],
 )
 async def test_other_requests_stay_as_they_are(request_: ChatRequest, redis: ArqRedis) -> None:
-    check_response_size(request_, ApiSettings())
-    admission = (await replica_of(redis, ApiSettings())).chat.admission
+    check_response_size(request_)
+    admission = (await replica_of(redis)).chat.admission
     assert (await admission.admit(None, request_, {})).request == request_
 
 
-async def replica_of(redis: ArqRedis, settings: ApiSettings) -> Parts:
+async def replica_of(redis: ArqRedis) -> Parts:
     """A replica with a worker of the model."""
     await announce(redis, msgspec.structs.replace(WORKER, model="m", logits=True, context_length=2**31), lease=60)
-    replica = build(redis, settings, "r")
+    replica = build(redis, ApiSettings(), "r")
     await replica.directory.refresh()
     return replica
 
 
-async def test_without_a_maximum_the_answer_ends_with_its_room(redis: ArqRedis) -> None:
+async def test_without_a_maximum_the_answer_ends_with_its_room(
+    redis: ArqRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rate limits reserve what they reserve without the bound."""
+    monkeypatch.setattr("api.chat.admission.MAX_RESPONSE_BYTES", LIMIT)
     request = chat(n=2, logprobs=True, top_logprobs=4)
     key = ApiKey(id="key-1", digest="0" * 64, tokens_per_minute=1000)
     await put_record(redis, key, by="test")
-    replica = await replica_of(redis, ApiSettings(max_answer_bytes=LIMIT))
+    replica = await replica_of(redis)
     ticket = await replica.chat.admission.admit(key, request, {})
     assert ticket.request.sampling.max_tokens == most_tokens(request, LIMIT)
     assert 0.95 < 2 * most_tokens(request, LIMIT) * 5 * LOGPROB_BYTES / LIMIT < 1

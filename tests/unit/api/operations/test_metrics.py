@@ -28,7 +28,7 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 @pytest.fixture
 async def replica(redis: ArqRedis) -> Parts:
     await announce(redis, msgspec.structs.replace(WORKER, cache_tokens=640, cache_usage=0.5), lease=60)
-    replica = build(redis, ApiSettings(vllm_metric_names=True, metrics_by_key=True), "r")
+    replica = build(redis, ApiSettings(metrics_by_key=True), "r")
     await replica.directory.refresh()
     return replica
 
@@ -207,11 +207,6 @@ async def test_vllms_names_describe_the_serving_workers(replica: Parts) -> None:
     labels = {"model_name": WORKER.model, "block_size": "32", "num_gpu_blocks": "20"}
     assert value(replica, "vllm:cache_config_info", **labels) == 1
     assert value(replica, VLLM_LORA.name, max_lora="0", running_lora_adapters="", waiting_lora_adapters="")
-
-
-async def test_vllms_names_are_absent_by_default(redis: ArqRedis) -> None:
-    replica = build(redis, ApiSettings(), "r")
-    assert b"vllm:" not in replica.metrics.page()[0]
 
 
 async def test_nodes_are_counted_by_model_and_cause(redis: ArqRedis, replica: Parts) -> None:

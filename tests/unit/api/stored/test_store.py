@@ -140,8 +140,9 @@ async def test_what_has_expired_is_neither_listed_nor_counted(redis: ArqRedis, w
     assert not await redis.exists(keys.stored_index("key-2"))
 
 
-async def test_the_oldest_make_room(redis: ArqRedis) -> None:
-    store = response_store(redis, limit=2)
+async def test_the_oldest_make_room(redis: ArqRedis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.stored.store.MAX_RESPONSES", 2)
+    store = response_store(redis)
     for number in range(3):
         await put(store, completion(number))
     assert await ids(store) == ([1, 2], False)
@@ -196,9 +197,12 @@ async def test_the_oldest_that_have_ended_make_room_for_bytes(redis: ArqRedis) -
     assert await store.get("key-2", name(5)) is not None
 
 
-async def test_responses_that_run_are_not_evicted(redis: ArqRedis, wall_clock: WallClock) -> None:
+async def test_responses_that_run_are_not_evicted(
+    redis: ArqRedis, wall_clock: WallClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A newer one evicted the record; its job kept its slot, and a cancellation got a 404."""
-    store = response_store(redis, limit=3, bytes=12_000)
+    monkeypatch.setattr("api.stored.store.MAX_RESPONSES", 3)
+    store = response_store(redis, bytes=12_000)
     await put(store, completion(1))
     for number in (2, 3):
         await store.create(OWNER, response(number))

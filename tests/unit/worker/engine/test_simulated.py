@@ -22,8 +22,8 @@ from worker.engine.simulated import (
 
 
 def engine(path: str = "", context_length: int = 1000) -> SimulatedEngine:
-    settings = EngineSettings(engine="simulated", sim_step=0.0, sim_tokens=12, max_batch=4)
-    options = EngineOptions.from_settings(settings, path=path, context_length=context_length)
+    settings = EngineSettings(engine="simulated", sim_step=0.0, max_batch=4)
+    options = EngineOptions.from_settings(settings, path=f"[[tokens 12]] {path}", context_length=context_length)
     return SimulatedEngine(options, lambda stage: None)
 
 

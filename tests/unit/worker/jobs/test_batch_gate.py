@@ -32,10 +32,10 @@ class Engine:
 class Rig:
     """A batch gate with a clock that the test advances, and an engine."""
 
-    def __init__(self, *, until_end: bool = False) -> None:
+    def __init__(self) -> None:
         self.engine = Engine()
         self.now = 1000.0
-        self.gate = BatchGate(until_end=until_end, clock=lambda: self.now)
+        self.gate = BatchGate(clock=lambda: self.now)
         self._numbers = itertools.count(1)
 
     async def enter(self, tier: Tier | None = None, sampling: Sampling = DEFAULTS, *, crashes: int = 0) -> Hold:
@@ -78,17 +78,6 @@ async def test_suspects_and_texts_that_a_seed_reproduces_are_not_preempted(rig: 
     await rig.enter("batch", Sampling(seed=7, temperature=0))
     await rig.enter()
     assert rig.engine.commands == [(3,)]
-
-
-async def test_with_a_pause_batch_requests_are_preempted_until_the_end_of_the_others() -> None:
-    for until_end, resumed in ((False, [(1,), ()]), (True, [(1,)])):
-        rig = Rig(until_end=until_end)
-        await rig.enter("batch")
-        other = await rig.enter()
-        other.progress(1)
-        assert rig.engine.commands == resumed
-        other.leave()
-        assert rig.engine.commands == [(1,), ()]
 
 
 @pytest.mark.parametrize("seconds", [MIN_RUN / 2, 3 * MIN_RUN])

@@ -433,7 +433,7 @@ async def test_a_new_attempt_replaces_an_older_one(rig: Rig) -> None:
 
 async def test_a_job_that_keeps_losing_workers_is_refused(rig: Rig) -> None:
     rig.load()
-    assert not await over(rig.start("a", lost_workers=3))
+    assert not await over(rig.start("a", lost_workers=5))
     (event,) = rig.published.record["a"]
     assert event.problem.kind is ProblemKind.POISON
     assert rig.prompts.replies == []

@@ -57,9 +57,9 @@ async def stored_bytes(redis: ArqRedis) -> int:
     return total
 
 
-async def replica_of(redis: ArqRedis, max_choice_bytes: int = 2**25) -> Parts:
+async def replica_of(redis: ArqRedis) -> Parts:
     await announce(redis, WORKER, lease=60)
-    replica = build(redis, ApiSettings(max_choice_bytes=max_choice_bytes), "r")
+    replica = build(redis, ApiSettings(), "r")
     await replica.directory.refresh()
     return replica
 
@@ -92,8 +92,11 @@ async def test_small_requests_stay_in_their_jobs(redis: ArqRedis) -> None:
     assert payloads == {keys.payload(job.id) for job in submitted}
 
 
-async def test_a_request_that_is_too_large_for_its_choices_is_refused(redis: ArqRedis) -> None:
-    replica = await replica_of(redis, max_choice_bytes=CHOICES * len(LONG))
+async def test_a_request_that_is_too_large_for_its_choices_is_refused(
+    redis: ArqRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.chat.submission.MAX_MULTIPLIED_BYTES", CHOICES * len(LONG))
+    replica = await replica_of(redis)
     with pytest.raises(RequestRefused) as refused:
         await submit(replica, asked())
     assert (refused.value.problem.kind, refused.value.problem.param) == (ProblemKind.TOO_LARGE, "n")

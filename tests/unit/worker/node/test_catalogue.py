@@ -56,6 +56,14 @@ def test_an_error_is_named_with_its_line(tmp_path: Path, text: str, line: int | 
     assert line is None or f", line {line}: " in str(caught.value)
 
 
+def test_a_setting_that_is_gone_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "models.toml"
+    file.write_text('[models.a]\nsource = "default"\nbatch_pause = 5\n')
+    (found,) = read_catalogue(file, DEFAULTS)
+    assert found.settings == {}
+    assert "models.a.batch_pause has no effect any more: batch requests make room" in caplog.text
+
+
 def test_a_missing_catalogue_is_named(tmp_path: Path) -> None:
     with pytest.raises(CatalogueError, match="can't be read"):
         read_catalogue(tmp_path / "none.toml", DEFAULTS)

@@ -29,7 +29,7 @@ SECTIONS: dict[str, dict[str, _Entry]] = {
     },
     "Monitor": {
         "status": _Entry("cli.monitor.status:status", "Show workers, queues, API replicas and batches."),
-        "health": _Entry("cli.monitor.health:health", "Check the API, worker or node on this host."),
+        "health": _Entry("cli.monitor.health:health", "Check the API on this host."),
         "usage": _Entry("cli.monitor.usage:usage", "Show what API keys have used."),
         "bench": _Entry("cli.bench.parts:bench", "Run the benchmarks, or measure a server under load."),
     },

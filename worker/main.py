@@ -18,6 +18,7 @@ from shared.protocol.registry import LeaseMismatch
 from shared.redis.access_rules import warn_of_rules
 from shared.redis.client import connect, raw_connection
 from shared.runtime.event_loop import run as run_loop
+from shared.runtime.health_file import HealthFile
 from shared.runtime.placement import cpus_for_others, own_cpus, run_on
 from shared.runtime.settings import WorkerSettings
 from shared.runtime.tasks import cancel_all, keep_running
@@ -153,7 +154,8 @@ class _Worker:
         self.record = RegistryRecord(
             self.id, names, settings, engine, jobs, modalities=model.modalities, sampling=model.sampling
         )
-        self.heartbeat = Heartbeat(self.queue, self.id, jobs, self.record, lease=settings.lease)
+        health = HealthFile(settings.health_file)
+        self.heartbeat = Heartbeat(self.queue, self.id, jobs, self.record, lease=settings.lease, health=health)
         self.draining = Draining(
             self.id,
             self.queue,

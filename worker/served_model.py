@@ -11,6 +11,7 @@ from redis.exceptions import RedisError
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import FINDING_FILES, IMAGE, TEXT
 from shared.protocol.request import Sampling
+from shared.runtime.health_file import HealthFile
 from shared.runtime.settings import WorkerSettings
 from shared.runtime.tasks import cancel_all
 from worker.engine.backends import BACKENDS
@@ -110,7 +111,8 @@ async def _announced(
     engine.stage = FINDING_FILES
     record = RegistryRecord(worker, names, settings, engine, jobs)
     queue = JobQueue(redis, names[0], lease_ms=int(settings.lease * 1000))
-    heartbeat = Heartbeat(queue, worker, jobs, record, lease=settings.lease)
+    health = HealthFile(settings.health_file)
+    heartbeat = Heartbeat(queue, worker, jobs, record, lease=settings.lease, health=health)
     heartbeat_task = asyncio.create_task(heartbeat.run(), name="heartbeat")
     try:
         yield engine

@@ -412,6 +412,11 @@ class WorkerSettings(EngineSettings):
         description="File to write the reason to when the worker cannot serve its model, such as /dev/termination-log "
         "in Kubernetes; a node's workers have one each.",
     )
+    health_file: str = Field(
+        "",
+        description="File for probes of containers: a worker writes its status to it at each heartbeat, and a node "
+        "'serving'; /tmp/health in the image.",
+    )
     step_timeout: PositiveFloat = Field(
         15.0,
         description="Maximum duration of an engine step in seconds, after which the engine counts as hung and is "

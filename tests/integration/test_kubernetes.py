@@ -8,19 +8,17 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import click
 import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml  # type: ignore[import-untyped]
 
 from api.base.metrics import CATALOGUE
 from api.build import openapi_document
-from cli.main import main
 from shared.runtime.settings import SECRETS, ApiSettings, NodeSettings, Settings, WorkerSettings
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import free_port
@@ -181,18 +179,9 @@ def test_settings_exist_and_secrets_come_from_files(found: Manifests) -> None:
             assert not named & {f"VINOQUEUE_{name.upper()}" for name in SECRETS}
 
 
-def parse(arguments: Sequence[str]) -> None:
-    """Parse the arguments of a ``vinoqueue`` command without running it."""
-    command: click.Command | None = main
-    rest = list(arguments)
-    while isinstance(command, click.Group):
-        _, command, rest = command.resolve_command(click.Context(command), rest)
-    assert command is not None
-    command.make_context(command.name, rest)
-
-
-def test_probes_ask_for_what_exists(found: Manifests, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.base.instances.running", list)
+def test_probes_ask_for_what_exists(found: Manifests) -> None:
+    """:mod:`tests.integration.test_health_file` runs the command."""
+    image = (DEPLOY / "docker" / "Dockerfile").read_text(encoding="utf-8")
     for _, _, container in pods(found):
         ports = {port["name"]: port["containerPort"] for port in container.get("ports", ())}
         probes = [container[kind] for kind in ("startupProbe", "livenessProbe", "readinessProbe") if kind in container]
@@ -202,9 +191,8 @@ def test_probes_ask_for_what_exists(found: Manifests, monkeypatch: pytest.Monkey
                 assert probe["httpGet"]["path"] in paths()
                 assert ports[probe["httpGet"]["port"]] == ApiSettings.model_fields["port"].default
             elif "exec" in probe:
-                program, *arguments = probe["exec"]["command"]
-                assert program == "vinoqueue"
-                parse(arguments)
+                (file,) = re.findall(r"find (\S+)", probe["exec"]["command"][-1])
+                assert f"VINOQUEUE_HEALTH_FILE={file}" in image
             else:
                 assert probe["tcpSocket"]["port"] in ports
 

@@ -66,7 +66,6 @@ def test_the_service_runs_by_the_rules(ruled_fleet: Fleet) -> None:
     fleet.worker(*SEEING, "--redis-url", worker)
     fleet.api("--redis-url", url(fleet.store, "api"))
     fleet.until(lambda: fleet.status("/ready") == 200, "readiness")
-    assert run(fleet.store, "worker", "health", "worker", "--serving").exit_code == 0
     status, _, answer = fleet.request("POST", "/v1/chat/completions", ASK, headers)
     assert status == 200, answer
     view = json.loads(fleet.request("GET", "/v1/fleet", None, headers)[2])

@@ -140,7 +140,6 @@ def test_commands_find_the_running_instance_and_distinguish_two(up: Up, tmp_path
     status = vinoqueue(up.runtime, "status", "--json")
     assert [one["pid"] for one in json.loads(status.stdout)["replicas"]] == [up.child("cli.main api")]
     assert status.stderr == f"Using the store of 'vinoqueue up' on port {up.port}.\n"
-    assert vinoqueue(up.runtime, "health", "worker").exit_code == 0
     assert vinoqueue(up.runtime, "health", "api", "--port", str(up.port)).exit_code == 0
     arguments = module_command("cli.main", "worker", *SIMULATED, "--worker-id", "another")
     with subprocess.Popen(arguments, env=environment_of(up.runtime), preexec_fn=die_with_parent) as worker:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import WorkerInfo, announce, withdraw
 from shared.redis import outage
+from shared.runtime.health_file import HealthFile
 from shared.runtime.logs import summary
 from shared.runtime.ticks import next_tick, until
 from worker.jobs.active_jobs import ActiveJobs
@@ -26,6 +27,7 @@ class Heartbeat:
     record: RegistryRecord
     lease: float
     """Duration of a lease in seconds."""
+    health: HealthFile = field(default_factory=HealthFile)
     _triggered: asyncio.Event = field(default_factory=asyncio.Event)
     _status: str = ""
     """The status that the registry has."""
@@ -59,6 +61,7 @@ class Heartbeat:
                     self.jobs.abandon([lease])
         info = self.record.current()
         await announce(self.queue.redis, info, lease=self.lease)
+        self.health.write(info.status)
         if info.status == "serving" != self._status:
             logger.info("worker %s serves %s on %s", info.id, ", ".join((info.model, *info.aliases)), info.device)
         self._status = info.status

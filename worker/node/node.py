@@ -16,6 +16,7 @@ from shared.protocol.queue.occupancy import Occupancy, OccupancyReader, waiting_
 from shared.protocol.registry import NodeInfo, WorkerInfo, announce, registered, withdraw
 from shared.redis import keys, outage
 from shared.redis.client import database_of
+from shared.runtime.health_file import HealthFile
 from shared.runtime.settings import NodeSettings, WorkerSettings, environment
 from shared.runtime.ticks import until
 from shared.runtime.version import VERSION
@@ -64,6 +65,7 @@ class Node:
         self._pid = pid
         self._capacity = capacity
         self._started = time.time()
+        self._health = HealthFile(settings.health_file)
         self._changes = asyncio.Event()
         """Set when a worker has exited."""
         self._placements = Placements(redis, node, lease=settings.lease)
@@ -113,6 +115,7 @@ class Node:
         await self._make_room(todo, by_id)
         await self._keep_leases(todo)
         await announce(self._redis, self.info(), lease=self._settings.lease)
+        self._health.write("serving")
 
     def info(self) -> NodeInfo:
         """Return the node's registry record."""
@@ -293,6 +296,7 @@ class Node:
             "served_model_name": ",".join((entry.name, *entry.aliases)),
             "worker_id": worker,
             "drain": self._settings.swap_drain,
+            "health_file": "",
         }
         return WorkerSettings(**(own | entry.settings))
 

@@ -91,7 +91,7 @@ def test_json_has_every_field_also_where_it_is_the_default() -> None:
 
 
 def test_an_unreachable_store_is_one_clear_line_and_exit_code_1() -> None:
-    for arguments in (["status"], ["status", "--json"], ["health", "worker"]):
+    for arguments in (["status"], ["status", "--json"]):
         outcome = CliRunner().invoke(main, [*arguments, "--redis-url", NOBODY])
         assert outcome.exit_code == 1
         assert outcome.stderr.startswith("Error: The store can't be reached")

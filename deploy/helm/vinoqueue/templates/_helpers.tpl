@@ -41,6 +41,13 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
+{{/* A worker that serves, and a node, say so at each heartbeat in the image's VINOQUEUE_HEALTH_FILE. */}}
+{{- define "vinoqueue.servingProbe" -}}
+exec: {command: [sh, -c, 'grep -qx serving "$(find /tmp/health -mmin -1)"']}
+periodSeconds: 5
+timeoutSeconds: 5
+{{- end }}
+
 {{/* Entries of env. The context is a map of variables. */}}
 {{- define "vinoqueue.variables" -}}
 {{- range $name, $value := . }}

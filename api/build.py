@@ -48,6 +48,7 @@ from api.page.static_files import load as load_page
 from api.responses.completions import StoredCompletionHandler
 from api.responses.handler import ResponsesHandler
 from api.stored.store import ResponseStore
+from shared.redis.store_check import StoreCheck
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import BackgroundTasks
 from shared.tracing import NO_TRACING, Tracing
@@ -65,6 +66,7 @@ class Parts:
     directory: Directory
     relay: Relay
     keyring: Keyring
+    store_check: StoreCheck
     queues: JobQueues
     job_tasks: BackgroundTasks
     """The tasks that cancel and charge jobs, and delete records of aborted requests."""
@@ -165,7 +167,8 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         responder=responder,
         settings=settings,
     )
-    fleet = FleetWatch(redis, directory, batches.store, replica=replica_id, lease=settings.lease)
+    store_check = StoreCheck(redis)
+    fleet = FleetWatch(redis, directory, batches.store, store_check, replica=replica_id, lease=settings.lease)
     cross_origin = CrossOrigin(settings.cors_origins.split(","))
     page = load_page(enabled=settings.web)
     return Parts(
@@ -176,6 +179,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         directory=directory,
         relay=relay,
         keyring=keyring,
+        store_check=store_check,
         queues=queues,
         job_tasks=job_tasks,
         background=background,

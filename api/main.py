@@ -26,7 +26,6 @@ from api.keys import KeyFileError, NoKeysError
 from shared.protocol.registry import LeaseMismatch, ReplicaInfo, announce, check_lease, withdraw
 from shared.protocol.version import PROTOCOL
 from shared.redis import outage
-from shared.redis.access_rules import warn_of_rules
 from shared.redis.client import connect, raw_connection
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import ApiSettings
@@ -82,10 +81,10 @@ async def running(replica: Parts, address: str) -> AsyncIterator[None]:
     check_lease(replica.directory.fleet.workers, replica.settings.lease)
     frames, streams = raw_connection(replica.settings.redis_url), replica.chat.streams
     tasks = [
-        asyncio.create_task(warn_of_rules(replica.redis), name="access rules"),
         *(
             asyncio.create_task(keep_running(name, work), name=name)
             for name, work in (
+                ("store check", replica.store_check.run),
                 ("relay", lambda: replica.relay.run(frames)),
                 ("sweep", replica.relay.sweep),
                 ("directory", replica.directory.run),

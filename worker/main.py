@@ -15,8 +15,8 @@ from redis.exceptions import RedisError
 
 from shared.protocol.queue import Emitter, JobQueue
 from shared.protocol.registry import LeaseMismatch
-from shared.redis.access_rules import warn_of_rules
 from shared.redis.client import connect, raw_connection
+from shared.redis.store_check import StoreCheck
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.health_file import HealthFile
 from shared.runtime.placement import cpus_for_others, own_cpus, run_on
@@ -244,7 +244,7 @@ async def _serve(settings: WorkerSettings) -> int:
     names = served_names(settings)
     name = settings.worker_id or f"{settings.node}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
     redis, payloads, images = clients = tuple(connect(settings.redis_url) for _ in range(3))
-    rules = asyncio.create_task(warn_of_rules(redis), name="access rules")
+    check = asyncio.create_task(keep_running("store check", StoreCheck(redis).run), name="store check")
     tracing = start_tracing(
         settings,
         service="vinoqueue-worker",
@@ -260,7 +260,7 @@ async def _serve(settings: WorkerSettings) -> int:
         worker = _Worker(name, settings, redis, payloads, images, model, names, cpus, tracing)
         await worker.run(stopping)
     finally:
-        await cancel_all({rules})
+        await cancel_all({check})
         for client in clients:
             await client.aclose(close_connection_pool=True)
         tracing.close()

@@ -124,6 +124,8 @@ class FleetDocument(msgspec.Struct, frozen=True, kw_only=True):
     replica: str
     store: str
     """``up``, or ``down`` while the store does not respond to the replica; the rest is then the last known state."""
+    store_problems: list[str] = []
+    """What is wrong with the store's settings, as sentences."""
     models: list[ModelState]
     workers: list[WorkerState]
     nodes: list[NodeInfo]

@@ -26,6 +26,7 @@ from shared.protocol.queue.texts import MOVES_TTL_MS
 from shared.protocol.registry import WorkerInfo, heartbeats, model_of, read_registry
 from shared.redis import outage
 from shared.redis.clock import store_time
+from shared.redis.store_check import StoreCheck
 from shared.runtime.tasks import cancel_all, keep_running
 from shared.runtime.ticks import next_tick
 
@@ -47,9 +48,17 @@ class FleetWatch:
     """Reads fleet documents, and publishes them to watchers at least every :data:`INTERVAL` seconds."""
 
     def __init__(
-        self, redis: ArqRedis, directory: Directory, batches: BatchStore, *, replica: str, lease: float
+        self,
+        redis: ArqRedis,
+        directory: Directory,
+        batches: BatchStore,
+        store_check: StoreCheck,
+        *,
+        replica: str,
+        lease: float,
     ) -> None:
         """``lease`` is the duration of workers' leases in seconds."""
+        self._store_check = store_check
         self._redis = redis
         self._directory = directory
         self._replica = replica
@@ -101,7 +110,7 @@ class FleetWatch:
             except (RedisError, OSError) as error:
                 outage.store.failed("fleet watch", error)
                 document = msgspec.structs.replace(self._latest or _empty(self._replica), store="down")
-        return document
+        return msgspec.structs.replace(document, store_problems=self._store_check.problems)
 
     async def _read_store(self) -> FleetDocument:
         (workers, replicas, nodes, models), now, beats = await asyncio.gather(

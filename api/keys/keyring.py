@@ -4,6 +4,7 @@ import asyncio
 import logging
 import tomllib
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -13,8 +14,9 @@ from redis.exceptions import RedisError
 from api.keys.record import ApiKey, KeyFile, Team
 from api.keys.secret import digest
 from api.keys.store import decoded, stored_records
-from shared.redis import outage
+from shared.redis import keys, outage
 from shared.redis.clock import StoreClock, store_time
+from shared.redis.store_check import store_info
 from shared.runtime.ticks import next_tick
 
 logger = logging.getLogger(__name__)
@@ -38,7 +40,9 @@ class NoKeysError(Exception):
 class Keyring:
     """Finds the API key of a secret. Without any key the service is open, unless keys are required.
 
-    Once a key has been seen, the service stays closed, so that a store that loses its keys does not open it.
+    Once a key has been seen, the service stays closed, so that a store that loses its keys does not open it: this
+    replica at once, and those that start later by a mark in the store. A store that has evicted keys may have lost
+    both.
     """
 
     def __init__(self, redis: Redis, *, plain: str, file: str, required: bool, public_address: str = "") -> None:
@@ -114,11 +118,23 @@ class Keyring:
     async def refresh(self) -> None:
         """Read the key file and the store now. Raises what redis-py raises when the store is unreachable."""
         changed = self._refresh_file()
-        records, teams, now = await asyncio.gather(
-            stored_records(self._redis, ApiKey), stored_records(self._redis, Team), store_time(self._redis)
+        records, teams, now, closed = await asyncio.gather(
+            stored_records(self._redis, ApiKey),
+            stored_records(self._redis, Team),
+            store_time(self._redis),
+            self._redis.exists(keys.CLOSED),
         )
         self._clock.set(now)
         first = not self.loaded
+        if records and not closed:
+            with suppress(RedisError, OSError):
+                await self._redis.set(keys.CLOSED, 1)
+        if first and self.open and not records and (closed or (await store_info(self._redis)).get("evicted_keys")):
+            logger.error(
+                "requests without an API key are refused, although there is none: the store has lost them. Make one "
+                "with 'vinoqueue key create'"
+            )
+            self._required = True
         if records != self._records or teams != self._team_records:
             self._from_redis, self._teams_from_redis = decoded(records, ApiKey), decoded(teams, Team)
             self._records, self._team_records = records, teams

@@ -18,7 +18,7 @@ from cli.base.store_reader import read_store
 from cli.monitor.tables import Table, aligned
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import NodeInfo, ReplicaInfo, WorkerInfo, read_registry, unread_protocols
-from shared.redis.access_rules import replay_error
+from shared.redis.store_check import store_problems
 from shared.runtime.logs import escaped
 
 REFRESH = 2.0
@@ -61,8 +61,8 @@ def status(redis_url: str, as_json: bool, watch: bool) -> None:
     vinoqueue status
     vinoqueue status --json | python3 -m json.tool
     """
-    if (error := read_store(redis_url, replay_error)) is not None:
-        echo(f"Warning: {error}", err=True)
+    for problem in read_store(redis_url, store_problems):
+        echo(f"Warning: {problem}", err=True)
     if watch:
         _watch(redis_url, as_json=as_json)
     else:

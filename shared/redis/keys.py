@@ -41,6 +41,9 @@ STORED_EXPIRY = PREFIX + "stored-expiry"
 API_KEYS = PREFIX + "keys"
 """Hash of API key id to the encoded record of the key, without its secret."""
 
+CLOSED = PREFIX + "replicas-closed"
+"""String: set once a replica has seen an API key in the store. Replicas never serve requests without a key again."""
+
 TEAMS = PREFIX + "teams"
 """Hash of team id to the encoded record of the team."""
 

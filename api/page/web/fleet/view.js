@@ -32,6 +32,7 @@ function Seen({ document, connected }) {
   const stale = !connected || document.store !== "up";
   return html`
     ${stale && html`<p class="error" role="alert">${document.store === "up" ? "The connection is lost." : "The store does not respond."} This is the last known state.</p>`}
+    ${(document.store_problems ?? []).map((problem) => html`<p class="error" role="alert">${problem}</p>`)}
     <${Announcer} workers=${document.workers} />
     <${Summary} document=${document} />
     <${Hosts} workers=${document.workers} nodes=${document.nodes ?? []} now=${now} />

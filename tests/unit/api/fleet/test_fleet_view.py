@@ -18,6 +18,7 @@ from shared.protocol.queue.occupancy import Holder, OccupancyReader
 from shared.protocol.queue.texts import queue_keys
 from shared.protocol.registry import ReplicaInfo, announce
 from shared.redis import keys
+from shared.redis.store_check import StoreCheck
 from tests.support.eventually import PATIENCE
 from tests.support.jobs import WORKER, enqueue, job
 from tests.support.redis_types import awaitable
@@ -106,7 +107,7 @@ async def test_all_watchers_share_one_reading_and_nobody_costs_nothing(redis: Ar
     await queue.claim("w1", used=0, slots=1)
     directory = Directory(counting)
     await directory.refresh()
-    watch = FleetWatch(counting, directory, BatchStore(redis, limit=5), replica="r", lease=60)
+    watch = FleetWatch(counting, directory, BatchStore(redis, limit=5), StoreCheck(redis), replica="r", lease=60)
     await OccupancyReader(redis).read("tiny")  # loads the script
     assert counting.reads == 0
     async with Watcher(watch) as first:
@@ -128,7 +129,7 @@ async def test_all_watchers_share_one_reading_and_nobody_costs_nothing(redis: Ar
 
 async def test_batches_are_shown_until_a_minute_after_their_end(redis: ArqRedis, wall_clock: WallClock) -> None:
     store = BatchStore(redis, limit=5)
-    watch = FleetWatch(redis, Directory(redis), store, replica="r", lease=60)
+    watch = FleetWatch(redis, Directory(redis), store, StoreCheck(redis), replica="r", lease=60)
 
     async def shown() -> list[tuple[str, int, int]]:
         batches = json.loads(await watch.snapshot())["batches"]

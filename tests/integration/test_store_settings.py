@@ -33,8 +33,7 @@ def test_an_evicting_store_is_reported(evicting: Fleet) -> None:
     api, worker = evicting.api(), evicting.worker()
     evicting.until(lambda: problems(evicting), "the page to show it")
     assert problems(evicting)[0].startswith(EVICTS)
-    for process in (api, worker):
-        evicting.until(lambda process=process: EVICTS in process.log.read_text(), "the log")
+    evicting.until(lambda: EVICTS in api.log.read_text() and EVICTS in worker.log.read_text(), "the logs")
     code, text = evicting.command("status")
     assert (code, f"Warning: {EVICTS}" in text) == (0, True)
 

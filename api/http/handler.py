@@ -29,17 +29,25 @@ UPLOAD_PATH = "/v1/files"
 _AZURE_OPENAI = re.compile(
     r"/openai(?:/v1(?=/)|/deployments/(?P<deployment>.+?)(?=/(?:chat/)?completions$))?(?P<rest>/.+)"
 )
+_UNVERSIONED = re.compile(
+    r"(?:/models(?=/chat/))?"
+    r"(?P<rest>/(?:chat/completions|completions|responses|embeddings|files|batches|models(?!/(?:info|load|unload)$))(?:/.*)?)"
+)
 
 
-def openai_path(path: str) -> tuple[str, str | None]:
-    """Return the path of OpenAI's API that a path of Azure OpenAI means, and the deployment in it: the name of a model.
+def openai_path(path: str, *, versioned: bool = False) -> tuple[str, str | None]:
+    """Return the path of OpenAI's API that another path means, and the deployment in it: the name of a model.
 
     ``AzureOpenAI`` clients send chats and completions to ``/openai/deployments/DEPLOYMENT/…``, all else to
     ``/openai/…``, and those of Azure's API without versions to ``/openai/v1/…``. The parameter ``api-version`` has no
-    effect. Other paths are returned as they are.
+    effect there. Elsewhere it is what Azure's inference API requires: paths of OpenAI's API without ``/v1`` that are
+    not ``versioned`` by it mean those with ``/v1``. Other paths are returned as they are.
     """
-    found = _AZURE_OPENAI.fullmatch(path)
-    return (f"/v1{found['rest']}", found["deployment"]) if found else (path, None)
+    if (found := _AZURE_OPENAI.fullmatch(path)) is not None:
+        return f"/v1{found['rest']}", found["deployment"]
+    if not versioned and (found := _UNVERSIONED.fullmatch(path)) is not None:
+        return f"/v1{found['rest']}", None
+    return path, None
 
 
 class ExchangeApplication(Quart):
@@ -132,7 +140,7 @@ class ExchangeHandler(ASGIHTTPConnection):
     def _create_request_from_scope(self, send: Any) -> Request:
         request = cast(ExchangeRequest, super()._create_request_from_scope(send))
         request.sent_path = request.path
-        request.path, request.deployment = openai_path(request.path)
+        request.path, request.deployment = openai_path(request.path, versioned="api-version" in request.args)
         if request.path == UPLOAD_PATH and request.method == "POST":
             request.body = PacedBody(None, None)  # Its route has limits of its own.
         return request

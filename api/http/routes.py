@@ -9,7 +9,8 @@ from quart import Response
 View = Callable[..., Awaitable[Response]]
 
 _Method = TypeVar("_Method", bound=Callable[..., Awaitable[Response]])
-OPEN_PATHS = frozenset({"/live", "/ready", "/ready/replica", "/openapi.json"})
+_KSERVE = {"/v2/health/live", "/v2/health/ready"}
+OPEN_PATHS = frozenset({"/live", "/ready", "/ready/replica", "/openapi.json", *_KSERVE})
 """Paths that need no key: probes of load balancers, and the OpenAPI document, which reveals nothing private."""
 
 METRICS_PATH = "/metrics"
@@ -17,7 +18,7 @@ METRICS_PATH = "/metrics"
 METRICS_PATHS = frozenset({METRICS_PATH, "/health"})
 """Paths that name models and hosts. They need a key unless ``open_metrics`` is set."""
 
-PROBE_PATHS = frozenset({"/live", "/ready", "/ready/replica", "/health"})
+PROBE_PATHS = frozenset({"/live", "/ready", "/ready/replica", "/health", *_KSERVE})
 """Paths served under any host name, and on connections over the limits."""
 
 PAGE_FOLDER = "/web/"

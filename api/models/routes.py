@@ -59,6 +59,16 @@ class ModelsHandler:
             raise self._directory.not_found(name, key)
         return json_response(current_exchange().dialect.model(model))
 
+    @route("GET", "/v2/models/<path:name>/ready", "kserveModelReady", errors=(401, 404, 503))
+    async def ready(self, name: str) -> Response:
+        """Say whether a worker serves a model now, as KServe and OpenVINO Model Server do."""
+        await self._directory.refresh_if_empty()
+        key = current_exchange().key
+        if name not in self._directory.visible(key):
+            raise self._directory.not_found(name, key)
+        ready = name in self._directory.fleet.loaded()
+        return json_response(b'{"ready":true}' if ready else b'{"ready":false}', 200 if ready else 503)
+
     @route("POST", "/v1/models/<path:name>/load", "loadModel", errors=_ADMIN_ERRORS)
     async def load(self, name: str) -> Response:
         """Have a node load a model of its catalogue. Returns at once; the model's ``status`` says how far it is."""

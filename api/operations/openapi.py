@@ -20,6 +20,7 @@ from api.dialects.openai.stored import UpdateRequest
 from api.dialects.openai.tokens import DetokenizeRequest, TokenizeRequest
 from api.dialects.ovms.parse import ModelServerChatRequest, ModelServerCompletionRequest
 from api.dialects.ovms.responses import STORED_FIELDS, ModelServerResponsesRequest
+from api.dialects.ovms.tokens import ModelServerTokenizeRequest
 from api.dialects.responses.input_tokens import InputTokensRequest
 from api.dialects.responses.schema import ResponsesRequest
 from api.fleet.document import FleetDocument
@@ -60,6 +61,11 @@ BODIES: tuple[tuple[str, type[BaseModel], Collection[str]], ...] = (
         "ModelServerResponsesRequest",
         ModelServerResponsesRequest,
         supported_fields(ModelServerResponsesRequest) - {*STORED_FIELDS},
+    ),
+    (
+        "ModelServerTokenizeRequest",
+        ModelServerTokenizeRequest,
+        supported_fields(ModelServerTokenizeRequest),
     ),
     ("ChatCompletionUpdate", UpdateRequest, frozenset(UpdateRequest.model_fields)),
     ("NamedModel", NamedModel, supported_fields(NamedModel)),

@@ -41,11 +41,13 @@ class OperationsHandler:
     """The id of this replica."""
 
     @route("GET", "/live", "live")
+    @route("GET", "/v2/health/live", "kserveLive")
     async def live(self) -> Response:
         """Liveness probe: succeeds while the process serves HTTP."""
         return _json({"status": "ok"})
 
     @route("GET", "/ready", "ready", errors=(503,))
+    @route("GET", "/v2/health/ready", "kserveReady", errors=(503,))
     async def ready(self) -> Response:
         """Whether a chat would be served: as for the replica alone, and a model is served or can be loaded."""
         return _readiness(await self._not_ready())

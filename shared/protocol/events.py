@@ -139,7 +139,10 @@ class PromptLogprobs(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
 
 class Tokenized(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """The tokens of a prompt, with the ``strings`` of each or the ``text`` of all if requested."""
+    """The tokens of a prompt, with the ``strings`` of each or the ``text`` of all if requested.
+
+    See :class:`~shared.protocol.request.Tokenization` for the description of a tokenizer.
+    """
 
     tokens: tuple[int, ...]
     strings: tuple[str, ...]

@@ -177,6 +177,8 @@ class Tokenization(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Whether the text of each token is returned."""
     text: bool = False
     """Whether the text of all tokens is returned."""
+    describe: bool = False
+    """Whether the tokenizer is described instead: the texts of BOS and EOS as strings, the chat template as text."""
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

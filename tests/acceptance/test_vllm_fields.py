@@ -7,6 +7,7 @@ from typing import Any
 
 import openai
 import pytest
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tests.acceptance.conftest import MODEL
 from tests.support.fleet import Fleet
@@ -166,3 +167,21 @@ def test_an_answer_goes_on_where_the_last_message_ends(client: openai.OpenAI, re
     assert (status, json.loads(counted)["input_tokens"]) == (200, answer.usage.prompt_tokens)
     status, _, message = real_fleet.request("POST", "/v1/messages", json.dumps(limits | {"messages": messages}))
     assert (status, json.loads(message)["content"][0]["text"]) == (200, rest)
+
+
+def test_the_tokenizer_is_described(real_fleet: Fleet) -> None:
+    """What lm-eval does with ``tokenizer_backend=remote``: it renders the template itself, and names no model."""
+
+    def ask(method: str, path: str, **fields: Any) -> Any:
+        status, _, answer = real_fleet.request(method, path, json.dumps(fields) if fields else None)
+        assert status == 200, answer
+        return json.loads(answer)
+
+    described = ask("GET", "/tokenizer_info")
+    assert described["eos_token"] == END
+    assert ask("POST", "/tokenize", prompt=END, add_special_tokens=False)["tokens"] == [END_TOKEN]
+    template = ImmutableSandboxedEnvironment().from_string(described["chat_template"])
+    prompt = template.render(messages=FRANCE, add_generation_prompt=True)
+    found = ask("POST", "/tokenize", prompt=prompt, add_special_tokens=False)["tokens"]
+    assert found == ask("POST", "/tokenize", messages=FRANCE)["tokens"]
+    assert ask("POST", "/detokenize", tokens=found) == {"prompt": prompt}

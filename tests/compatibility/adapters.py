@@ -14,6 +14,7 @@ from api.batches.record import Batch, Counts, LineError
 from api.batches.results import failure_of, response_of
 from api.dialects.base.interface import Dialect, ResponseEncoder
 from api.dialects.base.query import validate_query
+from api.dialects.ovms.tokens import parse_tokenize, render_tokens
 from api.dialects.responses import Responses, StoredConversation
 from api.files.forms import parse_query, parse_upload, render_file
 from api.files.record import FileRecord
@@ -85,6 +86,17 @@ class Tokens(Dialect):
 
     def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ResponseEncoder:
         return Document(self._render(request, Tokenized((1, 2), ("H", "i"), "Hi", 2048)))
+
+
+class ModelServerTokens(Dialect):
+    """The model server's parser and renderer of tokens as a dialect."""
+
+    def parse(self, body: bytes) -> ChatRequest:
+        asked, self._body = parse_tokenize(body, ("m",))
+        return asked
+
+    def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ResponseEncoder:
+        return Document(render_tokens(self._body, [Tokenized((1, 2), (), "", 2048)]))
 
 
 class Files(Adapter):

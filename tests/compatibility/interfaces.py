@@ -1,6 +1,7 @@
 """The interfaces, in the order of the page."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from pydantic import BaseModel
 
@@ -14,7 +15,7 @@ from api.dialects.openai.tokens import parse_detokenize, parse_tokenize, render_
 from api.dialects.ovms import ModelServer, ModelServerCompletions
 from api.dialects.ovms.responses import STORED_FIELDS, ModelServerResponses
 from api.dialects.responses.schema import ResponsesRequest
-from tests.compatibility.adapters import Batches, BatchRequests, Files, Tokens, WithHistory
+from tests.compatibility.adapters import Batches, BatchRequests, Files, ModelServerTokens, Tokens, WithHistory
 from tests.compatibility.refused import refused_rows
 from tests.compatibility.rows import Answer, Interface, Request
 from tests.compatibility.tables import read
@@ -49,7 +50,7 @@ AZURE = _interface("azure", lambda query, headers: Azure(query, headers, lambda:
 INTERFACES = (
     CHAT,
     COMPLETIONS,
-    _interface("vllm_tokenize", lambda query, headers: Tokens(parse_tokenize, render_tokens)),
+    _interface("vllm_tokenize", lambda query, headers: Tokens(partial(parse_tokenize, served=("m",)), render_tokens)),
     _interface("vllm_detokenize", lambda query, headers: Tokens(parse_detokenize, render_text)),
     RESPONSES,
     FILES,
@@ -58,6 +59,7 @@ INTERFACES = (
     _interface("anthropic", lambda query, headers: Anthropic(headers), schema=MessagesRequest),
     _interface("ovms_chat", lambda query, headers: ModelServer()),
     _interface("ovms_completions", lambda query, headers: ModelServerCompletions()),
+    _interface("ovms_tokenize", lambda query, headers: ModelServerTokens()),
     _interface(
         "ovms_responses",
         lambda query, headers: ModelServerResponses(),

@@ -27,6 +27,8 @@ not edit.
   - Fields of other servers are accepted at their neutral values: "other than" in a row names those.
   - A strict schema is served if the grammar can enforce it, although OpenAI refuses more of them; a field that needs
     `tools`, such as `parallel_tool_calls`, is accepted without them.
+- `max_tokens` beyond the context is served up to its end, on every route.
+- A path of OpenAI's API without `/v1` and without `api-version` is served as the one with `/v1`.
 - A worker may refuse a served field by name if its engine or model does not support it. The notes say so.
 - `[]` stands for each item of an array. Names that begin with `?` are query parameters, names that end with `:` are
   headers.

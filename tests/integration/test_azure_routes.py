@@ -129,13 +129,13 @@ def test_the_sdk_raises_when_an_answer_breaks_in_mid_stream(client: ChatCompleti
 @pytest.mark.parametrize(
     ("path", "body", "status", "code"),
     [
-        ("/chat/completions", {"messages": HELLO}, 400, "invalid_api_version"),
+        ("/chat/completions?api-version=", {"messages": HELLO}, 400, "invalid_api_version"),
         ("/models/chat/completions?api-version=new", {"messages": HELLO}, 400, "invalid_api_version"),
         (CHAT, "{", 400, "invalid_request"),
         (CHAT, {"messages": HELLO, "top_k": 1}, 400, "invalid_request"),
         (CHAT, {"messages": HELLO, "max_tokens": -1}, 422, "integer_below_min_value"),
         (CHAT, {"messages": [{"role": "user", "content": "word " * 60_000}]}, 422, "context_length_exceeded"),
-        ("/models/nothing", {}, 404, "not_found"),
+        ("/models/nothing?api-version=2024-05-01-preview", {}, 404, "not_found"),
     ],
 )
 def test_every_error_names_its_code(session_fleet: Fleet, path: str, body: object, status: int, code: str) -> None:

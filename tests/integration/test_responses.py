@@ -79,7 +79,7 @@ def test_reasoning(client: openai.OpenAI) -> None:
 def test_a_truncated_conversation(client: openai.OpenAI) -> None:
     (model,) = client.models.list().data
     limit = model.model_dump()["max_model_len"]
-    first = respond(client, input="x" * (limit - 200), max_output_tokens=5)
+    first = respond(client, input="x" * (limit - 100), max_output_tokens=5)
     asked: Any = {"previous_response_id": first.id, "instructions": "Be brief.", "max_output_tokens": 100}
     with pytest.raises(openai.BadRequestError, match="context length"):
         respond(client, input="y" * 100, **asked)

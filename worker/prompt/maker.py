@@ -39,6 +39,11 @@ class Prompt(NamedTuple):
 class PromptMaker(Protocol):
     """Converts requests to token ids and output plans."""
 
+    boundaries: tuple[str, str]
+    """The texts of BOS and EOS; empty for a tokenizer without."""
+    template_source: str
+    """The chat template; empty for a model without."""
+
     def prepare(self, request: ChatRequest) -> Prompt:
         """Return the prompt. Raises :class:`RequestRefused` when it can't be served."""
 
@@ -75,13 +80,17 @@ class TemplatePromptMaker:
         max_prompt: int = 0,
         special_ids: Mapping[str, int] | None = None,
         missing_bytes: frozenset[int] = frozenset(),
+        boundaries: tuple[str, str] = ("", ""),
     ) -> None:
         """``decode`` returns the text of token ids, ``pieces`` are the bytes of each token.
 
         ``template`` is None for a model without one. ``bos_tokens`` are the ids at the start of every plain prompt.
 
-        ``special_ids`` maps special texts to token ids. ``missing_bytes`` are the bytes without a token.
+        ``special_ids`` maps special texts to token ids. ``missing_bytes`` are the bytes without a token,
+        ``boundaries`` the texts of BOS and EOS.
         """
+        self.boundaries = boundaries
+        self.template_source = template.source if template is not None else ""
         self._encoder = Encoder(encode, special_texts)
         self._encode, self._decode = encode, decode
         self._token_pieces = pieces

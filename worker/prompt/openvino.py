@@ -46,9 +46,8 @@ def load_prompt_maker(
         )
     special_texts = _special_texts(tokenizer, vocabulary_size)
     source = chat_template or tokenizer.get_original_chat_template() or tokenizer.chat_template
-    template = None
-    if source:
-        template = ChatTemplate(source, bos_token=tokenizer.get_bos_token(), eos_token=tokenizer.get_eos_token())
+    bos, eos = tokenizer.get_bos_token(), tokenizer.get_eos_token()
+    template = ChatTemplate(source, bos_token=bos, eos_token=eos) if source else None
     return TemplatePromptMaker(
         encode=encode,
         decode=lambda tokens: str(tokenizer.decode(list(tokens), skip_special_tokens=False)),
@@ -60,6 +59,7 @@ def load_prompt_maker(
         context_length=context_length,
         max_prompt=max_prompt,
         missing_bytes=missing,
+        boundaries=(bos, eos),
         special_ids={text: token for token, text in special_texts.items()},
     )
 

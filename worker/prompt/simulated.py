@@ -22,6 +22,9 @@ def load_prompt_maker(
 class SimulatedPromptMaker:
     """Renders each message as a ``role: content`` line, followed by ``assistant:`` unless the last one goes on."""
 
+    boundaries = ("", "")
+    template_source = ""
+
     def __init__(self, *, context_length: int) -> None:
         """``context_length`` is in tokens."""
         self._context_length = context_length

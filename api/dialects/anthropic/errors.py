@@ -30,7 +30,7 @@ def _message(problem: Problem) -> str:
     """Return the message, which starts with the field's path as in the reference.
 
     A prompt that is too long is reported in the reference's words: clients recognise them, and then shorten the
-    conversation. An output takes at least one token of the context.
+    conversation. With a prompt as long as the context, the first token of the output is too much.
     """
     excess = problem.excess
     if problem.kind is not ProblemKind.CONTEXT_LENGTH:
@@ -38,4 +38,4 @@ def _message(problem: Problem) -> str:
         return f"{path}: {problem.message}" if path else problem.message
     if excess is None:
         return f"prompt is too long: {problem.message}"
-    return f"prompt is too long: {excess.prompt} tokens > {excess.limit - 1} maximum"
+    return f"prompt is too long: {max(excess.prompt, excess.limit + 1)} tokens > {excess.limit} maximum"

@@ -1,11 +1,16 @@
-"""vLLM's ``/tokenize`` and ``/detokenize``: parsers of request bodies, and renderers of responses."""
+"""vLLM's ``/tokenize``, ``/detokenize`` and ``/tokenizer_info``: parsers of requests, and renderers of responses.
 
+Their model may be left out if only one is served.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from api.dialects.base.body import decode_object
 from api.dialects.base.fields import Items, NonEmptyText, Strict
+from api.dialects.base.query import validate_query
 from api.dialects.base.sampling import TokenId
 from api.dialects.base.validation import invalid, missing, validate
 from api.dialects.openai.extensions import ServedChatRequest
@@ -13,14 +18,20 @@ from api.dialects.openai.parse import translate
 from shared.protocol.events import Tokenized
 from shared.protocol.request import ChatRequest, Sampling, Tokenization
 
-_NOTHING = Sampling(max_tokens=0)
+NO_RESPONSE = Sampling(max_tokens=0)
 _CHAT = ("messages", "tools", "chat_template_kwargs", "add_generation_prompt", "continue_final_message")
+
+
+class TokenizerInfoQuery(Strict):
+    """The query of ``GET /tokenizer_info``."""
+
+    model: NonEmptyText | None = None
 
 
 class TokenizeRequest(Strict):
     """The body of ``POST /tokenize``: a prompt, or messages as in chats."""
 
-    model: NonEmptyText
+    model: NonEmptyText | None = None
     prompt: str | None = None
     messages: list[dict[str, Any]] | None = None
     tools: list[dict[str, Any]] | None = None
@@ -34,35 +45,62 @@ class TokenizeRequest(Strict):
 class DetokenizeRequest(Strict):
     """The body of ``POST /detokenize``."""
 
-    model: NonEmptyText
+    model: NonEmptyText | None = None
     tokens: Items[TokenId]
 
 
-def parse_tokenize(body: bytes) -> ChatRequest:
-    """Parse the body of a request for tokens. Raises :class:`RequestRefused` and no other exception."""
+def parse_tokenizer_info(query: Mapping[str, str], served: Sequence[str]) -> ChatRequest:
+    """Parse the query of a request for a tokenizer's description, which is that of a model. Raises
+    :class:`RequestRefused`."""
+    wanted = Tokenization(describe=True)
+    model = model_of(validate_query(TokenizerInfoQuery, query).model, served)
+    return ChatRequest(model=model, prompts=("",), sampling=NO_RESPONSE, tokenization=wanted)
+
+
+def model_of(named: str | None, served: Sequence[str]) -> str:
+    """Return the model of a request: the only ``served`` one if it names none. Raises :class:`RequestRefused`."""
+    if named is None and len(served) != 1:
+        raise missing("model")
+    return served[0] if named is None else named
+
+
+def parse_tokenize(body: bytes, served: Sequence[str] = ()) -> ChatRequest:
+    """Parse the body of a request for tokens. ``served`` are the names of the models.
+
+    Raises :class:`RequestRefused` and no other exception.
+    """
     value = decode_object(body)
     request = validate(TokenizeRequest, value)
+    model = model_of(request.model, served)
     if request.prompt is None and request.messages is None:
         raise missing("prompt")
     if request.prompt is not None:
         for field in _CHAT:
             if getattr(request, field) is not None:
                 raise invalid(field, "it can't be combined with 'prompt'")
-        plain = ChatRequest(model=request.model, prompts=(request.prompt,))
+        plain = ChatRequest(model=model, prompts=(request.prompt,))
     else:
-        chat = {"model": request.model} | {field: value[field] for field in _CHAT if value.get(field) is not None}
+        chat = {"model": model} | {field: value[field] for field in _CHAT if value.get(field) is not None}
         plain = translate(validate(ServedChatRequest, chat))
     # As in vLLM: chat templates write the special tokens themselves.
     special = request.prompt is not None if request.add_special_tokens is None else request.add_special_tokens
     wanted = Tokenization(add_special_tokens=special, strings=bool(request.return_token_strs))
-    return msgspec.structs.replace(plain, sampling=_NOTHING, tokenization=wanted)
+    return msgspec.structs.replace(plain, sampling=NO_RESPONSE, tokenization=wanted)
 
 
-def parse_detokenize(body: bytes) -> ChatRequest:
-    """Parse the body of a request for a text. Raises :class:`RequestRefused` and no other exception."""
+def parse_detokenize(body: bytes, served: Sequence[str] = ()) -> ChatRequest:
+    """Parse the body of a request for a text. ``served`` are the names of the models.
+
+    Raises :class:`RequestRefused` and no other exception.
+    """
     request = validate(DetokenizeRequest, decode_object(body))
     wanted = Tokenization(text=True)
-    return ChatRequest(model=request.model, prompts=(tuple(request.tokens),), sampling=_NOTHING, tokenization=wanted)
+    return ChatRequest(
+        model=model_of(request.model, served),
+        prompts=(tuple(request.tokens),),
+        sampling=NO_RESPONSE,
+        tokenization=wanted,
+    )
 
 
 def render_tokens(request: ChatRequest, found: Tokenized) -> bytes:
@@ -79,3 +117,17 @@ def render_tokens(request: ChatRequest, found: Tokenized) -> bytes:
 
 def render_text(request: ChatRequest, found: Tokenized) -> bytes:
     return msgspec.json.encode({"prompt": found.text})
+
+
+def render_tokenizer_info(request: ChatRequest, found: Tokenized) -> bytes:
+    """Encode what a tokenizer's own configuration has of it."""
+    bos, eos = found.strings
+    return msgspec.json.encode(
+        {
+            "model": request.model,
+            "bos_token": bos or None,
+            "eos_token": eos or None,
+            "chat_template": found.text or None,
+            "model_max_length": found.context_length,
+        }
+    )

@@ -27,8 +27,8 @@ def test_a_refused_thread_has_the_references_code() -> None:
 @pytest.mark.parametrize(
     ("excess", "message"),
     [
-        (ContextExcess(prompt=9000, limit=8192), "prompt is too long: 9000 tokens > 8191 maximum"),
-        (ContextExcess(prompt=8192, limit=8192), "prompt is too long: 8192 tokens > 8191 maximum"),
+        (ContextExcess(prompt=9000, limit=8192), "prompt is too long: 9000 tokens > 8192 maximum"),
+        (ContextExcess(prompt=8192, limit=8192), "prompt is too long: 8193 tokens > 8192 maximum"),
         (None, "prompt is too long: why"),
     ],
 )

@@ -31,6 +31,31 @@ def test_paths_of_azure_openai_are_openais(sent: str, served: str, deployment: s
     assert openai_path(sent) == (served, deployment)
 
 
+@pytest.mark.parametrize(
+    ("sent", "served"),
+    [
+        ("/chat/completions", "/v1/chat/completions"),
+        ("/models/chat/completions", "/v1/chat/completions"),
+        ("/chat/completions/chatcmpl-1/messages", "/v1/chat/completions/chatcmpl-1/messages"),
+        ("/completions", "/v1/completions"),
+        ("/responses/resp_1", "/v1/responses/resp_1"),
+        ("/embeddings", "/v1/embeddings"),
+        ("/models", "/v1/models"),
+        ("/models/org/m", "/v1/models/org/m"),
+        ("/files", "/v1/files"),
+        ("/batches/batch_1", "/v1/batches/batch_1"),
+        ("/info", "/info"),
+        ("/models/info", "/models/info"),
+        ("/models/load", "/models/load"),
+        ("/modelsx", "/modelsx"),
+        ("/metrics", "/metrics"),
+    ],
+)
+def test_paths_without_v1_are_openais_unless_they_name_a_version_of_azures_api(sent: str, served: str) -> None:
+    assert openai_path(sent) == (served, None)
+    assert openai_path(sent, versioned=True) == (sent, None)
+
+
 def test_a_deployment_is_the_model_of_the_request() -> None:
     messages = [{"role": "user", "content": "Hi"}]
     for body in ({"messages": messages}, {"messages": messages, "model": "other"}):

@@ -1,0 +1,52 @@
+"""``/v3/tokenize`` of OpenVINO Model Server: parser of request bodies, and renderer of responses."""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import msgspec
+from pydantic import Field
+
+from api.dialects.base.body import decode_object
+from api.dialects.base.fields import ByType, Items, NonEmptyText, Strict
+from api.dialects.base.sampling import Count
+from api.dialects.base.unsupported import Refused, check_supported
+from api.dialects.base.validation import validate
+from api.dialects.openai.tokens import NO_RESPONSE, model_of
+from shared.protocol.events import Tokenized
+from shared.protocol.request import ChatRequest, Tokenization
+
+MAX_TEXTS = 128
+"""Maximum number of texts of a request."""
+
+
+class ModelServerTokenizeRequest(Strict):
+    """The body of ``POST /v3/tokenize``."""
+
+    model: NonEmptyText | None = None
+    text: Annotated[
+        str | Annotated[Items[str], Field(min_length=1, max_length=MAX_TEXTS)],
+        ByType("one of a string or array of strings"),
+    ]
+    add_special_tokens: bool | None = None
+    max_length: Count | None = None
+    pad_to_max_length: Annotated[bool | None, Refused("Tokens are not padded.", neutral=(False,))] = None
+    padding_side: Literal["left", "right"] | None = None
+
+
+def parse_tokenize(body: bytes, served: Sequence[str] = ()) -> tuple[ChatRequest, ModelServerTokenizeRequest]:
+    """Parse the body of a request for tokens. ``served`` are the names of the models.
+
+    Raises :class:`RequestRefused` and no other exception.
+    """
+    request = validate(ModelServerTokenizeRequest, decode_object(body))
+    check_supported(request)
+    wanted = Tokenization(add_special_tokens=request.add_special_tokens is not False)
+    texts = (request.text,) if isinstance(request.text, str) else tuple(request.text)
+    model = model_of(request.model, served)
+    return ChatRequest(model=model, prompts=texts, sampling=NO_RESPONSE, tokenization=wanted), request
+
+
+def render_tokens(request: ModelServerTokenizeRequest, found: Sequence[Tokenized]) -> bytes:
+    """Encode the tokens of a text, or those of each text of a list, cut to the length that the request wants."""
+    rows = [one.tokens[: request.max_length] for one in found]
+    return msgspec.json.encode({"tokens": rows[0] if isinstance(request.text, str) else rows})

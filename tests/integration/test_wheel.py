@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import site
 import subprocess
@@ -14,29 +13,17 @@ from pathlib import Path
 from shared.runtime.processes import die_with_parent
 from tests.support.eventually import PATIENCE, wait_until
 from tests.support.fleet import SIMULATED, free_port
+from tests.support.images import wheel
 from tests.support.paths import ROOT
 
 PACKAGES = ("api", "cli", "shared", "worker")
 
 
-def build(folder: Path) -> Path:
-    """Build the wheel from a copy of the packages, because setuptools writes into the folder that it builds."""
-    source = folder / "source"
-    for package in PACKAGES:
-        shutil.copytree(ROOT / package, source / package, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / file, source)
-    options = ("--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(folder / "dist"))
-    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(source)], check=True, capture_output=True)
-    (wheel,) = (folder / "dist").glob("*.whl")
-    return wheel
-
-
-def environment(folder: Path, wheel: Path) -> Path:
+def environment(folder: Path, built: Path) -> Path:
     """Install the wheel into a new environment that finds the packages of this one, but not its editable project."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     python = folder / "bin" / "python"
-    install = ("install", "--no-deps", "--no-index", str(wheel))
+    install = ("install", "--no-deps", "--no-index", str(built))
     subprocess.run([sys.executable, "-m", "pip", "--python", str(python), *install], check=True, capture_output=True)
     (packages,) = folder.glob("lib/python*/site-packages")
     # Files *.pth in a folder that a .pth file names are not read.
@@ -45,8 +32,8 @@ def environment(folder: Path, wheel: Path) -> Path:
 
 
 def test_the_wheel_serves_a_chat(tmp_path: Path) -> None:
-    wheel = build(tmp_path)
-    with zipfile.ZipFile(wheel) as content:
+    built = wheel(tmp_path, [*PACKAGES, "pyproject.toml", "README.md", "LICENSE"])
+    with zipfile.ZipFile(built) as content:
         packed = set(content.namelist())
     files = {
         str(file.relative_to(ROOT))
@@ -55,7 +42,7 @@ def test_the_wheel_serves_a_chat(tmp_path: Path) -> None:
         if file.is_file() and "__pycache__" not in file.parts
     }
     assert files - packed == set()
-    command = environment(tmp_path / "venv", wheel)
+    command = environment(tmp_path / "venv", built)
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("VINOQUEUE_", "PYTHON"))}
     clean |= {"TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
 

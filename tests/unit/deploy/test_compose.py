@@ -1,18 +1,16 @@
 """compose.yaml hands the settings to its services, and closes what containers don't need."""
 
-import os
 import re
-import subprocess
 from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
 
 from shared.runtime.settings import SECRETS, ApiSettings, NodeSettings, Settings, WorkerSettings
+from tests.support.dockerfile import requirements
 from tests.support.paths import ROOT
 
 COMPOSE = (ROOT / "compose.yaml").read_text(encoding="utf-8")
-DOCKERFILE = (ROOT / "deploy/docker/Dockerfile").read_text(encoding="utf-8")
 SERVICES: dict[str, Any] = yaml.safe_load(COMPOSE)["services"]
 KINDS: dict[str, type[Settings]] = {"api": ApiSettings, "worker": WorkerSettings, "node": NodeSettings}
 
@@ -97,13 +95,8 @@ def test_extras_reach_the_build(service: str, variable: str) -> None:
 @pytest.mark.parametrize("extras", ["", "otel", "otel,s3", "otel s3", "otel, s3"])
 @pytest.mark.parametrize("model", ["default", "none"])
 def test_an_image_installs_each_of_its_extras(image: str, extras: str, model: str) -> None:
-    """The command that installs an image's packages, run with a pip that prints its last argument."""
-    (loop,) = re.findall(rf"^RUN (for part in {image} .*?; done)$", DOCKERFILE, re.MULTILINE | re.DOTALL)
-    script = f'pip() {{ for last; do :; done; echo "$last"; }}; {loop}'
-    environment = {**os.environ, "EXTRAS": extras, "MODEL": model}
-    ran = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=True)
     parts = [image, *(["model"] if (image, model) == ("worker", "default") else []), *re.findall(r"\w+", extras)]
-    assert ran.stdout.split() == [f"requirements/{part}.txt" for part in parts]
+    assert requirements(image, EXTRAS=extras, MODEL=model) == [f"requirements/{part}.txt" for part in parts]
 
 
 def test_grafana_and_prometheus_get_files_that_exist() -> None:

@@ -1,0 +1,1 @@
+"""What is shipped as images, run as it is shipped."""

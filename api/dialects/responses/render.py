@@ -210,6 +210,8 @@ class ResponsesEncoder(ResponseEncoder):
         if item is None:
             return b""
         self._item = None
+        if item.kind == "function_call" and not _is_json(item.text):
+            status = "incomplete"
         place: dict[str, Any] = {"item_id": item.id, "output_index": item.index}
         if item.kind in CALLED_WITH:
             field = CALLED_WITH[item.kind]
@@ -232,6 +234,15 @@ class ResponsesEncoder(ResponseEncoder):
             return b""
         body = _encode({"type": kind} | fields | {"sequence_number": number})
         return b"event: %b\ndata: %b\n\n" % (kind.encode(), body)
+
+
+def _is_json(text: str) -> bool:
+    """Return whether ``text`` is JSON. The arguments of a call that was cut or malformed are not."""
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except msgspec.DecodeError:
+        return False
+    return True
 
 
 def _status(reason: FinishReason) -> str:

@@ -147,6 +147,7 @@ def seen(body: Mapping[str, Any]) -> Answer:
                     answer.reasoning += item["content"][0]["text"]
                 case "function_call":
                     answer.calls.append((item["name"], item["arguments"]))
+                    assert item["status"] == "incomplete" or isinstance(json.loads(item["arguments"]), dict)
         answer.reason = body["status"]
     else:
         for block in body["content"]:
@@ -318,6 +319,16 @@ async def test_an_answer_that_ends_inside_its_first_call_is_incomplete(transcrip
         for dialect in DIALECTS:
             answer = await answer_of(dialect, *generated(transcript, [text], Sampling()), streamed=False)
             assert answer.reason in ("length", "max_tokens", "incomplete"), text
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: type(dialect).__name__)
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_call_that_is_malformed_is_not_reported_as_whole(dialect: Dialect, streamed: bool) -> None:
+    text = CALL.replace('"Paris"', '"Paris", 5') + CALL
+    transcript = Transcript(name="", text=text, tools="hermes")
+    answer = await answer_of(dialect, *generated(transcript, [text], Sampling()), streamed=streamed)
+    assert answer.calls[0][0] == "get_weather"
+    assert answer.reason in ("length", "max_tokens", "incomplete")
 
 
 @pytest.mark.parametrize("stop", ["a", "ab", "b", "ca", "d"])

@@ -1,4 +1,4 @@
-"""The content of an image without Docker: made of what the Dockerfile copies and installs, and run as in a container."""
+"""The content of an image without Docker: what the Dockerfile copies and installs, run as in a container."""
 
 import os
 import shutil

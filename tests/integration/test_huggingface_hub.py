@@ -13,13 +13,15 @@ import pytest
 
 from tests.integration.huggingface_server import COMMIT, HubServer
 from tests.support.eventually import PATIENCE
-from tests.support.gguf_files import gguf_bytes
+from tests.support.gguf_files import gguf_bytes, llama_parts
 
 GGUF = gguf_bytes({"general.architecture": "llama", "llama.context_length": 4096, "tokenizer.ggml.model": "gpt2"})
 IR_FILES = ("openvino_model.xml", "openvino_model.bin", "openvino_tokenizer.xml", "openvino_detokenizer.xml")
 REPOSITORIES = {
     "org/single": {"tiny-Q8_0.gguf": GGUF, "README.md": b"text"},
     "org/several": {"a.gguf": GGUF, "sub/b.gguf": GGUF},
+    "org/split": {f"q4/tiny-{number:05}-of-00002.gguf": part for number, part in enumerate(llama_parts(2), 1)},
+    "org/part": {"tiny-00001-of-00002.gguf": llama_parts(2)[0]},
     "org/torch": {"pytorch_model.bin": b"weights", "config.json": b"{}"},
     "org/ir": {name: name.encode() for name in IR_FILES}
     | {"config.json": b'{"max_position_embeddings": 2048}', "model.safetensors": b"not needed"},
@@ -107,6 +109,26 @@ def test_one_of_several_gguf_files_has_to_be_named(machine: Machine) -> None:
     assert "a.gguf, sub/b.gguf" in unnamed["error"]
     assert named["result"].endswith("sub/b.gguf")
     assert machine.server.downloads == {"sub/b.gguf": 1}
+
+
+def test_a_split_file_is_one_model(machine: Machine) -> None:
+    source = "org/split:q4/tiny-00001-of-00002.gguf"
+    resolved, listed, removed, left = machine.calls(
+        ("resolve", "org/split"), ("list_models",), ("remove", source), ("list_models",)
+    )
+    name, path, kind, context = resolved["result"]
+    assert (name, kind, context) == ("org/split", "gguf", 2048)
+    assert path.endswith("q4/tiny-00001-of-00002.gguf")
+    assert machine.server.downloads == {f"q4/tiny-0000{number}-of-00002.gguf": 1 for number in (1, 2)}
+    assert [entry[1] for entry in listed["result"] if entry[1] != "default"] == [source]
+    assert removed["result"] == path
+    assert not [*machine.cache.rglob("*.gguf")]
+    assert [entry[1] for entry in left["result"] if entry[1] != "default"] == []
+
+
+def test_a_missing_part_of_a_split_file_is_named(machine: Machine) -> None:
+    assert "tiny-00002-of-00002.gguf missing" in machine.call("pull", "org/part")["error"]
+    assert machine.server.downloads == {}
 
 
 def test_the_cache_lists_what_can_be_served(machine: Machine) -> None:

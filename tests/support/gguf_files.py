@@ -2,8 +2,14 @@
 
 import struct
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy
+
+
+class U16(int):
+    """An integer of 16 bits."""
+
 
 Value = int | float | bool | str | list[str] | list[int]
 Shape = int | tuple[int, int]
@@ -41,6 +47,20 @@ def gguf_bytes(metadata: Mapping[str, Value], *, version: int = 3, tensors: Mapp
 
 def tiny_llama(*, layers: int = 1, width: int = 64) -> bytes:
     """A Llama with random weights and a byte-level vocabulary, which writes noise."""
+    (whole,) = llama_parts(1, layers=layers, width=width)
+    return whole
+
+
+def split_llama(folder: Path, name: str, parts: int) -> list[Path]:
+    """Write the same model split into ``parts`` files, as llama.cpp's gguf-split does; return them."""
+    files = [folder / f"{name}-{number:05}-of-{parts:05}.gguf" for number in range(1, parts + 1)]
+    for file, content in zip(files, llama_parts(parts), strict=True):
+        file.write_bytes(content)
+    return files
+
+
+def llama_parts(parts: int, *, layers: int = 1, width: int = 64) -> list[bytes]:
+    """The files of a Llama that is split: the first one has its metadata, each has some of its tensors."""
     letters = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in letters]
     # GPT-2's alphabet: a printable character for each byte.
@@ -56,35 +76,44 @@ def tiny_llama(*, layers: int = 1, width: int = 64) -> bytes:
     for layer in range(layers):
         tensors |= {f"blk.{layer}.{name}.weight": width for name in ("attn_norm", "ffn_norm")}
         tensors |= {f"blk.{layer}.{name}.weight": shape for name, shape in matrices.items()}
-    return gguf_bytes(
-        {
-            "general.architecture": "llama",
-            "general.file_type": 3,
-            "llama.block_count": layers,
-            "llama.context_length": 2048,
-            "llama.embedding_length": width,
-            "llama.feed_forward_length": inner,
-            "llama.attention.head_count": 2,
-            "llama.attention.head_count_kv": 2,
-            "llama.rope.freq_base": 10000.0,
-            "llama.attention.layer_norm_rms_epsilon": 1e-5,
-            "llama.vocab_size": len(tokens),
-            "llama.rope.dimension_count": width // 2,
-            "tokenizer.ggml.model": "gpt2",
-            "tokenizer.ggml.pre": "smollm",
-            "tokenizer.ggml.tokens": tokens,
-            "tokenizer.ggml.token_type": [3] * len(specials) + [1] * (len(tokens) - len(specials)),
-            "tokenizer.ggml.merges": ["t h", "th e"],
-            "tokenizer.ggml.bos_token_id": 1,
-            "tokenizer.ggml.eos_token_id": 2,
-            "tokenizer.ggml.unknown_token_id": 0,
-            "tokenizer.ggml.padding_token_id": 2,
-            "tokenizer.ggml.add_bos_token": False,
-            "tokenizer.ggml.add_space_prefix": False,
-            "tokenizer.chat_template": "{% for message in messages %}{{ message.content }}{% endfor %}",
-        },
-        tensors=tensors,
-    )
+    metadata: dict[str, Value] = {
+        "general.architecture": "llama",
+        "general.file_type": 3,
+        "llama.block_count": layers,
+        "llama.context_length": 2048,
+        "llama.embedding_length": width,
+        "llama.feed_forward_length": inner,
+        "llama.attention.head_count": 2,
+        "llama.attention.head_count_kv": 2,
+        "llama.rope.freq_base": 10000.0,
+        "llama.attention.layer_norm_rms_epsilon": 1e-5,
+        "llama.vocab_size": len(tokens),
+        "llama.rope.dimension_count": width // 2,
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "smollm",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [3] * len(specials) + [1] * (len(tokens) - len(specials)),
+        "tokenizer.ggml.merges": ["t h", "th e"],
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.unknown_token_id": 0,
+        "tokenizer.ggml.padding_token_id": 2,
+        "tokenizer.ggml.add_bos_token": False,
+        "tokenizer.ggml.add_space_prefix": False,
+        "tokenizer.chat_template": "{% for message in messages %}{{ message.content }}{% endfor %}",
+    }
+    if parts == 1:
+        return [gguf_bytes(metadata, tensors=tensors)]
+    names = [*tensors]
+    shares = [{name: tensors[name] for name in names[number::parts]} for number in range(parts)]
+    return [
+        gguf_bytes(
+            (metadata if number == 0 else {})
+            | {"split.no": U16(number), "split.count": U16(parts), "split.tensors.count": len(tensors)},
+            tensors=share,
+        )
+        for number, share in enumerate(shares)
+    ]
 
 
 def _random_weights(blocks: int) -> bytes:
@@ -109,6 +138,8 @@ def _value(value: Value) -> bytes:
     match value:
         case bool():
             return struct.pack("<I?", 7, value)
+        case U16():
+            return struct.pack("<IH", 2, value)
         case int():
             return struct.pack("<II", 4, value)
         case float():

@@ -15,6 +15,7 @@ import openvino_genai
 from worker.model.cache import cached_folder
 from worker.model.identity import model_identity
 from worker.model.source import ModelError
+from worker.model.split import parts, whole_name
 
 MODEL_FILES = ("openvino_model.xml", "openvino_model.bin")
 """The files of a text model that a conversion replaces."""
@@ -49,10 +50,14 @@ def export_gguf(path: Path, context_length: int, scratch: Path) -> Path:
 
 
 def link(path: Path, folder: Path) -> Path:
-    """Return a link in ``folder``, where GenAI can save an IR, to the GGUF file at ``path``. It must be writable."""
-    file = folder / "model.gguf"
-    file.symlink_to(path.absolute())
-    return file
+    """Return a link in ``folder``, where GenAI can save an IR, to the GGUF file at ``path``. It must be writable.
+
+    The parts of a split file get links with their names, by which GenAI finds them.
+    """
+    files = parts(path)
+    for file in files:
+        (folder / file.name).symlink_to(file.absolute())
+    return folder / files[0].name
 
 
 def tokenizer_path(path: Path) -> Path:
@@ -78,7 +83,8 @@ def _folder(path: Path) -> Path:
         made.mkdir()
         file = link(path, made)
         openvino_genai.Tokenizer(str(file), **SAVE)
-        file.unlink()
+        for linked in parts(file):
+            linked.unlink()
         return made
 
     return cached_form("tokenizer", path, (), make)
@@ -98,8 +104,9 @@ def cached_form(
     changed meanwhile, and what ``make`` raises.
     """
     identity = model_identity(path)
-    parts = (identity, openvino.__version__, openvino_genai.__version__, *depends_on)
-    name = f"{path.stem[:64]}-{kind}-{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:12]}"
+    key = chr(10).join((identity, openvino.__version__, openvino_genai.__version__, *depends_on))
+    model = Path(whole_name(path.name)).stem
+    name = f"{model[:64]}-{kind}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
 
     def make_whole(scratch: Path) -> Path:
         made = make(scratch)

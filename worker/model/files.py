@@ -9,6 +9,7 @@ import msgspec
 from shared.protocol.request import Sampling
 from shared.runtime.plugin_config import PluginValue
 from worker.model.devices import device_kinds
+from worker.model.split import parts
 
 LANGUAGE_MODEL = "openvino_language_model.xml"
 LANGUAGE_WEIGHTS = "openvino_language_model.bin"
@@ -54,8 +55,8 @@ SMALL_MODEL = 256_000_000
 
 
 def model_bytes(path: Path) -> int:
-    """Return the size in bytes of the model file, or of all files in the model folder."""
-    return sum(file.stat().st_size for file in ([path] if path.is_file() else path.iterdir()) if file.is_file())
+    """Return the size in bytes of the model's file with all its parts, or of all files in its folder."""
+    return sum(file.stat().st_size for file in (path.iterdir() if path.is_dir() else parts(path)) if file.is_file())
 
 
 def write_properties(folder: Path, properties: Properties) -> None:

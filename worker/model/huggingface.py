@@ -7,7 +7,7 @@ second. Its file locks make one process download a file, and the others that sha
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatch
@@ -18,6 +18,7 @@ import msgspec
 
 from worker.model.files import LANGUAGE_MODEL
 from worker.model.source import ModelError
+from worker.model.split import part_names, parts
 
 _IR_MODELS = {"openvino_model.xml", LANGUAGE_MODEL}
 """An IR folder has one of these, depending on whether it takes images."""
@@ -77,7 +78,7 @@ def download(
         listing = {entry.rfilename: entry for entry in found.siblings or []}
         chosen = _choose(label, listing, file)
         folder = _cache_folder(repository)
-        wanted = _matching(listing) if chosen is None else [chosen]
+        wanted = _matching(listing) if chosen is None else part_names(chosen)
         missing = [name for name in wanted if not (folder / "snapshots" / str(found.sha) / name).exists()]
         size = sum(listing[name].size or 0 for name in missing)
         if missing:
@@ -87,10 +88,11 @@ def download(
         if chosen is None:
             location = Path(snapshot_download(repository, revision=revision, allow_patterns=_IR_PATTERNS))
         else:
-            location = Path(hf_hub_download(repository, chosen, revision=revision))
+            location, *_ = [Path(hf_hub_download(repository, name, revision=revision)) for name in wanted]
         for name in missing:
             if (large := listing[name].lfs) is not None:
-                _verify(location / name if chosen is None else location, large.sha256)
+                file_name = PurePosixPath(name).name
+                _verify(location / name if chosen is None else location.with_name(file_name), large.sha256)
         return location
     except ModelError:
         raise
@@ -175,10 +177,11 @@ def remove(repository: str, *, revision: str | None, file: str | None) -> Path:
         # A copy of a repository on the hub has commits of the same names.
         replace(cache, repos=frozenset(own)).delete_revisions(folder.name).execute()
     else:
-        blob = location.resolve()
-        location.unlink()
-        if all(other.resolve() != blob for other in folder.parent.rglob("*")):  # equal files share a blob
-            blob.unlink(missing_ok=True)
+        for part in parts(location):
+            blob = part.resolve()
+            part.unlink()
+            if all(other.resolve() != blob for other in folder.parent.rglob("*")):  # equal files share a blob
+                blob.unlink(missing_ok=True)
     return location
 
 
@@ -203,6 +206,7 @@ def cached_models() -> list[tuple[CachedSource, Path]]:
             found += [
                 (CachedSource(repository.repo_id, revision, name), snapshot.snapshot_path / name)
                 for name in _gguf_files(names)
+                if not {*part_names(name)}.difference(names)
             ]
     return sorted(found, key=lambda entry: str(entry[0]))
 
@@ -212,9 +216,10 @@ def _choose(label: str, names: Iterable[str], file: str | None) -> str | None:
     available = set(names)
     ggufs = _gguf_files(available)
     if file is not None:
-        if file not in available:
+        file = part_names(file)[0]
+        if file not in ggufs:
             raise ModelError(f"{label} has no file '{file}'. Its GGUF files: {', '.join(ggufs) or 'none'}.")
-        return file
+        return _with_all_parts(label, available, file)
     if _IR_MODELS & available:
         return None
     if len(ggufs) > 1:
@@ -224,7 +229,15 @@ def _choose(label: str, names: Iterable[str], file: str | None) -> str | None:
             f"{label} holds neither openvino_model.xml nor a GGUF file. Choose a repository with an OpenVINO or GGUF "
             "export."
         )
-    return ggufs[0]
+    return _with_all_parts(label, available, ggufs[0])
+
+
+def _with_all_parts(label: str, available: Collection[str], file: str) -> str:
+    if missing := [name for name in part_names(file) if name not in available]:
+        raise ModelError(
+            f"{label} has only some of the files into which {file} is split: {', '.join(missing)} missing."
+        )
+    return file
 
 
 def _matching(names: Iterable[str]) -> list[str]:
@@ -254,7 +267,8 @@ def _relative_files(folder: Path) -> list[str]:
 
 
 def _gguf_files(names: Iterable[str]) -> list[str]:
-    return sorted(name for name in names if PurePosixPath(name).suffix == ".gguf")
+    """Return the GGUF files; of split ones, the first parts."""
+    return sorted({part_names(name)[0] for name in names if PurePosixPath(name).suffix == ".gguf"})
 
 
 def _label(repository: str, revision: str | None) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from worker.model.cache import user_cache, write_whole
+from worker.model.split import parts
 
 _PARTS = frozenset({".xml", ".bin", ".json", ".jinja"})
 """Suffixes of the files in an IR folder that affect output: weights, tokenizer, configuration, chat template."""
@@ -39,15 +40,22 @@ class _CachedDigest(msgspec.Struct, frozen=True):
 
 
 def model_identity(path: Path) -> str:
-    """Return a digest of a GGUF file's content, or of the names and contents of an IR folder's files.
+    """Return a digest of a GGUF file's content, or of the contents of its parts or an IR folder's files with names.
 
     Raises :class:`OSError` when a file can't be read.
     """
-    if path.is_file():
+    files = model_files(path)
+    if files == [path]:
         return _file_digest(path)
-    files = sorted(file for file in path.iterdir() if file.suffix in _PARTS and file.is_file())
     lines = "".join(f"{file.name} {_file_digest(file)}\n" for file in files)
     return hashlib.new(_ALGORITHM, lines.encode()).hexdigest()
+
+
+def model_files(path: Path) -> list[Path]:
+    """Return the files that affect what the model at ``path`` generates, in order."""
+    if not path.is_dir():
+        return parts(path)
+    return sorted(file for file in path.iterdir() if file.suffix in _PARTS and file.is_file())
 
 
 def _file_digest(file: Path) -> str:

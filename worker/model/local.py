@@ -19,6 +19,7 @@ from worker.model.files import LANGUAGE_MODEL, VISION_FILES, default_sampling, m
 from worker.model.gguf import GGUFError, read_metadata
 from worker.model.huggingface import Download
 from worker.model.source import ModelError, Source, parse_source
+from worker.model.split import parts
 
 logger = logging.getLogger(__name__)
 
@@ -177,6 +178,8 @@ def _fetch(source: Source, *, download: bool, on_download: Callable[[Download], 
         _check_folder(location)
     elif location.suffix != ".gguf":
         raise ModelError(f"{location} is not a model that can be served: give a .gguf file or an OpenVINO IR folder.")
+    elif missing := [part.name for part in parts(location) if not part.exists()]:
+        raise ModelError(f"{location} is split into {len(parts(location))} files; {', '.join(missing)} missing there.")
     return location
 
 
@@ -200,20 +203,22 @@ def _writable(file: Path) -> Path:
     OpenVINO GenAI opens GGUF files for writing, though it does not modify them. A changed file gets a new copy. Raises
     :class:`ModelError` when the file can't be copied.
     """
-    if os.access(file, os.W_OK):
+    files = parts(file)
+    if all(os.access(part, os.W_OK) for part in files):
         return file
 
     def copy(scratch: Path) -> Path:
         logger.info("copying %s to the user's cache: OpenVINO GenAI opens GGUF files for writing", file)
         made = scratch / "copy"
         made.mkdir()
-        shutil.copyfile(file, made / file.name)
+        for part in files:
+            shutil.copyfile(part, made / part.name)
         return made
 
     try:
-        state = file.stat()
-        parts = f"{file.absolute()} {state.st_size} {state.st_mtime_ns} {state.st_ino}"
-        return cached_folder(f"copy-{hashlib.sha256(parts.encode()).hexdigest()[:12]}", copy) / file.name
+        states = [part.stat() for part in files]
+        key = " ".join([str(file.absolute()), *(f"{s.st_size} {s.st_mtime_ns} {s.st_ino}" for s in states)])
+        return cached_folder(f"copy-{hashlib.sha256(key.encode()).hexdigest()[:12]}", copy) / file.name
     except (OSError, RuntimeError) as error:
         raise ModelError(
             f"OpenVINO GenAI opens GGUF files for writing (and writes nothing), but this user may not write {file}, "
@@ -222,10 +227,15 @@ def _writable(file: Path) -> Path:
 
 
 def _gguf_context(file: Path) -> int | None:
+    files = parts(file)
     try:
-        metadata = read_metadata(file)
+        metadata, *_ = [read_metadata(part) for part in files]  # of all parts: one may be incomplete
     except (GGUFError, OSError) as error:
         raise ModelError(str(error)) from error
+    if (count := metadata.get("split.count", 1)) != len(files):
+        raise ModelError(
+            f"{file} is a part of {count}: its files must be named NAME-00001-of-{count:05}.gguf and so on."
+        )
     architecture = metadata.get("general.architecture")
     _check_supported(file, architecture, metadata.get("tokenizer.ggml.model"))
     length = metadata.get(f"{architecture}.context_length")

@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+from worker.model.split import parts, split_model_in, whole_name
+
 SourceKind = Literal["default", "file", "folder", "hub"]
 
 DEFAULT_SOURCE = "default"
@@ -45,8 +47,9 @@ def parse_source(text: str) -> Source:
     """Parse ``[NAME=]SOURCE``.
 
     Without ``NAME``, a GGUF file is served under its stem without the quantisation suffix
-    (``Qwen3-0.6B-Q4_K_M.gguf`` as ``Qwen3-0.6B``), an IR folder under the folder's name, a Hugging Face
-    repository under its id. An existing path has precedence over other interpretations.
+    (``Qwen3-0.6B-Q4_K_M.gguf`` as ``Qwen3-0.6B``), an IR folder under the folder's name, a Hugging Face repository
+    under its id. Any part of a split GGUF file, and a folder with nothing else, is the whole file. An existing path has
+    precedence over other interpretations.
     Raises :class:`ModelError` when the text is none of these, or for an invalid name.
     """
     name, location = _split(text.strip())
@@ -56,6 +59,7 @@ def parse_source(text: str) -> Source:
     if location and path.exists():
         # Not resolve(): in the Hugging Face cache, model.gguf is a link to a file without a suffix.
         path = Path(os.path.abspath(path))
+        path = (split_model_in(path) or path) if path.is_dir() else parts(path)[0]
         kind: SourceKind = "folder" if path.is_dir() else "file"
         own_name = _as_name(path.name if kind == "folder" else _stem(path.name))
         return Source(kind=kind, name=check_name(own_name if name is None else name), location=str(path))
@@ -97,7 +101,7 @@ def _split(text: str) -> tuple[str | None, str]:
 
 
 def _stem(filename: str) -> str:
-    return _QUANTISATION.sub("", filename.removesuffix(".gguf"))
+    return _QUANTISATION.sub("", whole_name(filename).removesuffix(".gguf"))
 
 
 def _as_name(text: str) -> str:

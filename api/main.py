@@ -27,6 +27,7 @@ from shared.protocol.registry import LeaseMismatch, ReplicaInfo, announce, check
 from shared.protocol.version import PROTOCOL
 from shared.redis import outage
 from shared.redis.client import connect, raw_connection
+from shared.runtime.event_loop import on_signal
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import cancel_all, keep_running
@@ -191,14 +192,13 @@ async def _serve(settings: ApiSettings, listener: socket.socket, limits: Connect
     host, port = listener.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     stopping, at_once = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
 
     def stop_now() -> None:
         at_once.set()
         stopping.set()
 
-    loop.add_signal_handler(signal.SIGTERM, stopping.set)
-    loop.add_signal_handler(signal.SIGINT, stop_now)  # Ctrl-C: no load balancer needs to notice
+    on_signal(signal.SIGTERM, stopping.set)
+    on_signal(signal.SIGINT, stop_now)  # Ctrl-C: no load balancer needs to notice
     async with running(replica, address):
         serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
         logger.info("API replica %s listening on %s", replica.id, address)

@@ -17,6 +17,7 @@ from shared.protocol.queue import Emitter, JobQueue
 from shared.protocol.registry import LeaseMismatch
 from shared.redis.client import connect, raw_connection
 from shared.redis.store_check import StoreCheck
+from shared.runtime.event_loop import on_signal
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.health_file import HealthFile
 from shared.runtime.placement import cpus_for_others, own_cpus, run_on
@@ -235,9 +236,8 @@ class _Worker:
 
 async def _serve(settings: WorkerSettings) -> int:
     stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
+        on_signal(number, stopping.set)
     cpus = own_cpus()
     if computes_on_cpus(settings):
         run_on(cpus_for_others(cpus))

@@ -1,10 +1,12 @@
 """Discovery of ``vinoqueue up`` instances on this machine.
 
-The embedded Valkey of each instance has its own folder in the user's runtime directory
-(``$XDG_RUNTIME_DIR/vinoqueue``, or ``vinoqueue-UID`` in the directory for temporary files). The folder's name starts
-with the API's port. A folder without a listening socket was left by a killed instance and is ignored.
+The embedded Valkey of each instance has its own folder in ``vinoqueue-UID``, in the directory for temporary files:
+``$XDG_RUNTIME_DIR`` goes when its user logs out, and is used only if nothing else is private. The folder's name starts
+with the API's port. The instance holds a lock of its folder (flock), so that systemd-tmpfiles spares it however old it
+is. A folder without a lock and without a listening socket was left by a killed instance; the next one removes it.
 """
 
+import fcntl
 import os
 import shlex
 import shutil
@@ -12,7 +14,9 @@ import socket
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +28,12 @@ from cli.base.output import echo
 from shared.runtime.settings import Settings
 
 _SOCKET = "valkey.sock"
+_LONGEST = 107 - len(f"/65535-12345678/{_SOCKET}")
+"""Maximum number of bytes of the path of a directory for instances: paths of sockets have up to 107."""
+
+_STARTING = 60.0
+"""Seconds in which an instance has locked its new folder."""
+
 _CONNECT_TIMEOUT = 1.0
 """Timeout in seconds for connecting to an instance. Only a suspended instance takes noticeable time."""
 
@@ -35,36 +45,58 @@ class Instance(NamedTuple):
     redis_url: str
 
 
-def make_folder(port: int) -> Path:
-    """Create a private folder for an instance whose API is on ``port``.
+class InstanceFolder:
+    """The private folder of an instance."""
 
-    Raises :class:`click.ClickException` if no private directory is available.
-    """
-    for directory in _directories():
+    def __init__(self, port: int) -> None:
+        """Create the folder of an instance whose API is on ``port``, and remove those of killed instances.
+
+        Raises :class:`click.ClickException` if no private directory is available.
+        """
+        for directory in _directories():
+            try:
+                directory.mkdir(mode=0o700, exist_ok=True)
+                if _is_private(directory):
+                    self._lock, self.path = _made_in(directory, port)
+                    self.socket = self.path / _SOCKET
+                    return
+            except OSError:
+                continue  # for example, a full disk
+        raise click.ClickException(
+            f"No private directory for a socket: {', '.join(map(str, _directories()))} can't be created, or others may "
+            "write there. Set TMPDIR to a directory of your own with a short path."
+        )
+
+    def remove(self) -> None:
+        """Remove the folder, and its parent directory if that is then empty."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
         try:
-            directory.mkdir(mode=0o700, exist_ok=True)
-            if _is_private(directory):
-                return Path(tempfile.mkdtemp(prefix=f"{port}-", dir=directory))
+            self.path.parent.rmdir()
         except OSError:
-            continue  # for example, another user's XDG_RUNTIME_DIR under sudo
-    raise click.ClickException(
-        f"No private directory for a socket: {', '.join(map(str, _directories()))} can't be created, or others may "
-        "write there."
-    )
+            pass  # another instance has its folder there
 
 
-def remove_folder(folder: Path) -> None:
-    """Remove an instance's folder, and its parent directory if that is then empty."""
-    shutil.rmtree(folder, ignore_errors=True)
+def _made_in(directory: Path, port: int) -> tuple[int, Path]:
+    """Make a folder in ``directory``; return its lock, an open file, and its path."""
+    for folder in directory.iterdir():
+        with suppress(OSError):  # its instance runs, or removes it
+            _remove_if_abandoned(folder)
+    path = Path(tempfile.mkdtemp(prefix=f"{port}-", dir=directory))
+    lock = os.open(path, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock, path
+
+
+def _remove_if_abandoned(folder: Path) -> None:
+    """Remove ``folder`` if its instance was killed. Raises :class:`OSError` if it is locked."""
+    lock = os.open(folder, os.O_RDONLY)
     try:
-        folder.parent.rmdir()
-    except OSError:
-        pass  # another instance has its folder there
-
-
-def socket_in(folder: Path) -> Path:
-    """Return the path of the Valkey socket in an instance's folder."""
-    return folder / _SOCKET
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if time.time() - os.fstat(lock).st_mtime > _STARTING and not _listens(folder / _SOCKET):
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
 
 
 def running() -> list[Instance]:
@@ -117,9 +149,9 @@ def store_of(ctx: click.Context, value: str) -> str:
 
 def _directories() -> Iterator[Path]:
     """Yield the candidate directories for instance folders in order of preference."""
-    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
-        yield Path(runtime) / "vinoqueue"
-    yield Path(tempfile.gettempdir()) / f"vinoqueue-{os.geteuid()}"
+    for parent in filter(None, (tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR"))):
+        path = Path(parent, f"vinoqueue-{os.geteuid()}")
+        yield path if len(os.fsencode(path)) <= _LONGEST else Path("/tmp", path.name)  # noqa: S108
 
 
 def _is_private(directory: Path) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from redis.exceptions import RedisError
 
-from cli.base.instances import make_folder, remove_folder, socket_in
+from cli.base.instances import InstanceFolder
 from shared.redis.client import connect
 from shared.runtime.children import Child
 from shared.runtime.processes import exit_description
@@ -34,17 +34,16 @@ class EmbeddedValkey:
         socket.
         """
         binary = _binary()
-        self._folder = make_folder(port)
-        self._log = self._folder / "valkey.log"
-        self.files_folder = self._folder / "files"
+        self._folder = InstanceFolder(port)
+        self._log = self._folder.path / "valkey.log"
+        self.files_folder = self._folder.path / "files"
         """A folder for files that are needed only as long as the store has their records."""
-        socket = socket_in(self._folder)
-        self.url = f"unix://{socket}"
+        self.url = f"unix://{self._folder.socket}"
         options = {
             "port": "0",
-            "unixsocket": str(socket),
+            "unixsocket": str(self._folder.socket),
             "unixsocketperm": "700",
-            "dir": str(self._folder),
+            "dir": str(self._folder.path),
             "save": "",
             "appendonly": "no",
             "maxmemory-policy": "noeviction",
@@ -75,7 +74,7 @@ class EmbeddedValkey:
 
     async def stop(self) -> None:
         await self.child.stop(STOP_PATIENCE)
-        remove_folder(self._folder)
+        self._folder.remove()
 
 
 async def wait_for_store(url: str, patience: float) -> None:

@@ -17,6 +17,7 @@ from shared.protocol.registry import RegistrySnapshot, WorkerInfo, read_registry
 from shared.redis.client import connect
 from shared.runtime.backoff import Backoff
 from shared.runtime.children import Child
+from shared.runtime.event_loop import on_signal
 from shared.runtime.placement import cpus_for_others, own_cpus
 from shared.runtime.processes import exit_description, module_command
 from shared.runtime.settings import ApiSettings, NodeSettings, UpSettings, WorkerSettings, environment
@@ -69,9 +70,8 @@ class _Supervisor:
 
     async def run(self) -> int:
         stopping = asyncio.Event()
-        loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._on_signal, number, stopping)
+            on_signal(number, self._on_signal, number, stopping)
         serving = asyncio.create_task(self._serve())
         stopped = asyncio.create_task(stopping.wait())
         try:

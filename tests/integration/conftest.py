@@ -38,6 +38,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 @pytest.fixture
+def runtime() -> Iterator[Path]:
+    """A directory for temporary files; not in ``tmp_path``, whose name may be too long for a socket."""
+    with TemporaryDirectory(prefix="vq-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
 async def redis(store: Store) -> AsyncIterator[ArqRedis]:
     """A client of the store, which is empty."""
     client = connect(store.url)

@@ -164,7 +164,7 @@ def test_keys_of_file_and_environment(empty_fleet: Fleet, tmp_path: Path) -> Non
     path = tmp_path / "keys.toml"
     done = subprocess.run(
         [sys.executable, "-m", "cli.main", "key", "create", "--toml"],
-        env={**os.environ, "TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)},  # where no instance runs
+        env={**os.environ, "TMPDIR": str(tmp_path)},  # where no instance runs
         capture_output=True,
         text=True,
         check=True,

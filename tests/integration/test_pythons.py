@@ -1,4 +1,7 @@
-"""A start and a chat with the default model on every supported Python of this machine, such as that of Debian."""
+"""A start and a chat with the default model on every supported Python of this machine, such as that of Debian.
+
+With Debian's package ``locales``, in the Turkish locale.
+"""
 
 import os
 import shutil
@@ -31,8 +34,17 @@ def pythons() -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
+def turkish(folder: Path) -> dict[str, str]:
+    """Return variables that choose the Turkish locale, for which ``I`` is no large ``i``, made in ``folder``."""
+    if not Path("/usr/share/i18n/locales/tr_TR").exists():
+        return {}
+    options = ("--inputfile=tr_TR", "--charmap=UTF-8", "--no-archive")
+    subprocess.run(["localedef", *options, folder / "tr_TR.UTF-8"], check=True)
+    return {"LC_ALL": "tr_TR.UTF-8", "LOCPATH": str(folder)}
+
+
 @pytest.mark.parametrize("python", [pytest.param(file, id=version) for version, file in pythons().items()])
-def test_it_starts_and_answers(python: Path, tmp_path: Path) -> None:
+def test_it_starts_and_answers_in_turkish_too(python: Path, tmp_path: Path, runtime: Path) -> None:
     venv = tmp_path / "venv"
     subprocess.run([python, "-m", "venv", "--without-pip", venv], check=True)
     uv = shutil.which("uv", path=Path(sys.executable).parent)
@@ -44,8 +56,7 @@ def test_it_starts_and_answers(python: Path, tmp_path: Path) -> None:
     (packages / "vinoqueue.pth").write_text(f"{ROOT}\n")
     command = [str(venv / "bin" / "python"), "-P", "-m", "cli.main"]
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("VINOQUEUE_", "PYTHON"))}
-    # Sockets have short names; the model's converted weights are those of other tests.
-    clean |= {"XDG_RUNTIME_DIR": "", "PYTHONPYCACHEPREFIX": str(tmp_path / "compiled")}
+    clean |= {"TMPDIR": str(runtime), "PYTHONPYCACHEPREFIX": str(tmp_path / "compiled"), **turkish(tmp_path)}
     port, log = free_port(), tmp_path / "log"
     with log.open("wb") as output:
         up = subprocess.Popen(

@@ -3,12 +3,13 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,18 +29,24 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads the proce
 class Up:
     """A running ``vinoqueue up`` and what it has printed."""
 
-    def __init__(self, folder: Path, runtime: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, runtime: Path, *arguments: str, ignored: Collection[signal.Signals] = ()) -> None:
         self.port = free_port()
         self.runtime = runtime
         self._log = folder / "up.log"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("VINOQUEUE_")}
+
+        def prepare() -> None:
+            die_with_parent()
+            for number in (signal.SIGHUP, signal.SIGINT):  # the tests themselves may run in the background
+                signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
+
         with self._log.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "cli.main", "up", "--port", str(self.port), *SIMULATED, *arguments],
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=environment | {"TMPDIR": str(folder), "XDG_RUNTIME_DIR": str(runtime)},
-                preexec_fn=die_with_parent,
+                env=environment | {"TMPDIR": str(runtime)},
+                preexec_fn=prepare,
             )
 
     @property
@@ -63,13 +70,6 @@ class Up:
 
 
 @pytest.fixture
-def runtime() -> Iterator[Path]:
-    """A runtime directory; not in ``tmp_path``, whose name may be too long for a socket."""
-    with TemporaryDirectory(prefix="vq-") as folder:
-        yield Path(folder)
-
-
-@pytest.fixture
 def up(tmp_path: Path, runtime: Path) -> Iterator[Up]:
     with started(tmp_path, runtime) as running:
         yield running
@@ -87,9 +87,9 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 
 @contextmanager
-def started(folder: Path, runtime: Path) -> Iterator[Up]:
+def started(folder: Path, runtime: Path, *, ignored: Collection[signal.Signals] = ()) -> Iterator[Up]:
     """An instance that is killed with all its processes when the block ends."""
-    running = Up(folder, runtime)
+    running = Up(folder, runtime, ignored=ignored)
     tree: set[int] = set()
     try:
         yield running
@@ -101,6 +101,7 @@ def started(folder: Path, runtime: Path) -> Iterator[Up]:
             os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl: apt-get install curl")
 def test_the_printed_command_streams_an_answer(lasting: Up) -> None:
     (command,) = re.findall(r"^ *(curl .*)$", lasting.output, re.MULTILINE)
     (page,) = re.findall(r"^Chat and fleet view: (.*)$", lasting.output, re.MULTILINE)
@@ -121,8 +122,8 @@ def vinoqueue(runtime: Path, *arguments: str) -> Result:
 
 
 def environment_of(runtime: Path) -> dict[str, str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("VINOQUEUE_")}
-    return environment | {"TMPDIR": str(runtime), "XDG_RUNTIME_DIR": str(runtime)}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("VINOQUEUE_", "XDG_"))}
+    return environment | {"TMPDIR": str(runtime), "XDG_RUNTIME_DIR": ""}
 
 
 def test_the_printed_status_command_shows_what_runs(lasting: Up) -> None:
@@ -212,8 +213,34 @@ def test_a_child_that_dies_is_started_again(lasting: Up, part: str) -> None:
         lambda: lasting.output.count("was killed by SIGKILL; it starts again") > deaths, "the death to be logged"
     )
     lasting.until(lambda: lasting.pids(f"cli.main {part}") not in ([], [before]), "another process")
-    command = re.findall(r"^ *(curl .*)$", lasting.output, re.MULTILINE)[0].replace("curl", "curl -sf")
-    lasting.until(lambda: subprocess.run(["sh", "-c", command], capture_output=True).returncode == 0, "an answer")
+    chat = ["chat", "--url", f"http://127.0.0.1:{lasting.port}", "[[say hello]]"]
+    lasting.until(lambda: vinoqueue(lasting.runtime, *chat).output == "hello\n", "an answer")
+
+
+def test_the_end_of_a_login_takes_nothing_away(tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``$XDG_RUNTIME_DIR`` goes with the last session of its user, tmux and nohup stay."""
+    session = tmp_path / "session"
+    session.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(session))
+    with started(tmp_path, runtime) as up:
+        up.until_ready()
+        shutil.rmtree(session)
+        assert vinoqueue(runtime, "status").exit_code == 0
+        (before,) = up.pids("cli.main worker")
+        os.kill(before, signal.SIGKILL)
+        up.until(lambda: "is served again" in up.output, "another worker")
+
+
+def test_ignored_signals_stay_ignored(tmp_path: Path, runtime: Path) -> None:
+    """As under nohup, and in the background of a script."""
+    with started(tmp_path, runtime, ignored=(signal.SIGHUP, signal.SIGINT)) as up:
+        up.until_ready()
+        up.process.send_signal(signal.SIGHUP)
+        up.process.send_signal(signal.SIGINT)
+        assert "hello" in vinoqueue(runtime, "chat", "--url", f"http://127.0.0.1:{up.port}", "[[say hello]]").output
+        assert "Stopping" not in up.output
+        up.process.send_signal(signal.SIGTERM)
+        assert up.process.wait(PATIENCE) == 0
 
 
 def test_without_its_store_it_ends_and_says_so(up: Up) -> None:

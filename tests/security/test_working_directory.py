@@ -52,7 +52,7 @@ def test_up_starts_in_a_directory_with_foreign_packages(foreign: Path, tmp_path:
         # Commands in other tests must not find it.
         up = subprocess.Popen(
             [sys.executable, "-P", "-m", "cli.main", "up", "--port", str(free_port()), *SIMULATED],
-            env={**os.environ, "TMPDIR": runtime, "XDG_RUNTIME_DIR": runtime},
+            env={**os.environ, "TMPDIR": runtime},
             stdout=output,
             stderr=output,
         )

@@ -8,6 +8,7 @@ import uuid
 
 from shared.protocol.registry import LeaseMismatch
 from shared.redis.client import connect
+from shared.runtime.event_loop import on_signal
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import NodeSettings
 from shared.runtime.tasks import cancel_all, keep_running
@@ -35,9 +36,8 @@ def run(settings: NodeSettings) -> int:
 
 async def _serve(settings: NodeSettings) -> int:
     stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
+        on_signal(number, stopping.set)
     free = free_memory()
     host = int(settings.memory) or int(_SHARE * free)
     if host > free:
@@ -47,7 +47,7 @@ async def _serve(settings: NodeSettings) -> int:
     name = f"{settings.node}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
     try:
         node = Node(name, settings, redis, Measurements(), pid=os.getpid(), capacity=capacity)
-        loop.add_signal_handler(signal.SIGHUP, node.reload)
+        on_signal(signal.SIGHUP, node.reload)
         await join_fleet(redis, settings.redis_url, lease=settings.lease, stopping=stopping)
         for where, size in capacity.items():
             logger.info("node %s has %.1f GB for models on %s", name, size / 1e9, where)

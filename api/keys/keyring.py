@@ -143,7 +143,8 @@ class Keyring:
             self._rebuild()
         if first and self.open and self._public_address:
             logger.warning(
-                "anybody who reaches %s may use this service: it has no API keys. Make one with 'vinoqueue key create'",
+                "anybody who reaches this port may use this service: it listens on %s and has no API keys. Make one "
+                "with 'vinoqueue key create'",
                 self._public_address,
             )
 

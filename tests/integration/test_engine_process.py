@@ -168,6 +168,28 @@ async def test_a_process_that_dies_while_loading_is_a_load_error() -> None:
         await process.loaded()
 
 
+async def test_a_process_that_is_killed_within_a_memory_limit_names_limit_and_need(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("worker.engine.handle.memory_limit", lambda: 400 * 2**20)
+
+    async def nothing() -> None:
+        pass
+
+    supervisor = EngineSupervisor(
+        options("[[crash load]]"),
+        CurrentEngine(slots=1),
+        step_timeout=60,
+        on_stepped=lambda _: None,
+        on_refused=lambda _: None,
+        on_change=lambda: None,
+        release_jobs=nothing,
+        others_loaded=nothing,
+    )
+    with pytest.raises(LoadError, match=r"SIGKILL while it loaded, .* may use 400 MB .* needs about 700 MB"):
+        await supervisor.run()
+
+
 async def test_a_process_that_is_stopped_while_it_loads_ends_in_peace() -> None:
     process = ReportingEngine(options())
     await process.start()

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from shared.protocol.registry import WorkerStatus
 from shared.runtime.backoff import Backoff
 from shared.runtime.ticks import next_tick
+from worker.engine.host import memory_limit
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import (
     Add,
@@ -29,6 +31,7 @@ from worker.engine.protocol import (
     Stepped,
 )
 from worker.engine.watchdog import PIXELS_PER_SECOND, Watchdog
+from worker.model.files import PROCESSES, loaded_bytes
 from worker.processes.child import ChildProcess, CpuTime, LoadError
 
 logger = logging.getLogger(__name__)
@@ -198,9 +201,9 @@ class EngineSupervisor:
             try:
                 await self._run_engine()
             except LoadError as error:
+                self.current.stage = self._explained(str(error))
                 if self.current.restarts == 0:
-                    raise
-                self.current.stage = str(error)
+                    raise LoadError(self.current.stage) from None
             if self._closing:
                 return
             pause = backoff.pause(time.monotonic() - started)
@@ -244,8 +247,21 @@ class EngineSupervisor:
             self.on_change()
             await engine.stop()
             if not self._closing:
-                self.current.stage = f"the engine process {engine.exit_description}"
+                self.current.stage = self._explained(f"the engine process {engine.exit_description}")
                 await self.release_jobs()
+
+    def _explained(self, ending: str) -> str:
+        """Add to how the engine process ended what the kernel probably killed it for."""
+        limit = memory_limit()
+        if not limit or "SIGKILL" not in ending:
+            return ending
+        path = Path(self.options.path)
+        need = PROCESSES + (loaded_bytes(path) if path.exists() else 0)
+        return (
+            f"{ending}, perhaps for memory: this container or service may use {limit / 2**20:.0f} MB (WORKER_MEMORY in "
+            f"compose.yaml), and the worker needs about {need / 2**20:.0f} MB, besides its KV cache of up to "
+            f"{self.options.cache_size} GB (--cache-size)"
+        )
 
     def _on_stage(self, stage: str) -> None:
         self.current.stage = stage

@@ -14,6 +14,9 @@ _TOPOLOGY = Path("/sys/devices/system/cpu")
 _MEMORY = ((".", "memory.max", "memory.current"), ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"))
 """Folders and files of cgroup v2, and of v1, whose limit is never "max" but greater than any memory."""
 
+_NO_LIMIT = 2**60
+"""Bytes of cgroup v1's limit where there is none."""
+
 _QUOTA = (
     (".", "cpu.max"),
     ("cpu", "cpu.cfs_quota_us", "cpu.cfs_period_us"),
@@ -30,6 +33,13 @@ def free_memory(meminfo: Path = _MEMINFO, groups: Path = _GROUPS, own: Path = _O
     """
     limits = (max(0, int(limit) - int(used)) for limit, used in _values(_MEMORY, "memory", groups, own))
     return min((*_available(meminfo), *limits), default=0)
+
+
+def memory_limit(groups: Path = _GROUPS, own: Path = _OWN) -> int:
+    """Return how many bytes control groups allow this process; 0 without a limit. The arguments are those of
+    :func:`free_memory`."""
+    limits = (int(limit) for limit, _ in _values(_MEMORY, "memory", groups, own))
+    return min((limit for limit in limits if limit < _NO_LIMIT), default=0)
 
 
 def cpu_quota(groups: Path = _GROUPS, own: Path = _OWN) -> float:

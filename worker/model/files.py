@@ -54,9 +54,18 @@ SMALL_MODEL = 256_000_000
 """Maximum size in bytes of a GGUF file of which the weight cache holds other forms by default."""
 
 
+PROCESSES = 700 * 2**20
+"""Bytes that the processes of a worker take beside the weights, before they are measured."""
+
+
 def model_bytes(path: Path) -> int:
     """Return the size in bytes of the model's file with all its parts, or of all files in its folder."""
     return sum(file.stat().st_size for file in (path.iterdir() if path.is_dir() else parts(path)) if file.is_file())
+
+
+def loaded_bytes(path: Path) -> int:
+    """Return about how many bytes a model's weights take when they are loaded: some formats are converted."""
+    return model_bytes(path) * 3 // 2
 
 
 def write_properties(folder: Path, properties: Properties) -> None:

@@ -11,19 +11,15 @@ from shared.protocol.registry import IMAGE, TEXT
 from shared.runtime.settings import EngineSettings, Settings
 from worker.model.cache import user_cache, write_whole
 from worker.model.devices import device_kind
-from worker.model.files import model_bytes, sees_images
+from worker.model.files import PROCESSES, loaded_bytes, sees_images
 from worker.model.local import describe, path
 from worker.model.source import ModelError
 from worker.node.catalogue import CatalogueEntry
 from worker.node.devices import HOST, Memory
 
 _GB = 2**30
-_PROCESSES = 700 * 2**20
-"""Bytes that the processes of a worker take beside the weights, before they are measured."""
 _UNKNOWN = 2 * _GB
 """Bytes of a model whose files are not there yet."""
-_WEIGHTS = 1.5
-"""Loaded weights in relation to their files, before they are measured: some formats are converted."""
 _SIMULATED = 200 * 2**20
 
 
@@ -97,7 +93,7 @@ def needed(
     processes, do not contain the weights of a model on a GPU, an integrated one included.
     """
     if has_model:
-        processes = measured.memory if measured else _PROCESSES
+        processes = measured.memory if measured else PROCESSES
         weights = 0 if measured and device_kind(device) != "GPU" else _weights(entry.source)
         own = weights + cache_gb * _GB
     else:
@@ -109,7 +105,7 @@ def needed(
 
 def _weights(source: str) -> int:
     try:
-        return int(_WEIGHTS * model_bytes(path(source)))
+        return loaded_bytes(path(source))
     except (ModelError, OSError):
         return _UNKNOWN
 

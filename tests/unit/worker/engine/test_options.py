@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shared.runtime.settings import EngineSettings
-from worker.engine.host import free_memory
+from worker.engine.host import free_memory, memory_limit
 from worker.engine.options import EngineOptions, default_cache_size, fitting_sequences
 
 GB = 2**30
@@ -26,12 +26,14 @@ def machine(folder: Path, *, free: int, limit: str = "max", used: int = 0) -> tu
 
 def test_free_memory_is_the_hosts(tmp_path: Path) -> None:
     assert free_memory(*machine(tmp_path, free=10 * GB)) == 10 * GB
+    assert memory_limit(tmp_path) == 0
 
 
 def test_a_containers_limit_counts_too(tmp_path: Path) -> None:
     assert free_memory(*machine(tmp_path, free=10 * GB, limit=str(4 * GB), used=GB)) == 3 * GB
     assert free_memory(*machine(tmp_path, free=2 * GB, limit=str(4 * GB), used=GB)) == 2 * GB
     assert free_memory(*machine(tmp_path, free=2 * GB, limit=str(GB), used=2 * GB)) == 0
+    assert memory_limit(tmp_path) == GB
 
 
 def test_the_limit_of_a_service_counts_and_those_of_the_groups_around_it(tmp_path: Path) -> None:
@@ -56,6 +58,7 @@ def test_a_containers_limit_counts_in_the_kernels_first_form_too(tmp_path: Path,
     (folder / "memory" / "memory.limit_in_bytes").write_text(f"{limit}\n")
     (folder / "memory" / "memory.usage_in_bytes").write_text(f"{GB}\n")
     assert free_memory(meminfo, folder) == free * GB
+    assert memory_limit(folder) == (limit if free == 3 else 0)
     own = tmp_path / "cgroup"
     own.write_text("3:cpu:/other\n2:memory:/docker/id\n")  # its folder is seen as the root
     assert free_memory(meminfo, folder, own) == free * GB

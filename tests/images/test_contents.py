@@ -112,8 +112,8 @@ def test_the_images_serve(images: dict[str, Image], tmp_path: Path) -> None:
             assert "team.created" in printed
             if can_mount():
                 assert f"cli uid {number.partition(':')[0]}@" in printed
-            for command in ("drain", "resume"):
-                code, printed = running.command("worker", command, serving["id"])
+            for change in ("drain", "resume"):
+                code, printed = running.command("worker", change, serving["id"])
                 assert (code, serving["id"] in printed) == (0, True), printed
         assert [process.stop() for process in (api, worker)] == [0, 0], running.logs()
 

@@ -86,7 +86,7 @@ class Image:
         if can_mount():
             binds = {str(self._folder): self._folder, sys.base_prefix: Path(sys.base_prefix)} | self.volumes
             arguments = [str(argument) for bind in binds.items() for argument in bind]
-            enter = ["unshare", "--mount", "sh", "-c", _ENTER, "sh", self._root, self._user, *arguments, "--"]
+            enter = ["unshare", "--mount", "sh", "-c", _ENTER, "sh", str(self._root), self._user, *arguments, "--"]
         else:
             inside = {name: str(folder) for name, folder in self.volumes.items()}
             given = {name: inside.get(value, value) for name, value in given.items()}

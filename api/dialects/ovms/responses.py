@@ -4,6 +4,7 @@ Source: the model server's page on its responses endpoint. It stores nothing, so
 """
 
 import json
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -70,7 +71,7 @@ def _rename(value: dict[str, Any]) -> None:
     if "max_tokens" in value:
         value.setdefault("max_output_tokens", value.pop("max_tokens"))
     if isinstance(value.get("input"), list):
-        value["input"] = [_item(item) for item in value["input"]]
+        value["input"] = [*_items(value["input"])]
     form = value.pop("response_format", None)
     if form is None:
         return
@@ -82,11 +83,22 @@ def _rename(value: dict[str, Any]) -> None:
     value["text"] = {"format": form}
 
 
-def _item(item: Any) -> Any:
-    """Return an item with the URLs of its images as texts."""
-    if not isinstance(item, dict) or not isinstance(item.get("content"), list):
-        return item
-    return item | {"content": [_part(part) for part in item["content"]]}
+def _items(items: Iterable[Any]) -> Iterator[Any]:
+    """Yield items with the URLs of their images as texts, and with the ids of calls that may be left out.
+
+    A call has the id of its item, and an output that of the call before it.
+    """
+    called: Any = None
+    for item in items:
+        match item:
+            case {"type": "function_call" | "function_call_output" as kind, **fields}:
+                own = item.get("call_id")
+                called = own if own is not None else item.get("id") if kind == "function_call" else called
+                yield {"type": kind, **fields, "call_id": called}
+            case {"content": [*parts], **fields}:
+                yield {**fields, "content": [_part(part) for part in parts]}
+            case _:
+                yield item
 
 
 def _part(part: Any) -> Any:

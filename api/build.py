@@ -148,7 +148,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
     records = StoredRecords(redis, keyring)
     bodies = RequestBodies(parser, directory, settings)
     queue_events = QueueEvents(queues, directory)
-    responder = Responder(queue_events, thread)
+    responder = Responder(queue_events, thread, first_byte_after=settings.first_byte_after)
     background = BackgroundTasks()
     files = FileStore(
         redis,

@@ -1,5 +1,7 @@
 """The chat handler: reads and parses a request by its dialect, accepts it and responds, whole or as a stream."""
 
+import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import TypeVar
@@ -12,9 +14,10 @@ from api.base.fairness import FairPlaces, FairThread
 from api.chat.exchange import ChatExchange, ChatServices
 from api.chat.queue_events import HEADER, QueueEvents
 from api.chat.writer import collect, stream
-from api.dialects.base.interface import Choice, Dialect, MessagesMissing, ResponseEncoder
+from api.dialects.base.interface import PING, Choice, Dialect, MessagesMissing, ResponseEncoder
 from api.dialects.openai.stored import sent_messages
 from api.http.bodies import LARGE_BODIES, LARGE_BODIES_OF_TENANT, BodyParser, check_body_size, media_body
+from api.http.connection_extension import connection_extension
 from api.http.exchange import HttpExchange, current_exchange, is_admin, key_owner
 from api.http.routes import ANTHROPIC_ERRORS, ERRORS, STREAMED, json_response, route
 from api.models.directory import Directory
@@ -64,24 +67,28 @@ STREAM_HEADERS = {
 
 
 class Responder:
-    def __init__(self, queue_events: QueueEvents, thread: FairThread) -> None:
-        """``thread`` encodes large responses."""
+    def __init__(self, queue_events: QueueEvents, thread: FairThread, *, first_byte_after: float) -> None:
+        """``thread`` encodes large responses. ``first_byte_after`` is in seconds from the start of a request."""
         self._queue_events = queue_events
         self._thread = thread
+        self._first_byte_after = first_byte_after
 
     async def respond(self, exchange: HttpExchange, chat: ChatExchange) -> Response:
         """Accept the request of ``chat`` and respond to it, as a stream or as a whole.
 
-        The HTTP status is sent after the first event from a worker. Raises :class:`RequestRefused`.
+        The HTTP status is sent after the first event from a worker; that of a stream, after ``first_byte_after``
+        seconds at the latest. Raises :class:`RequestRefused`.
         """
         # A streamed response outlives this method. The HTTP exchange does not.
         exchange.details = chat
         await exchange.enter(chat)
-        if chat.request.stream and wants_queue_events():
-            return stream_response(self._announced(exchange.dialect, chat))
+        announced = wants_queue_events()
+        if chat.request.stream and (announced or not await self._starts_in_time(exchange, chat)):
+            ping = _encoder(exchange.dialect, chat, None).ping
+            return stream_response(self._announced(exchange.dialect, chat, b"" if announced else ping), ping)
         encoder = _encoder(exchange.dialect, chat, await chat.stream.started())
         if chat.request.stream:
-            response = stream_response(self._streamed(chat, encoder))
+            response = stream_response(self._streamed(chat, encoder), encoder.ping)
         else:
             response = json_response(await self.whole(chat, encoder))
             response.timeout = None
@@ -119,10 +126,22 @@ class Responder:
         encode = partial(encoder.completion, choices, recorder.usage())
         return await self._thread.run(chat.owner, recorder.response_bytes, encode)
 
-    async def _announced(self, dialect: Dialect, chat: ChatExchange) -> AsyncIterator[bytes]:
-        """Yield queue events until the first event from a worker, then the stream."""
-        async for comment in self._queue_events.until_started(chat.stream):
-            yield comment
+    async def _starts_in_time(self, exchange: HttpExchange, chat: ChatExchange) -> bool:
+        """Wait for the first event from a worker, but not so long that a proxy gives up. Return whether it came."""
+        try:
+            async with asyncio.timeout(exchange.started_at + self._first_byte_after - time.monotonic()):
+                await chat.stream.first()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _announced(self, dialect: Dialect, chat: ChatExchange, ping: bytes) -> AsyncIterator[bytes]:
+        """Yield ``ping``, or queue events without it, until the first event from a worker; then the stream."""
+        if ping:
+            yield ping
+        else:
+            async for comment in self._queue_events.until_started(chat.stream):
+                yield comment
         async for piece in self._streamed(chat, _encoder(dialect, chat, await chat.stream.first())):
             yield piece
 
@@ -132,14 +151,19 @@ def wants_queue_events() -> bool:
     return request.headers.get(HEADER, "").lower() == "true"
 
 
-def stream_response(events: AsyncIterator[bytes]) -> Response:
-    """Return a response of server-sent ``events``, which may last longer than the server's usual responses."""
+def stream_response(events: AsyncIterator[bytes], ping: bytes = PING) -> Response:
+    """Return a response of server-sent ``events``, which may last longer than the server's usual responses.
+
+    ``ping`` is sent while there are none, if the server can do that.
+    """
+    if (connection := connection_extension(request)) is not None:
+        connection["ping"](ping)
     response = Response(events, headers=STREAM_HEADERS)
     response.timeout = None
     return response
 
 
-def _encoder(dialect: Dialect, chat: ChatExchange, first: Event) -> ResponseEncoder:
+def _encoder(dialect: Dialect, chat: ChatExchange, first: Event | None) -> ResponseEncoder:
     fingerprint = first.fingerprint if isinstance(first, Started) else ""
     return dialect.render(chat.request, response_id=chat.id, created=int(chat.accepted), fingerprint=fingerprint)
 

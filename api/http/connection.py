@@ -39,6 +39,9 @@ _FRAMING_FACTOR = 4
 """Maximum number of bytes of chunk sizes, extensions and trailers per byte of a body, beyond the first
 :data:`MAX_HEAD`."""
 
+PING_INTERVAL = 15.0
+"""Seconds without output after which a stream gets an event without content, because proxies cut silent streams."""
+
 _GRACE = 5.0
 """Seconds by which the connection's deadlines are later than the request handler's own."""
 
@@ -85,7 +88,7 @@ class HttpConnection(HttpToolsProtocol):
     """
 
     # In slots, because more attributes would give each instance a dictionary of its own: 1.3 kB per connection.
-    __slots__ = ("_body_size", "_deadline", "_max_body", "_received", "_state", "over_limit")
+    __slots__ = ("_body_size", "_deadline", "_max_body", "_ping", "_received", "_state", "_written", "over_limit")
 
     settings: ApiSettings
     limits: ConnectionLimits
@@ -106,6 +109,8 @@ class HttpConnection(HttpToolsProtocol):
         self._received = 0  # Bytes received in this state, including the framing of a body.
         self._body_size = 0
         self._max_body = self.max_discarded
+        self._ping = b""
+        self._written = 0.0
         self.over_limit = False
 
     @property
@@ -181,7 +186,11 @@ class HttpConnection(HttpToolsProtocol):
         cycle.transport = cast(asyncio.Transport, self)
         if self.over_limit or self.limits.closing:
             cycle.keep_alive = False
-        extension: ConnectionExtension = {"over_limit": self.over_limit, "allow_upload": self._allow_upload}
+        extension: ConnectionExtension = {
+            "over_limit": self.over_limit,
+            "allow_upload": self._allow_upload,
+            "ping": self._ping_with,
+        }
         add_extension(self.scope, extension)
         self.limits.set_busy(self)
         self._body_size = 0
@@ -207,6 +216,7 @@ class HttpConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Wait for the next request, unless this one has not been received completely."""
         self.server_state.total_requests += 1
+        self._ping = b""
         if self.is_closing():
             return
         self.flow.resume_reading()
@@ -239,6 +249,7 @@ class HttpConnection(HttpToolsProtocol):
     def write(self, data: bytes) -> None:
         """Send ``data``, unless the connection is closing."""
         if not self.is_closing():
+            self._written = self.loop.time()
             self.transport.write(data)
 
     def is_closing(self) -> bool:
@@ -262,7 +273,9 @@ class HttpConnection(HttpToolsProtocol):
         self.transport.abort()
 
     def expire(self, now: float) -> None:
-        """Close if the deadline of the connection's state is before ``now``."""
+        """Close if the deadline of the connection's state is before ``now``, or send a ping if one is due."""
+        if self._ping and now - self._written >= PING_INTERVAL:
+            self._send_ping()
         if now < self._deadline:
             return
         if self._state is _State.HEAD:
@@ -301,6 +314,15 @@ class HttpConnection(HttpToolsProtocol):
         if self._state is _State.BODY:
             self._max_body = max(self._max_body, size)
             self._deadline = max(self._deadline, self.loop.time() + seconds + _GRACE)
+
+    def _ping_with(self, event: bytes) -> None:
+        self._ping = event
+
+    def _send_ping(self) -> None:
+        """Send the ping between two writes of the response, unless the client is slow to read these."""
+        if self.cycle.response_started and not self.flow.write_paused:
+            ping = self._ping
+            self.write(b"%x\r\n%b\r\n" % (len(ping), ping) if self.cycle.chunked_encoding else ping)
 
     def _wait(self) -> None:
         self._enter(_State.IDLE, KEEP_ALIVE)

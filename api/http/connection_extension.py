@@ -19,6 +19,9 @@ class ConnectionExtension(TypedDict):
     """Whether the connection exceeds the connection limits. Such connections are served only probes and metrics."""
     allow_upload: Callable[[int, float], None]
     """Allows the rest of the body of this request a total size in bytes, and a time in seconds from now."""
+    ping: Callable[[bytes], None]
+    """Has this event sent whenever the rest of the response has no output for some time. Each piece of the body must
+    be whole events."""
 
 
 def add_extension(scope: Any, extension: ConnectionExtension) -> None:

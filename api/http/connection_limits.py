@@ -34,7 +34,8 @@ class Connection(Protocol):
         """Close as soon as there is no request."""
 
     def expire(self, now: float) -> None:
-        """Close if the deadline of the connection's state is before ``now``, in seconds of the event loop's clock."""
+        """Close if the deadline of the connection's state is before ``now``, in seconds of the event loop's clock, or
+        send a ping if one is due."""
 
 
 class ConnectionLimits:

@@ -162,6 +162,11 @@ class ApiSettings(Settings):
         description="Maximum time in the queue in seconds, then 503; an API key may have its own, and the "
         "x-queue-timeout header may ask for less.",
     )
+    first_byte_after: PositiveFloat = Field(
+        50.0,
+        description="Time in seconds after which a stream that waits for its first token gets its status and a "
+        "comment, before a proxy gives up; later errors are events in the stream.",
+    )
     default_max_tokens: NonNegativeInt = Field(
         0,
         description="Maximum number of tokens of each output whose request sets none; an API key may have its own, and "

@@ -36,6 +36,7 @@ class MessagesResponseEncoder(ResponseEncoder):
     reference are present, and null where they do not apply.
     """
 
+    ping = b'event: ping\ndata: {"type":"ping"}\n\n'
     done = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 
     def __init__(self, request: ChatRequest, *, response_id: str, request_id: str = "") -> None:
@@ -57,7 +58,7 @@ class MessagesResponseEncoder(ResponseEncoder):
         """Encode the start of the message, and a ping as the reference has it."""
         usage = Usage(prompt_tokens=prompt_tokens, completion_tokens=0, cached_tokens=cached_tokens)
         message = self._message([], usage, _ending(None))
-        return _event("message_start", {"message": message}) + _event("ping", {})
+        return _event("message_start", {"message": message}) + self.ping
 
     def content(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
         """Encode a text delta. Hot path: once per token."""

@@ -24,6 +24,11 @@ class AzureResponseEncoder(ChatResponseEncoder):
     _id_prefix = ""
     _detailed = False
 
+    def __init__(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> None:
+        super().__init__(request, response_id=response_id, created=created, fingerprint=fingerprint)
+        # Azure's SDK accepts no comments.
+        self.ping = self._event_head + self._event_tail
+
     def failure(self, problem: Problem) -> bytes:
         """Encode an error event, a comment and the terminator.
 

@@ -84,6 +84,10 @@ class Lookup(Protocol):
         """Return the value of a parameter or header, or None. Header names are case-insensitive."""
 
 
+PING = b": keep-alive\n\n"
+"""A comment, which clients of server-sent events ignore."""
+
+
 class ResponseEncoder(Protocol):
     """Encodes the response to one accepted request.
 
@@ -94,6 +98,8 @@ class ResponseEncoder(Protocol):
     """
 
     done: bytes
+    ping: bytes = PING
+    """What a stream without output sends, at any time."""
 
     def opening(self, choice: int, prompt_tokens: int = 0, cached_tokens: int = 0) -> bytes:
         """Encode the first event of a choice, sent as soon as a worker has started the job.

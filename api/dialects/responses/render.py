@@ -111,9 +111,10 @@ class ResponsesEncoder(ResponseEncoder):
         return self._end(f"response.{status}", self._ended(status, usage))
 
     def failure(self, problem: Problem) -> bytes:
-        """Encode the end of a response that has failed."""
+        """Encode the end of a response that has failed, perhaps before it has started: SDKs need a first event."""
+        created = b"" if self._sequence else self._event("response.created", response=self._response("in_progress"))
         error = {"code": FORMS[problem.kind].responses, "message": problem.message}
-        return self._end("response.failed", self._response("failed", error=error))
+        return created + self._end("response.failed", self._response("failed", error=error))
 
     def ending(self, document: bytes) -> bytes:
         """Encode the last event of a response that has ended as the stored ``document`` says."""

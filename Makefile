@@ -1,20 +1,23 @@
 # Vinoqueue's set-up. `make` or `make help` lists what there is.
-# Needs make, and Python 3.11 or newer with venv. PYTHON=/path/to/python3 chooses one; ARGS=... goes to the command.
+# Needs make, and Python 3.11 to 3.14 with venv. PYTHON=/path/to/python3 chooses one; ARGS=... goes to the command.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install run test machines coverage bench faults check format docs site screenshots lock clean
+.PHONY: FORCE help install run test machines coverage bench faults check format docs site screenshots lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS :=
 
-# The first of these that is new enough and can make a virtual environment.
-PYTHON := $(shell for python in python3.13 python3.12 python3.11 python3 python3.14; do \
-	$$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
-	&& echo $$python && break; done)
+# They are for other programs.
+unexport PYTHONPATH PYTHONHOME
 
-SOURCES := api worker shared cli bench faults tools tests requirements
+# The first of these for which there are packages, and that can make a virtual environment.
+USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 15))
+PYTHON := $(shell unset PYTHONPATH PYTHONHOME; for python in python3.13 python3.12 python3.11 python3 python3.14; do \
+	$$python -c '$(USABLE)' 2>/dev/null && echo $$python && break; done)
+
+SOURCES := api worker shared cli bench faults tools tests requirements vinoqueue.py
 INSTALL := $(BIN)/python requirements/install.py
 # tests/conftest.py decides on the number of processes and the order of files.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
@@ -91,15 +94,18 @@ clean: ## remove the virtual environment and all caches
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is written last, so that an installation that failed or was stopped is taken up again.
-$(VENV)/.made:
-	@test -n '$(PYTHON)' && '$(PYTHON)' -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' || { \
-		echo "Vinoqueue needs Python 3.11 or newer with venv and ensurepip; '$(PYTHON)' will not do." >&2; \
+# An environment of another folder, or whose Python is another one by now, is made again.
+CHOSEN = $(if $(filter file,$(origin PYTHON)),,'$(PYTHON)')
+$(VENV)/.made: FORCE
+	@if test -e $@ && $(BIN)/python requirements/environment.py $(CHOSEN) 2>/dev/null; then exit; fi; \
+	test -n '$(PYTHON)' && '$(PYTHON)' -c '$(USABLE)' || { \
+		echo "Vinoqueue needs Python 3.11 to 3.14 with venv and ensurepip; '$(PYTHON)' will not do." >&2; \
 		echo "Install it (Debian and Ubuntu: apt install python3-venv), or name one: make PYTHON=/path/to/python3" >&2; \
-		exit 1; }
-	@echo "Making a virtual environment in $(VENV) with $$($(PYTHON) --version)"
-	@rm -rf $(VENV)
-	@$(PYTHON) -m venv $(VENV)
-	@touch $@
+		exit 1; }; \
+	echo "Making a virtual environment in $(VENV) with $$('$(PYTHON)' --version)" && \
+	rm -rf $(VENV) && '$(PYTHON)' -m venv $(VENV) && touch $@
+
+FORCE:
 
 $(VENV)/.up: $(VENV)/.made requirements/up.txt requirements/model.txt requirements/install.py pyproject.toml
 	@$(INSTALL) "packages" $(LOCKED)up.txt

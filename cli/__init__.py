@@ -1,1 +1,1 @@
-"""The ``vinoqueue`` command. The only package that imports all others."""
+"""Vinoqueue's command line. The only package that imports all others."""

@@ -4,6 +4,8 @@ Prints one line when it begins, progress while packages come in, and one line at
 it fails. Needs nothing but the standard library, because it runs before anything is installed.
 """
 
+import ast
+import os
 import re
 import subprocess
 import sys
@@ -16,6 +18,12 @@ _FETCHED = re.compile(
 )
 _FAILURE_LINES = 40
 
+_FETCHING = {
+    "index-url", "extra-index-url", "no-index", "find-links", "trusted-host", "cert", "client-cert", "proxy",
+    "keyring-provider", "timeout", "default-timeout", "retries", "cache-dir", "no-cache-dir",
+}  # fmt: skip
+"""Settings of pip that count: how packages are fetched. Others would install them elsewhere, or other ones."""
+
 
 def main(what: str, arguments: list[str]) -> int:
     """Install, and return pip's exit code."""
@@ -25,7 +33,12 @@ def main(what: str, arguments: list[str]) -> int:
     last: deque[str] = deque(maxlen=_FAILURE_LINES)
     fetched = 0
     with subprocess.Popen(
-        [*pip, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        [*pip, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=_environment(),
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -42,6 +55,22 @@ def main(what: str, arguments: list[str]) -> int:
     else:
         _progress(f"  done in {time.monotonic() - started:.0f} s", notable=True, last=True)
     return process.returncode
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment with those settings of pip's variables and files that count."""
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
+    )
+    found = re.findall(r"^(global|install|:env:)\.([a-z-]+)=(.+)$", listed.stdout, re.MULTILINE)
+    found.sort(key=lambda setting: ("global", "install", ":env:").index(setting[0]))
+    kept = {
+        f"PIP_{name.replace('-', '_').upper()}": str(ast.literal_eval(value))
+        for _, name, value in found
+        if name in _FETCHING
+    }
+    others = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON"))}
+    return others | kept | {"PIP_CONFIG_FILE": os.devnull}
 
 
 def _progress(text: str, *, notable: bool, last: bool = False) -> None:

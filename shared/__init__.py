@@ -1,4 +1,4 @@
-"""Code that API replicas and workers share: the protocol, access to the store, and the process runtime."""
+"""Code that Vinoqueue's API replicas and workers share: the protocol, access to the store, and the process runtime."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The worker: a supervisor process with an engine process, a prompt process and a grammar process."""
+"""Vinoqueue's worker: a supervisor process with an engine process, a prompt process and a grammar process."""
 
 import locale
 import sys

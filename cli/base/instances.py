@@ -125,7 +125,7 @@ def store_option() -> click.Option:
 def own_command(*arguments: str) -> str:
     """Return a shell command that runs this installation's ``vinoqueue`` with ``arguments`` from any directory."""
     script = Path(sys.executable).parent / "vinoqueue"
-    start = [str(script)] if script.exists() else [sys.executable, "-P", "-m", "cli.main"]
+    start = [str(script)] if script.exists() else [sys.executable, "-P", "-m", "vinoqueue"]
     return shlex.join([*start, *arguments])
 
 

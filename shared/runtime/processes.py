@@ -13,7 +13,7 @@ def module_command(module: str, *arguments: str) -> list[str]:
     """Return the command line of ``python -m module arguments...`` for this interpreter.
 
     ``-P`` removes the working directory from the import path: ``api`` and ``worker`` are common names, and a package of
-    that name in the working directory must not be run instead. ``PYTHONPATH`` still applies.
+    that name in the working directory must not be run instead. :mod:`vinoqueue` has removed ``PYTHONPATH``.
     """
     return [sys.executable, "-P", "-m", module, *arguments]
 

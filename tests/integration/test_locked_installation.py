@@ -4,19 +4,10 @@ import hashlib
 import re
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 from tests.support.paths import ROOT
-
-
-def wheel(folder: Path, version: str, *requires: str, name: str) -> None:
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
-        info = f"{name}-{version}.dist-info"
-        lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", "Provides-Extra: toml"]
-        archive.writestr(f"{info}/METADATA", "\n".join([*lines, *(f"Requires-Dist: {r}" for r in requires), ""]))
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{info}/RECORD", "")
+from tests.support.wheels import make_wheel
 
 
 def test_a_newer_version_on_the_index_changes_nothing(tmp_path: Path) -> None:
@@ -24,9 +15,9 @@ def test_a_newer_version_on_the_index_changes_nothing(tmp_path: Path) -> None:
     (locked,) = re.findall(r"^LOCKED := (.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     index = tmp_path / "index"
     index.mkdir()
-    wheel(index, "1.0", name="measure")
-    wheel(index, "1.1", name="measure")
-    wheel(index, "1.0", "measure[toml]>=1", name="plugin")
+    make_wheel(index, "1.0", name="measure")
+    make_wheel(index, "1.1", name="measure")
+    make_wheel(index, "1.0", "measure[toml]>=1", name="plugin")
     lines = [
         f"{file.name.split('-')[0]}==1.0 --hash=sha256:{_sha256(file)}" for file in sorted(index.glob("*-1.0-*.whl"))
     ]

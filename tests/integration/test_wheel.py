@@ -32,7 +32,7 @@ def environment(folder: Path, built: Path) -> Path:
 
 
 def test_the_wheel_serves_a_chat(tmp_path: Path, runtime: Path) -> None:
-    built = wheel(tmp_path, [*PACKAGES, "pyproject.toml", "README.md", "LICENSE"])
+    built = wheel(tmp_path, [*PACKAGES, "vinoqueue.py", "pyproject.toml", "README.md", "LICENSE"])
     with zipfile.ZipFile(built) as content:
         packed = set(content.namelist())
     files = {

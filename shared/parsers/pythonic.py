@@ -25,6 +25,7 @@ _inside_string = {"'": re.compile(r"[^'\\]*"), '"': re.compile(r'[^"\\]*')}
 _RAW = str.maketrans({"\n": r"\n", "\r": r"\r", "\0": r"\x00"})
 """Characters that models write inside strings although Python requires escapes."""
 
+_cut_escape = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:x[0-9a-fA-F]?|[uU][0-9a-fA-F]{0,7})?$")
 _ESCAPED = frozenset("\\'\"abfnrtv0xuU\n")
 _WORDS = {"true": True, "false": False, "null": None}
 
@@ -71,7 +72,14 @@ def _call(source: Source, writer: Writer, name: str) -> Script[None]:
             writer.open(name)
         writer.arguments(f"{before}{quoted(key)}: ")
         source.commit()
-        writer.arguments(_as_json((yield from _literal(source))))
+        literal = yield from _literal(source)
+        try:
+            value = _as_json(literal)
+        except Malformed:
+            if not source.exhausted:
+                raise
+            value = _begun_string(literal)
+        writer.arguments(value)
         source.commit()
         before = ", "
         following = yield from source.skip_space()
@@ -107,7 +115,7 @@ def _literal(source: Source) -> Script[str]:
             escaped = yield from source.peek()
             source.take(source.at + 1)
             # As in Python, a backslash before any other character is literal.
-            stop += escaped if escaped in _ESCAPED else "\\" + escaped.translate(_RAW)
+            stop += escaped if not escaped or escaped in _ESCAPED else "\\" + escaped.translate(_RAW)
         elif quote:
             quote = ""
         elif stop in "'\"":
@@ -118,6 +126,16 @@ def _literal(source: Source) -> Script[str]:
         room -= price * (len(text) + len(stop))
         if room < 0 or depth > MAX_DEPTH:
             raise Malformed
+
+
+def _begun_string(literal: str) -> str:
+    """Return the JSON of a string that the end of the text has cut, without its end.
+
+    Raises :class:`Malformed` for any other value, of which there is no beginning.
+    """
+    if literal[:1] not in _inside_string:
+        raise Malformed
+    return _as_json(_cut_escape.sub(r"\1", literal) + literal[0])[:-1]
 
 
 def _as_json(literal: str) -> str:

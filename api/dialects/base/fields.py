@@ -33,7 +33,8 @@ class _Object(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_empty(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
+        # Most objects have nothing that is empty.
+        if not isinstance(value, dict) or not (None in value.values() or [] in value.values()):
             return value
         required = required_names(cls)
         return {name: given for name, given in value.items() if name in required or not left_out(given)}

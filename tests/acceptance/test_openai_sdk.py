@@ -3,12 +3,13 @@
 import json
 import math
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import openai
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionTokenLogprob
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, SecretStr
 
 from tests.acceptance.conftest import MODEL
 from tests.support.fleet import Fleet
@@ -92,6 +93,32 @@ def test_parsed_answers(client: openai.OpenAI) -> None:
     messages = [{"role": "user", "content": 'Write the colour of grass as JSON: {"colour": ...}'}]
     loose = chat(client, messages=messages, max_tokens=100, response_format={"type": "json_object"})
     assert json.loads(loose.choices[0].message.content or "")
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"]
+    lives: Annotated[int, Field(ge=0, le=9)] = 9
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+    home: Annotated[Path, Field(json_schema_extra={"maxLength": 20})]
+
+
+class Pet(BaseModel):
+    """Its schema has a discriminated union, a default and a format of pydantic's; the SDK sends it as strict."""
+
+    pet: Annotated[Cat | Dog, Field(discriminator="kind")]
+    secret: Annotated[SecretStr, Field(max_length=10)]
+
+
+def test_parsed_answers_of_types_that_openai_refuses(client: openai.OpenAI) -> None:
+    for kind in ("cat", "dog"):
+        messages: list[Any] = [{"role": "user", "content": f"Describe a pet, a {kind}, as JSON."}]
+        answer = client.chat.completions.parse(
+            model=MODEL, temperature=0, max_tokens=100, messages=messages, response_format=Pet
+        )
+        assert isinstance(answer.choices[0].message.parsed, Pet)
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: FORCE help install run test machines coverage bench faults check format docs site screenshots lock clean
+.PHONY: FORCE help install run test machines coverage bench faults check format docs figures site dist screenshots lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -71,6 +71,12 @@ docs: $(VENV)/.dev ## write the parts of the documentation that come from the co
 site: $(VENV)/.dev ## build the documentation site in build/site; fails at a broken link
 	@$(BIN)/zensical build --clean --strict
 	@$(BIN)/python -m tools.docs.site_links build/site docs
+
+dist: $(VENV)/.up ## build the wheel and the sdist in dist/
+	@$(BIN)/python -m tools.distribution dist
+
+figures: $(VENV)/.dev ## print the size of the project with its ceilings; fails above one
+	@$(BIN)/python -m tools.figures
 
 screenshots: $(VENV)/.dev ## take the pictures of the web page in docs/images; needs Chromium
 	@$(BIN)/python -m tests.browser.screenshots

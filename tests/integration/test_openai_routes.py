@@ -258,4 +258,4 @@ def test_stored_completions(store_fleet: Fleet, stored: Completions) -> None:
         with pytest.raises(openai.NotFoundError):
             call(first.id)
     with pytest.raises(openai.BadRequestError):
-        stored.list(after=first.id)
+        stored.list(after=unstored.id)

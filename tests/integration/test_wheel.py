@@ -1,4 +1,4 @@
-"""The wheel: built offline, complete, and enough to serve in an environment that has its dependencies only."""
+"""The wheel and the sdist: built offline, complete, and enough to serve where their dependencies are installed."""
 
 import json
 import os
@@ -6,43 +6,57 @@ import signal
 import site
 import subprocess
 import sys
+import tarfile
 import urllib.request
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from shared.runtime.processes import die_with_parent
 from tests.support.eventually import PATIENCE, wait_until
 from tests.support.fleet import SIMULATED, free_port
-from tests.support.images import wheel
 from tests.support.paths import ROOT
+from tools.distribution import PACKAGES, build
 
-PACKAGES = ("api", "cli", "shared", "worker")
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The wheel and the sdist."""
+    return build(tmp_path_factory.mktemp("dist"))
 
 
-def environment(folder: Path, built: Path) -> Path:
-    """Install the wheel into a new environment that finds the packages of this one, but not its editable project."""
+def environment(folder: Path, archive: Path) -> Path:
+    """Install ``archive`` into a new environment that finds the packages of this one, but not its editable project."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     python = folder / "bin" / "python"
-    install = ("install", "--no-deps", "--no-index", str(built))
-    subprocess.run([sys.executable, "-m", "pip", "--python", str(python), *install], check=True, capture_output=True)
     (packages,) = folder.glob("lib/python*/site-packages")
     # Files *.pth in a folder that a .pth file names are not read.
     (packages / "dependencies.pth").write_text("\n".join(site.getsitepackages()))
+    install = ("install", "--no-deps", "--no-index", "--no-build-isolation", "--force-reinstall", str(archive))
+    subprocess.run([sys.executable, "-m", "pip", "--python", str(python), *install], check=True, capture_output=True)
     return folder / "bin" / "vinoqueue"
 
 
-def test_the_wheel_serves_a_chat(tmp_path: Path, runtime: Path) -> None:
-    built = wheel(tmp_path, [*PACKAGES, "vinoqueue.py", "pyproject.toml", "README.md", "LICENSE"])
-    with zipfile.ZipFile(built) as content:
-        packed = set(content.namelist())
+def test_all_files_are_packed(built: tuple[Path, Path]) -> None:
     files = {
         str(file.relative_to(ROOT))
         for package in PACKAGES
         for file in (ROOT / package).rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
     }
-    assert files - packed == set()
-    command = environment(tmp_path / "venv", built)
+    wheel, sdist = built
+    with zipfile.ZipFile(wheel) as content:
+        assert files - set(content.namelist()) == set()
+    with tarfile.open(sdist) as archive:
+        assert files - {name.partition("/")[2] for name in archive.getnames()} == set()
+
+
+@pytest.mark.parametrize("archive", [0, 1], ids=["wheel", "sdist"])
+def test_an_installed_archive_serves_a_chat(
+    built: tuple[Path, Path], archive: int, tmp_path: Path, runtime: Path
+) -> None:
+    command = environment(tmp_path / "venv", built[archive])
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("VINOQUEUE_", "PYTHON"))}
     clean |= {"TMPDIR": str(runtime), "XDG_RUNTIME_DIR": ""}
 
@@ -52,7 +66,7 @@ def test_the_wheel_serves_a_chat(tmp_path: Path, runtime: Path) -> None:
         )
         return done.stdout
 
-    assert "OpenAI-compatible" in run("--help")
+    assert "--redis-url" in run("up", "--help")
     port, log = free_port(), tmp_path / "log"
     with log.open("wb") as output:
         up = subprocess.Popen(

@@ -12,6 +12,7 @@ from shared.protocol.errors import ProblemKind
 from shared.protocol.request import Constraint
 from tests.support.engine_driver import Bench
 from tests.support.engine_outputs import text_of
+from worker.engine import grammar_compiler
 from worker.engine.grammar_compiler import GrammarCompiler
 from worker.grammar.schema import schema_grammar
 
@@ -40,8 +41,9 @@ def grammar(number: int) -> Constraint:
 
 
 @pytest.fixture
-def bench(real_engine: Bench) -> tuple[Bench, GrammarCompiler]:
-    """An engine, and the compiler of its grammars."""
+def bench(real_engine: Bench, monkeypatch: pytest.MonkeyPatch) -> tuple[Bench, GrammarCompiler]:
+    """An engine, and the compiler of its grammars, which keeps them however slow the machine is."""
+    monkeypatch.setattr(grammar_compiler, "_MAX_CACHED_SECONDS", float("inf"))
     compiler = real_engine.engine._grammar_arrivals._compiler
     assert compiler is not None
     return real_engine, compiler

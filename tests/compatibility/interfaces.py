@@ -22,7 +22,8 @@ from tests.compatibility.tables import read
 
 _Dialect = Callable[[Mapping[str, str], Mapping[str, str]], Dialect]
 _STORED = ("item_reference", "hosted tools")
-"""What the model server refuses in another way, of the rows of OpenAI's responses."""
+_OTHERWISE = {*STORED_FIELDS, "length_penalty"}
+"""What the model server refuses in another way, or serves, of the rows of OpenAI's responses."""
 
 
 def _interface(
@@ -63,9 +64,7 @@ INTERFACES = (
     _interface(
         "ovms_responses",
         lambda query, headers: ModelServerResponses(),
-        requests=tuple(
-            row for row in RESPONSES.requests if not {*STORED_FIELDS} & {*row.paths} and row.when not in _STORED
-        ),
+        requests=tuple(row for row in RESPONSES.requests if not _OTHERWISE & {*row.paths} and row.when not in _STORED),
         answers=RESPONSES.answers,
     ),
     AZURE,

@@ -152,7 +152,8 @@ def _chosen(
     Raises :class:`RequestRefused` if that tool is not ``loaded``.
     """
     choice = request.tool_choice
-    if choice is not None and not request.tools and not isinstance(choice, NoChoice):
+    needs_tools = isinstance(choice, NamedChoice) or (isinstance(choice, FreeChoice) and choice.type == "any")
+    if needs_tools and not request.tools:
         raise refuse(ProblemKind.INVALID, "'tool_choice' may only be specified while providing 'tools'.", param="tools")
     match choice:
         case None:

@@ -11,7 +11,7 @@ import msgspec
 from pydantic import ConfigDict, Field
 
 from api.dialects.base.body import decode_object, json_text
-from api.dialects.base.sampling import Beams, EngineSampling, Flag
+from api.dialects.base.sampling import Beams, EngineSampling, Flag, LengthPenalty
 from api.dialects.base.unsupported import unsupported
 from api.dialects.base.validation import invalid
 from api.dialects.openai.extended import check_combinations
@@ -35,6 +35,7 @@ class ModelServerResponsesRequest(ResponsesRequest, EngineSampling):
 
     best_of: Beams | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    length_penalty: LengthPenalty | None = None
     logprobs: Flag | None = None
     n: Annotated[int, Field(ge=1, le=1)] | None = None
     seed: Seed | None = None

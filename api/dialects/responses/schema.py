@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from api.dialects.base.fields import ByKey, Identifier, Items, NonEmptyText, Strict
+from api.dialects.base.neutral import NeutralFields
 from api.dialects.base.sampling import (
     Count,
     Flag,
@@ -135,7 +136,7 @@ class ProcessingFields(InputFields):
     service_tier: Annotated[ServiceTier | None, SERVED_TIERS] = None
 
 
-class ResponsesRequest(PromptFields, ProcessingFields):
+class ResponsesRequest(PromptFields, ProcessingFields, NeutralFields):
     """The body of ``POST /v1/responses``."""
 
     answered_calls: ClassVar[bool] = True

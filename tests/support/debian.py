@@ -35,6 +35,24 @@ shift 2
 exec chroot . "$@"
 """
 
+_MANAGED = """mount -t sysfs sysfs sys
+mount -t cgroup2 cgroup2 sys/fs/cgroup
+mount -t tmpfs tmpfs run
+shift 2"""
+_BOOT = _ENTER.replace("shift 2", _MANAGED)
+_SERVICE = """
+[Unit]
+After=basic.target
+Wants=basic.target
+[Service]
+Type=oneshot
+TimeoutStartSec=infinity
+WorkingDirectory={home}
+ExecStart=/bin/sh -c 'sh -eux /root/script >/root/output 2>&1; echo $? >/root/code'
+ExecStopPost=/usr/bin/systemctl poweroff --force --force
+"""
+_BOOTED = ("env", "-i", "container=test", "/usr/lib/systemd/systemd", "--unit=script.service", "--log-target=null")
+
 
 def lacking() -> str:
     """Return what this machine lacks for a bare Debian system, or empty."""
@@ -44,10 +62,10 @@ def lacking() -> str:
     return f"needs {', '.join(missing)}: apt-get install debootstrap" if missing else ""
 
 
-def bootstrap(suite: str, folder: Path) -> Path:
+def bootstrap(suite: str, folder: Path, *packages: str) -> Path:
     """Make the bare system ``suite`` in ``folder``, with :data:`PACKAGES` and :data:`USER`; return ``folder``."""
     script = _SCRIPTS / suite
-    include = f"--include={','.join(PACKAGES)}"
+    include = f"--include={','.join((*PACKAGES, *packages))}"
     # Debian's scripts for releases that debootstrap does not know yet are those of sid.
     command = ["debootstrap", "--variant=minbase", include, suite, str(folder), _mirror()]
     done = subprocess.run(
@@ -108,6 +126,25 @@ class BareDebian:
         )
         assert done.returncode == 0, f"{line}: exit code {done.returncode}\n{done.stdout[-8000:]}"
         return done.stdout
+
+    def boot(self, script: str) -> str:
+        """Boot the system with its systemd, which must be installed, without a network. Run the lines of ``script`` as
+        root, in the home of :data:`USER`, and power off; return their output. They must succeed."""
+        unit = self._folder / "upper" / "etc" / "systemd" / "system" / "script.service"
+        root = self._folder / "upper" / "root"
+        for folder in (unit.parent, root):
+            folder.mkdir(parents=True, exist_ok=True)
+        unit.write_text(_SERVICE.format(home=HOME), encoding="utf-8")
+        (root / "script").write_text(script, encoding="utf-8")
+        namespaces = ("--mount", "--pid", "--net", "--cgroup", "--uts", "--ipc", "--fork", "--kill-child")
+        command = ("unshare", *namespaces, "sh", "-c", _BOOT, "sh", str(self._base), str(self._folder), *_BOOTED)
+        done = subprocess.run(
+            command, capture_output=True, stdin=subprocess.DEVNULL, check=False, preexec_fn=die_with_parent
+        )
+        output = (root / "output").read_text(errors="replace") if (root / "output").exists() else ""
+        assert (root / "code").exists(), f"{done.stdout!r}{done.stderr!r}{output}"
+        assert int((root / "code").read_text()) == 0, output[-8000:]
+        return output
 
     def put_checkout(self, name: str = "vinoqueue") -> None:
         """Copy what git has of this repository, with its uncommitted changes, to the folder ``name`` in the home."""

@@ -51,3 +51,12 @@ def test_environment_files_name_settings(file: str, kind: type[ApiSettings | Wor
     given = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
     assert given.keys() <= {variable(name) for name in kind.model_fields}
     assert given["VINOQUEUE_REDIS_URL"].startswith("unix://")
+
+
+def test_the_page_installs_locked_requirements_as_make_does() -> None:
+    """pip refuses a file with hashes whose packages need one that it does not list, such as model.txt, without
+    ``--no-deps``. The commands are run by tests/integration/test_systemd_page.py."""
+    page = (ROOT / "docs" / "systemd.md").read_text(encoding="utf-8")
+    files = re.findall(r"pip install (.*)-r (requirements/\S+)", page)
+    assert {file for _, file in files} >= {f"requirements/{name}.txt" for name in ("api", "worker", "model")}
+    assert {options for options, _ in files} == {"--no-deps --require-hashes "}

@@ -54,7 +54,7 @@ _DATE_AGE = 1.0
 
 
 def run(settings: ApiSettings) -> int:
-    """Serve until SIGINT or SIGTERM; return the process's exit code."""
+    """Serve until SIGINT, SIGTERM or SIGHUP; return the process's exit code."""
     open_files = _raise_open_files()
     limits = _connection_limits(settings, open_files)
     try:
@@ -197,7 +197,8 @@ async def _serve(settings: ApiSettings, listener: socket.socket, limits: Connect
         at_once.set()
         stopping.set()
 
-    on_signal(signal.SIGTERM, stopping.set)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        on_signal(number, stopping.set)
     on_signal(signal.SIGINT, stop_now)  # Ctrl-C: no load balancer needs to notice
     async with running(replica, address):
         serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")

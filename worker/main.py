@@ -62,7 +62,7 @@ _CLOSE_TIMEOUT = 2.0
 
 
 def run(settings: WorkerSettings) -> int:
-    """Run the worker until SIGINT or SIGTERM. Returns the exit code: 1 when the model cannot be served."""
+    """Run the worker until SIGINT, SIGTERM or SIGHUP. Returns the exit code: 1 when the model cannot be served."""
     try:
         return run_loop(_serve(settings))
     except (ModelError, EngineLoadError, LoadError, LeaseMismatch, ServiceUnavailable, TracingUnavailable) as error:
@@ -236,7 +236,7 @@ class _Worker:
 
 async def _serve(settings: WorkerSettings) -> int:
     stopping = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         on_signal(number, stopping.set)
     cpus = own_cpus()
     if computes_on_cpus(settings):

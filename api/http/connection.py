@@ -32,9 +32,6 @@ _DRAIN_FACTOR = 16
 Many clients read the response only after they have sent the whole request. Closing a connection with unread data resets
 it, and the client may lose the response."""
 
-KEEP_ALIVE = 75.0
-"""Idle timeout of connections in seconds. Longer than the usual 60 s of load balancers, so that they close first."""
-
 _FRAMING_FACTOR = 4
 """Maximum number of bytes of chunk sizes, extensions and trailers per byte of a body, beyond the first
 :data:`MAX_HEAD`."""
@@ -325,7 +322,7 @@ class HttpConnection(HttpToolsProtocol):
             self.write(b"%x\r\n%b\r\n" % (len(ping), ping) if self.cycle.chunked_encoding else ping)
 
     def _wait(self) -> None:
-        self._enter(_State.IDLE, KEEP_ALIVE)
+        self._enter(_State.IDLE, self.settings.keep_alive_timeout)
         self.limits.set_waiting(self)
 
     def _enter(self, state: _State, seconds: float) -> None:

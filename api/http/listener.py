@@ -8,13 +8,19 @@ SEND_BUFFER = 128 * 1024
 """Socket send buffer in bytes. When a slow client fills it, deltas are merged in the response stream."""
 
 
+def bind(host: str, port: int) -> socket.socket:
+    """Return a listening socket; that of ``::`` accepts IPv4 as well. Raises :class:`OSError`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    both = host == "::" and socket.has_dualstack_ipv6()
+    return socket.create_server((host, port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
+
+
 def listen(host: str, port: int, timeout: float) -> socket.socket:
     """Return a listening socket. Peers that stay unresponsive for ``timeout`` seconds are disconnected by the kernel.
 
     Raises :class:`OSError`.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    listener = bind(host, port)
     # Accepted connections inherit these options.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)

@@ -3,13 +3,13 @@
 import asyncio
 import os
 import signal
-import socket
 import time
 from typing import NoReturn
 
 import click
 from redis.exceptions import RedisError
 
+from api.http.listener import bind
 from cli.monitor.health import reachable
 from cli.up.progress import Progress
 from cli.up.store import EmbeddedValkey, wait_for_store
@@ -186,8 +186,7 @@ class _Supervisor:
 def free_port(host: str, port: int) -> int:
     """Return ``port``, or a free port if it is 0. Raises :class:`click.ClickException` if the port is taken."""
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with socket.create_server((host, port), family=family) as probe:
+        with bind(host, port) as probe:
             found: int = probe.getsockname()[1]
             return found
     except OSError as error:

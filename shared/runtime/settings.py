@@ -198,6 +198,11 @@ class ApiSettings(Settings):
     allowed_local_media_path: str = Field(
         "", description="Folder of the images that /v3 requests may name by path; empty allows none."
     )
+    keep_alive_timeout: PositiveFloat = Field(
+        75.0,
+        description="Disconnect clients without a request for this long, in seconds; more than the idle timeout of a "
+        "load balancer, so that it closes first.",
+    )
     header_timeout: PositiveFloat = Field(
         15.0, description="Disconnect clients that take longer than this to send a request head, in seconds."
     )

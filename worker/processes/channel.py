@@ -48,8 +48,9 @@ class ChildChannel(Generic[In, Out]):
         Raises :class:`KeyError` when the process was not started that way.
         """
         die_with_parent()
-        # Ctrl-C reaches all processes of a terminal; the supervisor ends its subprocesses in order.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # Ctrl-C and a hang-up reach all processes of a terminal; the supervisor ends its subprocesses in order.
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
         connection = socket.socket(fileno=int(os.environ.pop(CHANNEL_VARIABLE)))
         connection.setblocking(True)
         return cls(connection, decoder)

@@ -25,8 +25,8 @@ from shared.protocol.events import (
 
 _MERGE_FROM = 64
 """Number of buffered events from which deltas are merged."""
-_MERGE_TO = 256
-"""Number of tokens of a delta from which no more are merged into it."""
+_MERGE_TO = 15 * 1024
+"""Maximum size of a merged delta as JSON in bytes. Clients bound lines, some to 64 kB."""
 
 LOST = Problem(
     kind=ProblemKind.LOST,
@@ -188,19 +188,29 @@ class ResponseStream:
 def _merged(events: Batch) -> Batch:
     """Join deltas of the same choice that follow each other. The order within a choice is preserved."""
     runs: list[tuple[int, list[Delta] | Event]] = []
-    open_runs: dict[int, list[Delta]] = {}
+    open_runs: dict[int, tuple[list[Delta], int]] = {}
+    """The last run of each choice, and how much may be added to it."""
     for choice, event in events:
         if not isinstance(event, Delta):
             open_runs.pop(choice, None)
             runs.append((choice, event))
-        elif (run := open_runs.get(choice)) is not None:
-            run.append(event)
-        else:
-            runs.append((choice, run := [event]))
+            continue
+        run, room = open_runs.get(choice, ([], 0))
+        room -= _json_size(event)
+        if room < 0:
             # A long delta is not copied again: each token is copied a bounded number of times.
-            if len(event.tokens) < _MERGE_TO:
-                open_runs[choice] = run
+            runs.append((choice, run := []))
+            room = _MERGE_TO - _json_size(event)
+        run.append(event)
+        open_runs[choice] = (run, room)
     return [(choice, _joined(run) if isinstance(run, list) else run) for choice, run in runs]
+
+
+def _json_size(delta: Delta) -> int:
+    """Return an upper bound of the size of ``delta`` in a stream, in bytes: characters may be escaped in JSON, and a
+    token with a log probability is a string and a list of bytes."""
+    scored = chain(delta.pieces, (token.piece for top in delta.top for token in top))
+    return 6 * len(delta.text) + 20 * len(delta.tokens) + sum(80 + 10 * len(piece) for piece in scored)
 
 
 def _joined(run: list[Delta]) -> Delta:

@@ -1,10 +1,15 @@
 """Answers that stay whole: repeats, gaps, stale attempts, slow consumers, lost messages."""
 
+import json
+
 import pytest
 from arq.connections import ArqRedis
 
 from api.chat.relay import Relay
 from api.chat.stream import ResponseStream
+from api.chat.usage import UsageRecorder
+from api.chat.writer import stream
+from api.dialects.openai.render import ChatResponseEncoder
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import (
     Delta,
@@ -13,10 +18,12 @@ from shared.protocol.events import (
     Finished,
     Rejected,
     Started,
+    TopToken,
     encode_event,
     encode_frame,
     entry_head,
 )
+from shared.protocol.request import ChatRequest, Sampling
 from shared.redis import keys
 from tests.support.redis_types import awaitable
 
@@ -162,6 +169,25 @@ async def test_a_slow_consumer_gets_merged_deltas() -> None:
         assert isinstance(own[-1], Finished)
         assert "".join(event.text for event in own if isinstance(event, Delta)) == name * 1000
         assert sum(len(event.tokens) for event in own if isinstance(event, Delta)) == 1000
+
+
+@pytest.mark.parametrize("text", ["a", " " * 40, "\x01\u20ac\U0001f600"])
+@pytest.mark.parametrize("alternatives", [0, 20])
+async def test_merged_lines_have_at_most_16_kb(text: str, alternatives: int) -> None:
+    request = ChatRequest(model="sim", messages=(), sampling=Sampling(logprobs=True, top_logprobs=alternatives))
+    answer = ResponseStream(["a"], "sim")
+    answer.choices[0].push(1, STARTED)
+    piece = text.encode()
+    top = (tuple(TopToken(piece, -1.2345678901234567) for _ in range(alternatives)),) if alternatives else ()
+    for position in range(1000):
+        answer.choices[0].push(1, Delta(position, (position,), text, (-1.2345678901234567,), (piece,), top))
+    answer.choices[0].push(1, Finished(1000, "stop"))
+    encoder = ChatResponseEncoder(request, response_id="a" * 32, created=1, fingerprint="fp")
+    lines = b"".join([piece async for piece in stream(answer, request, encoder, UsageRecorder())]).split(b"\n\n")
+    assert max(map(len, lines)) <= 16 * 1024
+    assert len(lines) < 500 or alternatives
+    chunks = [json.loads(line.removeprefix(b"data: ")) for line in lines if line.startswith(b"data: {")]
+    assert sum(len((chunk["choices"][0]["logprobs"] or {"content": []})["content"]) for chunk in chunks) == 1000
 
 
 async def test_the_verdict_is_raised_when_it_is_a_refusal() -> None:

@@ -23,6 +23,9 @@ MAX_HEAD = 64 * 1024
 """Maximum size in bytes of a request line and its headers. Each read is parsed as a whole, so a head that arrives in
 one read may be as large as the read."""
 
+HEAD_TIMEOUT = 15.0
+"""Maximum time in seconds to receive a request's head; ``body_timeout`` if that is less."""
+
 MAX_HEADERS = 256
 """Maximum number of headers of a request. Each takes ten times its size in memory."""
 
@@ -118,7 +121,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._deadline = self.loop.time() + self.settings.header_timeout
+        self._deadline = self.loop.time() + min(HEAD_TIMEOUT, self.settings.body_timeout)
         self.over_limit = not self.limits.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -132,7 +135,7 @@ class HttpConnection(HttpToolsProtocol):
             self._drop(len(data))
             return
         if state is _State.IDLE and not self._received:
-            self._deadline = self.loop.time() + self.settings.header_timeout
+            self._deadline = self.loop.time() + min(HEAD_TIMEOUT, self.settings.body_timeout)
         self._received += len(data)
         try:
             self.parser.feed_data(data)

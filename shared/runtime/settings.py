@@ -37,6 +37,7 @@ REMOVED = {
     "max_choice_bytes": "a request multiplied by its choices has at most 32 MiB",
     "media_redirects": "up to 3 redirects are followed, each of which must lead to an allowed host",
     "media_timeout": "an image is downloaded within 5 s",
+    "header_timeout": "a request head is received within 15 s, or --body-timeout if that is less",
     "upload_timeout": "a file is uploaded within 10 minutes",
     "store_limit": "--store-bytes bounds stored responses, at most 1,000 for each key",
     "max_files": "--max-files-bytes bounds files, at most 1,000 for each key",
@@ -202,9 +203,6 @@ class ApiSettings(Settings):
         75.0,
         description="Disconnect clients without a request for this long, in seconds; more than the idle timeout of a "
         "load balancer, so that it closes first.",
-    )
-    header_timeout: PositiveFloat = Field(
-        15.0, description="Disconnect clients that take longer than this to send a request head, in seconds."
     )
     body_timeout: PositiveFloat = Field(
         30.0, description="Maximum time to receive a request body, in seconds; slower bodies get 408."

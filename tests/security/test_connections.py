@@ -39,7 +39,7 @@ MODELS = head("GET", "/v1/models")
 LONG = {"model": "sim", "messages": [{"role": "user", "content": "[[tokens 4000]]"}], "max_tokens": 4000}
 
 
-target = fleet_fixture(*SLOW, api=("--header-timeout", "1", "--body-timeout", "5"))
+target = fleet_fixture(*SLOW, api=("--body-timeout", "5"))
 """An open replica with the usual bounds on sizes, and short times."""
 
 
@@ -48,7 +48,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """A replica that lets nobody in without a key."""
     with fleet(tmp_path_factory.mktemp("closed")) as running:
         sizes = ("--max-body", "262144", "--max-media-body", "262144")
-        running.api("--api-keys", "k" * 64, *sizes, "--header-timeout", "1", "--body-timeout", "3")
+        running.api("--api-keys", "k" * 64, *sizes, "--body-timeout", "3")
         yield running
 
 

@@ -51,7 +51,7 @@ SLOW = {
 def test_slow_requests_are_cut_off(tmp_path: Path) -> None:
     """The time counts from the first byte of each."""
     with fleet(tmp_path) as running, ExitStack() as opened:
-        running.api("--header-timeout", "1", "--body-timeout", "1")
+        running.api("--body-timeout", "1")
         connections = [opened.enter_context(connect(running)) for _ in SLOW]
         for connection, sent in zip(connections, SLOW, strict=True):
             connection.sendall(sent)

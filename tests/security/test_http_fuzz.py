@@ -183,9 +183,7 @@ def take(connection: socket.socket, action: str, data: bytes) -> None:
             connection.close()
 
 
-target = fleet_fixture(
-    *SIMULATED[:-1], "0.05", api=("--header-timeout", "1", "--body-timeout", "1", "--max-body", "1048576")
-)
+target = fleet_fixture(*SIMULATED[:-1], "0.05", api=("--body-timeout", "1", "--max-body", "1048576"))
 """A replica with short times."""
 
 

@@ -40,6 +40,9 @@ test: $(VENV)/.dev $(VENV)/.stores ## install what is missing, then run all test
 machines: $(VENV)/.dev ## as root: install, serve and test on bare Debian systems (ARGS='-k bookworm' for one)
 	@$(BIN)/python -m pytest -m bare $(ARGS)
 
+images: $(VENV)/.dev $(VENV)/.stores ## run the images and compose.yaml by the commands of the docs; needs a Docker engine
+	@IMAGES=required $(BIN)/python -m pytest -n 0 tests/images $(ARGS)
+
 coverage: $(VENV)/.dev ## run the unit tests with the floor of their coverage
 	@$(PYTEST) tests/unit --cov --cov-report=term:skip-covered $(ARGS)
 

@@ -16,7 +16,7 @@ from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet, exact
 from tests.support.fleet_fixture import fleet_fixture
 from tests.support.pictures import HELD_OUT, SHAPES_MODEL, data_url, png, question
-from tests.support.tutorials import Block, blocks, run
+from tests.support.tutorials import blocks, run
 
 COUNTED = ", ".join(map(str, range(1, 21))) + "."
 PICTURE, ASKED = question(HELD_OUT + 18)
@@ -147,5 +147,5 @@ def test_langchain(shapes: Fleet, file: Path) -> None:
 
 def test_the_tutorial(shapes: Fleet, file: Path) -> None:
     for block in blocks("images"):
-        question = Block(block.language, block.code.replace("What colour is the background?", ASKED.text))
+        question = block._replace(code=block.code.replace("What colour is the background?", ASKED.text))
         assert run(question, shapes, file.parent) == f"{ASKED.answer}\n"

@@ -1,4 +1,4 @@
-"""The code of the tutorials runs as it is written."""
+"""The code of README and tutorials runs as it is written; what needs Docker is run by tests/images/test_compose.py."""
 
 import re
 import shlex
@@ -11,11 +11,12 @@ import pytest
 
 from tests.integration.huggingface_server import HubServer
 from tests.support.fleet import SIMULATED, Fleet, fleet
-from tests.support.paths import MODELS
-from tests.support.tutorials import FOLDER, STORE, all_blocks, blocks, run
+from tests.support.paths import MODELS, ROOT
+from tests.support.tutorials import PAGES, STORE, WITH_DOCKER, all_blocks, blocks, run
 from worker.model.cache import user_cache
 
 RUN = {
+    "README": (1, "Paris"),
     "first-chat": (4, "The capital of France is Paris"),
     "langchain": (2, "country="),
     "batch-jobs": (3, "0 The capital of France is Paris"),
@@ -25,22 +26,18 @@ RUN = {
 ELSEWHERE = {"five-models", "images", "second-host", "team"}
 """Tutorials that need other models, workers or keys: tests/acceptance/test_image_responses.py, and below."""
 
-NOT_RUN = {
-    "make run\n": "is 'vinoqueue up', as in tests/integration/test_up.py",
+OTHERWISE = {
+    "make run": "is 'vinoqueue up', as in tests/integration/test_up.py",
     "make install\n.venv/bin/vinoqueue worker --redis-url": "does not end; started below",
     "export OPENAI_BASE_URL": "does nothing by itself; used below",
     "[models.small]": "is the catalogue; read below",
     ".venv/bin/vinoqueue up --models": "does not end; started below",
     "model = ": "configures Codex; read below",
     "export OPENAI_ADMIN_KEY": "does nothing by itself; used below",
-    "docker compose": "needs Docker",
-    "export VINOQUEUE_HOST": "needs Docker",
-    "RENDER_GROUP=": "needs Docker and a GPU",
-    ".venv/bin/vinoqueue worker --device GPU": "needs a GPU",
-    ".venv/bin/vinoqueue up --model": "needs a model of several gigabytes",
-    "export ANTHROPIC_BASE_URL": "needs Claude Code",
 }
-"""Beginnings of the other blocks, and why they are not run as they are."""
+"""Beginnings of the other blocks, and how they are run. What is not run at all says so in its page."""
+
+_INDENTED = re.compile(r"^ {4,}(?:\w+=\S+ )*(?:docker|vinoqueue|make|curl|pip|kubectl|helm|optimum-cli) ", re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", RUN)
@@ -51,11 +48,18 @@ def test_a_tutorial(real_fleet: Fleet, tmp_path: Path, name: str) -> None:
     assert any(printed in output for output in outputs)
 
 
-def test_every_block_is_run_or_can_not_be() -> None:
-    names = {page.stem for page in FOLDER.glob("*.md")}
-    assert {name for name in names if list(blocks(name))} == RUN.keys() | ELSEWHERE
-    others = [block.code for name in names for block in all_blocks(name) if not block.runnable]
-    assert {next(begin for begin in NOT_RUN if code.startswith(begin)) for code in others} == NOT_RUN.keys()
+def test_every_block_is_run_or_says_why_not() -> None:
+    assert {name for name in PAGES if list(blocks(name))} == RUN.keys() | ELSEWHERE
+    assert [name for name in PAGES if _INDENTED.search(PAGES[name].read_text(encoding="utf-8"))] == []
+    every = [(name, block) for name in PAGES for block in all_blocks(name) if not (block.why_not or block.runnable)]
+    assert {name for name, block in every if block.with_docker} == {*WITH_DOCKER}
+    others = [block.code for _, block in every if not block.with_docker]
+    assert {next(begin for begin in OTHERWISE if code.startswith(begin)) for code in others} == OTHERWISE.keys()
+
+
+def test_the_notes_of_the_chart_have_no_commands() -> None:
+    notes = (ROOT / "deploy" / "helm" / "vinoqueue" / "templates" / "NOTES.txt").read_text(encoding="utf-8")
+    assert not re.search(r"^\s*(?:\w+=\S+ )*(?:kubectl|helm|docker) ", notes, re.MULTILINE)
 
 
 def test_a_worker_of_another_host_joins(tmp_path: Path) -> None:

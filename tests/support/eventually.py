@@ -13,9 +13,12 @@ _SHORTEST, _GROWTH, _LONGEST = 0.005, 1.2, 0.1
 for."""
 
 
-def wait_until(condition: Callable[[], object], what: str, *, details: Callable[[], str] = str) -> None:
-    """Block until ``condition`` is true. Fails with ``details`` (such as logs) when it does not become true."""
-    deadline, pause = time.monotonic() + PATIENCE, _SHORTEST
+def wait_until(
+    condition: Callable[[], object], what: str, *, details: Callable[[], str] = str, patience: float = PATIENCE
+) -> None:
+    """Block until ``condition`` is true. Fails with ``details`` (such as logs) when it does not become true within
+    ``patience`` seconds."""
+    deadline, pause = time.monotonic() + patience, _SHORTEST
     while not condition():
         if time.monotonic() > deadline:
             raise AssertionError(f"timed out waiting for {what}\n{details()}")

@@ -1,4 +1,4 @@
-"""Runs the code of a tutorial in docs/tutorials against a fleet."""
+"""The code of the pages that tell how to start: README, deployment and tutorials. Runs it against a fleet."""
 
 import os
 import re
@@ -13,8 +13,17 @@ from shared.runtime.settings import variable
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet
 
-FOLDER = Path(__file__).parents[2] / "docs" / "tutorials"
-_BLOCK = re.compile(r"^```(python|sh|toml)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_ROOT = Path(__file__).parents[2]
+FOLDER = _ROOT / "docs" / "tutorials"
+PAGES = {
+    "README": _ROOT / "README.md",
+    "deployment": _ROOT / "docs" / "deployment.md",
+    **{page.stem: page for page in sorted(FOLDER.glob("*.md"))},
+}
+"""Their commands are run by a test, or say why not in a comment before them."""
+WITH_DOCKER = ("README", "deployment", "second-host", "open-webui")
+"""Pages with commands that need Docker, in the order in which tests/images/test_compose.py runs them."""
+_BLOCK = re.compile(r"^(?:<!-- not run: ([^>]+) -->\n)?```(python|sh|toml|yaml)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 STORE = "redis://:PASSWORD@first-host:6379/0"
 """The store's URL in tutorials."""
 _COMMANDS = (
@@ -33,24 +42,33 @@ _COMMANDS = (
 class Block(NamedTuple):
     """A code block, as it is written."""
 
+    why_not: str
+    """Why it is not run; empty if it is."""
     language: str
     code: str
 
     @property
+    def with_docker(self) -> bool:
+        """Whether Docker runs it: shell commands, and files for Compose."""
+        return not self.why_not and (self.language == "yaml" or (self.language == "sh" and "docker " in self.code))
+
+    @property
     def runnable(self) -> bool:
         """Whether it can be run: all Python can, and shell commands that only use the service."""
+        if self.why_not:
+            return False
         lines = re.sub(r"\\\n *|\n +", " ", self.code).splitlines()
         return self.language == "python" or all(line.startswith(_COMMANDS) for line in lines)
 
 
 def all_blocks(name: str) -> Iterator[Block]:
-    """Yield the code blocks of the tutorial ``name``."""
-    text = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
+    """Yield the code blocks of the page ``name``."""
+    text = PAGES[name].read_text(encoding="utf-8")
     yield from (Block(*found) for found in _BLOCK.findall(text))
 
 
 def blocks(name: str) -> Iterator[Block]:
-    """Yield the code blocks of the tutorial ``name`` that can be run."""
+    """Yield the code blocks of the page ``name`` that can be run."""
     yield from (block for block in all_blocks(name) if block.runnable)
 
 

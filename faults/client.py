@@ -89,7 +89,7 @@ async def _read_stream(reader: asyncio.StreamReader, exchange: Exchange) -> None
         for line in lines:
             if line == b"data: [DONE]":
                 exchange.outcome = "failed" if exchange.error else "completed"
-            elif line:
+            elif line.startswith(b"data: "):  # a comment says that the response begins
                 _note_chunk(line, exchange)
     if exchange.outcome == "open":
         exchange.outcome = "cut"

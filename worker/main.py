@@ -17,6 +17,7 @@ from shared.protocol.queue import Emitter, JobQueue
 from shared.protocol.registry import LeaseMismatch
 from shared.redis.client import connect, raw_connection
 from shared.redis.store_check import StoreCheck
+from shared.runtime.backoff import Backoff
 from shared.runtime.event_loop import on_signal
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.health_file import HealthFile
@@ -29,6 +30,7 @@ from worker.engine.handle import CurrentEngine, EngineSupervisor
 from worker.engine.npu import static_shape
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
+from worker.engine.unchanged import UnchangedModel
 from worker.grammar.messages import GrammarOptions
 from worker.grammar.service import GrammarProcess
 from worker.images.messages import ImageOptions
@@ -56,6 +58,9 @@ from worker.prompt.template import read_template
 from worker.served_model import ServedModel, find_model, served_names
 
 logger = logging.getLogger(__name__)
+
+_RELOAD = (1.0, 60.0)
+"""First and longest pause in seconds before a changed model that can't be loaded is tried again: it may be written."""
 
 _CLOSE_TIMEOUT = 2.0
 """Seconds that each of the Redis calls of the shutdown may take."""
@@ -87,10 +92,12 @@ class _Worker:
         names: tuple[str, ...],
         cpus: frozenset[int],
         tracing: Tracing,
+        note: str,
     ) -> None:
         """``worker`` is this worker's id. ``payloads`` and ``images`` are further clients of the store, so that leases
         are renewed and jobs claimed while large values are read. ``names`` are the names under which ``model`` is
-        served; the first one names its queue. ``cpus`` are the CPUs that the engine may use.
+        served; the first one names its queue. ``cpus`` are the CPUs that the engine may use,
+        ``note`` is what to add to each stage of loading.
 
         Raises :class:`ModelError` when the chat template named in the settings can't be read, and
         :class:`EngineLoadError` for properties that no engine can have.
@@ -106,7 +113,8 @@ class _Worker:
             JobQueue(client, names[0], lease_ms=int(settings.lease * 1000)) for client in (redis, payloads, images)
         )
         self.jobs = jobs = ActiveJobs()
-        self.engine = engine = CurrentEngine(slots=options.max_batch)
+        self.model = UnchangedModel(*((model.path, settings.draft_model) if backend.has_model else ()))
+        self.engine = engine = CurrentEngine(slots=options.max_batch, note=note)
         events = raw_connection(settings.redis_url)
         self.publisher = Publisher(Emitter(names[0], self.id, events.database), events, jobs, engine)
         self.prompts = prompt_process(
@@ -116,11 +124,14 @@ class _Worker:
                 context_length=model.context_length,
                 max_prompt=shape.prompt if shape else 0,
                 chat_template=template,
-            )
+            ),
+            check_loaded=self.model.check,
         )
         self.images = ImageProcess(ImageOptions(), image_pixels=settings.image_pixels)
         self.grammars = (
-            GrammarProcess(GrammarOptions(path=model.path), max_seconds=settings.grammar_seconds)
+            GrammarProcess(
+                GrammarOptions(path=model.path), max_seconds=settings.grammar_seconds, check_loaded=self.model.check
+            )
             if backend.enforces_grammars
             else None
         )
@@ -178,10 +189,11 @@ class _Worker:
             on_change=self._on_engine_change,
             release_jobs=partial(release_jobs, self.queue, self.publisher, self.id, jobs, cause="engine_lost"),
             others_loaded=self.prompts.ready,
+            check_model=self.model.check,
         )
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Serve until ``stopping`` is set, then drain.
+        """Serve until ``stopping`` is set or the model has changed, then drain.
 
         Raises :class:`LoadError` or :class:`ServiceUnavailable` when the model can't be loaded at all.
         """
@@ -195,10 +207,10 @@ class _Worker:
             )
         }
         loading = asyncio.create_task(self._load(), name="engine")
-        stopped = asyncio.create_task(stopping.wait(), name="stop signal")
+        ends = {asyncio.create_task(event.wait(), name="end") for event in (stopping, self.model.changed)}
         try:
-            await asyncio.wait([loading, stopped], return_when=asyncio.FIRST_COMPLETED)
-            if loading.done():
+            await asyncio.wait([loading, *ends], return_when=asyncio.FIRST_COMPLETED)
+            if loading.done() and not self.model.changed.is_set():
                 loading.result()
             await self.draining.finish()
         finally:
@@ -206,7 +218,7 @@ class _Worker:
             if self.grammars is not None:
                 stops.append(self.grammars.stop())
             await asyncio.gather(*stops)
-            await cancel_all({loading, stopped, *background})
+            await cancel_all({loading, *ends, *background})
             await self.consumer.stop()
             # Best effort: a registry record that is not removed expires with the lease.
             with suppress(TimeoutError, RedisError, OSError):
@@ -254,11 +266,25 @@ async def _serve(settings: WorkerSettings) -> int:
     )
     try:
         await join_fleet(redis, settings.redis_url, lease=settings.lease, stopping=stopping)
-        if stopping.is_set():
-            return 0
-        model = await find_model(settings, redis, name, names)
-        worker = _Worker(name, settings, redis, payloads, images, model, names, cpus, tracing)
-        await worker.run(stopping)
+        backoff, note = Backoff(*_RELOAD), ""
+        while not stopping.is_set():
+            try:
+                model = await find_model(settings, redis, name, names)
+                worker = _Worker(name, settings, redis, payloads, images, model, names, cpus, tracing, note)
+                await worker.run(stopping)
+            except (ModelError, EngineLoadError, LoadError, ServiceUnavailable) as error:
+                if not note:
+                    raise
+                pause = backoff.pause()
+                logger.error("the changed model can't be loaded, trying again in %.0f s: %s", pause, error)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await stopping.wait()
+                continue
+            if not worker.model.changed.is_set():
+                break
+            note = ", because the model has changed"
+            logger.warning("loads the model as a whole%s: %s", note, worker.model.difference)
     finally:
         await cancel_all({check})
         for client in clients:

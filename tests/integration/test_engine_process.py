@@ -75,6 +75,7 @@ async def test_an_engine_serves_when_what_it_needs_has_loaded_too() -> None:
         on_change=lambda: None,
         release_jobs=release_jobs,
         others_loaded=others_loaded,
+        check_model=lambda vocabulary: None,
     )
     running = asyncio.create_task(supervisor.run())
     await asked.wait()
@@ -185,6 +186,7 @@ async def test_a_process_that_is_killed_within_a_memory_limit_names_limit_and_ne
         on_change=lambda: None,
         release_jobs=nothing,
         others_loaded=nothing,
+        check_model=lambda vocabulary: None,
     )
     with pytest.raises(LoadError, match=r"SIGKILL while it loaded, .* may use 400 MB .* needs about 700 MB"):
         await supervisor.run()

@@ -30,6 +30,7 @@ from worker.engine.protocol import (
     Sequence,
     Stepped,
 )
+from worker.engine.unchanged import ModelChanged
 from worker.engine.watchdog import PIXELS_PER_SECOND, Watchdog
 from worker.model.files import PROCESSES, loaded_bytes
 from worker.processes.child import ChildProcess, CpuTime, LoadError
@@ -122,8 +123,9 @@ class LoadedEngine(NamedTuple):
 class CurrentEngine:
     """The current engine, if one is loaded. Between the end of one and the next, jobs wait in :meth:`wait`."""
 
-    def __init__(self, *, slots: int) -> None:
-        """``slots`` is the number of slots to report until an engine is loaded."""
+    def __init__(self, *, slots: int, note: str = "") -> None:
+        """``slots`` is the number of slots to report until an engine is loaded, ``note`` the end of each stage."""
+        self.note = note
         self._loaded: LoadedEngine | None = None
         self._arrived = asyncio.Event()
         self.slots = slots
@@ -187,6 +189,9 @@ class EngineSupervisor:
     """Called after an engine has crashed, to return its jobs to the queue."""
     others_loaded: Callable[[], Awaitable[None]]
     """Waits for what an engine can't serve without."""
+    check_model: Callable[[str], None]
+    """Called when an engine has loaded, with the digest of its vocabulary, or with "" when it could not load. Raises
+    :class:`~worker.engine.unchanged.ModelChanged` if the model is another one than before."""
     _running: EngineProcess | None = None
     _closing: bool = False
 
@@ -200,6 +205,9 @@ class EngineSupervisor:
             started = time.monotonic()
             try:
                 await self._run_engine()
+            except ModelChanged as change:
+                logger.error("the engine process can't continue: %s", change)
+                return
             except LoadError as error:
                 self.current.stage = self._explained(str(error))
                 if self.current.restarts == 0:
@@ -227,7 +235,12 @@ class EngineSupervisor:
         )
         try:
             await engine.start()
-            engine_info = (await engine.loaded()).engine_info
+            try:
+                engine_info = (await engine.loaded()).engine_info
+            except LoadError:
+                self.check_model("")
+                raise
+            self.check_model(engine_info.vocabulary)
             await self.others_loaded()
             self.current.set(LoadedEngine(engine, engine_info))
             self.on_change()
@@ -264,8 +277,8 @@ class EngineSupervisor:
         )
 
     def _on_stage(self, stage: str) -> None:
-        self.current.stage = stage
-        logger.info("engine: %s", stage)
+        self.current.stage = f"{stage}{self.current.note}"
+        logger.info("engine: %s", self.current.stage)
 
     async def _watch(self, engine: EngineProcess) -> None:
         watchdog = asyncio.create_task(self._watchdog(engine), name="engine watchdog")

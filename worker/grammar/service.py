@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections import OrderedDict
+from collections.abc import Callable
 
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
 from shared.protocol.request import Constraint
@@ -33,9 +34,11 @@ class GrammarProcess:
         max_seconds: float,
         profile_seconds: float = _PROFILE_SECONDS,
         module: str = "worker.grammar.child",
+        check_loaded: Callable[[], None] = lambda: None,
     ) -> None:
         """``max_seconds`` limits the compile time: the engine compiles again, and its whole batch waits for that.
-        ``profile_seconds`` limits the CPU time to sample under a grammar.
+        ``profile_seconds`` limits the CPU time to sample under a grammar. ``check_loaded`` is that of
+        :class:`ServiceSpec`.
         """
         self._max_seconds = max_seconds
         self._profile_seconds = profile_seconds
@@ -48,6 +51,7 @@ class GrammarProcess:
             deadline=2 * max_seconds,
             on_timeout=lambda seconds: _problem(f"It takes more than {seconds:g} s to compile or to try; {_REMEDY}"),
             on_crash=_problem("It can't be compiled: the compiler crashed on it"),
+            check_loaded=check_loaded,
         )
         self._service: Service[GrammarCall, float] = Service(spec)
 

@@ -79,6 +79,8 @@ class ServiceSpec(Generic[Reply]):
     """The problem of a call that crashes the subprocess twice."""
     load_deadline: float = 120.0
     """Seconds within which the subprocess must load."""
+    check_loaded: Callable[[], None] = lambda: None
+    """Called when a subprocess has loaded, or could not load. Raises :class:`LoadError` if it must not be used."""
 
 
 class CallProcess(Generic[Call, Reply]):
@@ -243,7 +245,10 @@ class CallProcess(Generic[Call, Reply]):
             raise ServiceUnavailable(f"the {self._name} can't be started: {error}") from error
         try:
             async with asyncio.timeout(self._spec.load_deadline):
-                await child.loaded()
+                try:
+                    await child.loaded()
+                finally:
+                    self._spec.check_loaded()
         except LoadInterrupted as error:
             self._interrupted_loads += 1
             if self._loaded is not None and self._loaded.done() and self._interrupted_loads < _MAX_INTERRUPTED_LOADS:

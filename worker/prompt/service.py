@@ -1,5 +1,7 @@
 """The supervisor's handle of the prompt process."""
 
+from collections.abc import Callable
+
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.request import ChatRequest
 from worker.processes.call_process import ServiceSpec
@@ -11,9 +13,16 @@ PromptProcess = Service[ChatRequest, Prepared]
 
 
 def prompt_process(
-    options: PromptOptions, *, deadline: float = 10.0, module: str = "worker.prompt.child"
+    options: PromptOptions,
+    *,
+    deadline: float = 10.0,
+    module: str = "worker.prompt.child",
+    check_loaded: Callable[[], None] = lambda: None,
 ) -> PromptProcess:
-    """Return the prompt process, which must be started. A prompt has ``deadline`` seconds of CPU time."""
+    """Return the prompt process, which must be started. A prompt has ``deadline`` seconds of CPU time.
+
+    ``check_loaded`` is that of :class:`ServiceSpec`.
+    """
     spec = ServiceSpec(
         module=module,
         options=options,
@@ -30,5 +39,6 @@ def prompt_process(
             kind=ProblemKind.POISON,
             message="Preparing the prompt ended the tokenizer's process twice; it is not tried again.",
         ),
+        check_loaded=check_loaded,
     )
     return Service(spec, essential=True)

@@ -41,13 +41,14 @@ def openai_path(path: str, *, versioned: bool = False) -> tuple[str, str | None]
     ``AzureOpenAI`` clients send chats and completions to ``/openai/deployments/DEPLOYMENT/…``, all else to
     ``/openai/…``, and those of Azure's API without versions to ``/openai/v1/…``. The parameter ``api-version`` has no
     effect there. Elsewhere it is what Azure's inference API requires: paths of OpenAI's API without ``/v1`` that are
-    not ``versioned`` by it mean those with ``/v1``. Other paths are returned as they are.
+    not ``versioned`` by it mean those with ``/v1``. Those below ``/v3/v1`` are the model server's. Other paths are
+    returned as they are.
     """
     if (found := _AZURE_OPENAI.fullmatch(path)) is not None:
         return f"/v1{found['rest']}", found["deployment"]
     if not versioned and (found := _UNVERSIONED.fullmatch(path)) is not None:
         return f"/v1{found['rest']}", None
-    return path, None
+    return f"/v3{path[6:]}" if path.startswith("/v3/v1/") else path, None
 
 
 class ExchangeApplication(Quart):

@@ -25,6 +25,7 @@ from api.http.handler import openai_path
         ("/openai", "/openai", None),
         ("/v1/chat/completions", "/v1/chat/completions", None),
         ("/v1/openai/v1/models", "/v1/openai/v1/models", None),
+        ("/v3/v1/chat/completions", "/v3/chat/completions", None),
     ],
 )
 def test_paths_of_azure_openai_are_openais(sent: str, served: str, deployment: str | None) -> None:

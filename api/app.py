@@ -9,6 +9,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 
 from api.build import Parts
 from api.chat.usage import RequestMetrics
+from api.http.codings import CODINGS, UNKNOWN_CODING
 from api.http.exchange import current_exchange
 from api.http.guards import CrossOrigin
 from api.http.handler import ExchangeApplication
@@ -73,6 +74,8 @@ class _Hooks:
         response = self._error(refusal.problem)
         if refusal.problem.kind is ProblemKind.UNAUTHORIZED:
             response.headers["www-authenticate"] = "Bearer"
+        if refusal.problem.code == UNKNOWN_CODING:
+            response.headers["accept-encoding"] = ", ".join(CODINGS)
         return response
 
     async def on_http_error(self, error: HTTPException) -> Response:

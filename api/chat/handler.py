@@ -16,7 +16,7 @@ from api.chat.queue_events import HEADER, QueueEvents
 from api.chat.writer import collect, stream
 from api.dialects.base.interface import PING, Choice, Dialect, MessagesMissing, ResponseEncoder
 from api.dialects.openai.stored import sent_messages
-from api.http.bodies import LARGE_BODIES, LARGE_BODIES_OF_TENANT, BodyParser, check_body_size, media_body
+from api.http.bodies import LARGE_BODIES, LARGE_BODIES_OF_TENANT, BodyParser, check_body_size
 from api.http.connection_extension import connection_extension
 from api.http.exchange import HttpExchange, current_exchange, is_admin, key_owner
 from api.http.routes import ANTHROPIC_ERRORS, ERRORS, STREAMED, json_response, route
@@ -43,7 +43,7 @@ class RequestBodies:
         """
         tenant = key_owner()
         place = self._places.of(tenant) if self._directory.fleet.reads_images() else None
-        async with media_body(request, self._settings, place) as body:
+        async with self._parser.receive(request, tenant, place) as body:
             size = len(body)
             try:
                 return await self._parser.run(tenant, size, partial(parse, body)), size

@@ -12,6 +12,7 @@ from quart.wrappers.request import Body
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from api.base.fairness import SMALL, FairThread, TenantBytes
+from api.http.codings import coding_of, decode
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest
 from shared.runtime.settings import ApiSettings
@@ -69,60 +70,6 @@ _RETRY = 1.0
 _READ = cast(Body, _ReadBody())
 
 
-async def read_json_body(request: Request, settings: ApiSettings) -> bytes:
-    """Return the body: at most ``max_body`` bytes, received within ``body_timeout`` seconds.
-
-    Raises :class:`RequestRefused` when it is too large, too slow, compressed, or not declared as JSON. Browsers send
-    other content types across origins without a preflight request, so accepting them would let web pages use the API.
-    """
-    async with media_body(request, settings, None) as body:
-        return body
-
-
-@asynccontextmanager
-async def media_body(
-    request: Request, settings: ApiSettings, place: AbstractAsyncContextManager[None] | None
-) -> AsyncIterator[bytes]:
-    """Read a body as :func:`read_json_body` does, but of at most ``max_media_body`` bytes if ``place`` is given.
-
-    A body larger than ``max_body`` occupies its place until the context ends, which bounds the memory of all.
-    """
-    if request.mimetype != "application/json":
-        named = f"Unsupported content type '{request.mimetype[:100]}'" if request.mimetype else "No content type"
-        raise refuse(ProblemKind.UNSUPPORTED_MEDIA, f"{named}: send the body as 'Content-Type: application/json'.")
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding.lower() != "identity":
-        raise refuse(
-            ProblemKind.UNSUPPORTED_MEDIA,
-            f"Unsupported content encoding '{encoding[:100]}': send the body uncompressed.",
-        )
-    async with AsyncExitStack() as places:
-        limit = settings.max_body
-        parts: list[bytes] = []
-        size, waiting = 0, False
-        try:
-            # Quart's own timeout does not apply to reading a body in parts.
-            async with asyncio.timeout(settings.body_timeout):
-                async for part in request.body:
-                    size += len(part)
-                    if size > limit and place is not None and limit < settings.max_media_body:
-                        waiting = True
-                        await places.enter_async_context(place)
-                        waiting = False
-                        limit = settings.max_media_body
-                    if size > limit:
-                        raise RequestEntityTooLarge
-                    parts.append(part)
-        except RequestEntityTooLarge as error:
-            raise body_too_large(limit) from error
-        except TimeoutError as error:
-            if waiting:
-                raise too_many_large_bodies() from error
-            raise refuse(ProblemKind.TIMEOUT, "The request body was received too slowly.") from error
-        request.body = _READ
-        yield b"".join(parts).removeprefix(BOM_UTF8)
-
-
 def check_body_size(size: int, request: ChatRequest, limit: int) -> None:
     """Raise :class:`RequestRefused` if the body of ``request`` may not have ``size`` bytes.
 
@@ -162,9 +109,69 @@ class BodyParser:
         )
 
     async def read(self, request: Request, tenant: str, parse: Callable[[bytes], _Parsed]) -> _Parsed:
-        """Read the body of ``request`` as :func:`api.http.bodies.read_json_body` does, and parse it."""
-        body = await read_json_body(request, self._settings)
-        return await self.run(tenant, len(body), partial(parse, body))
+        """Read the body of ``request`` as :meth:`receive` does, and parse it."""
+        async with self.receive(request, tenant, None) as body:
+            return await self.run(tenant, len(body), partial(parse, body))
+
+    @asynccontextmanager
+    async def receive(
+        self, request: Request, tenant: str, place: AbstractAsyncContextManager[None] | None
+    ) -> AsyncIterator[bytes]:
+        """Receive and decode the body: at most ``max_body`` bytes, or ``max_media_body`` if ``place`` is given, in at
+        most ``body_timeout`` seconds. A body larger than ``max_body`` occupies its place until the context ends, which
+        bounds the memory of all.
+
+        Raises :class:`RequestRefused` when it is too large, too slow, or not declared as JSON. Browsers send other
+        content types across origins without a preflight request, so accepting them would let web pages use the API.
+        """
+        if request.mimetype != "application/json":
+            named = f"Unsupported content type '{request.mimetype[:100]}'" if request.mimetype else "No content type"
+            raise refuse(ProblemKind.UNSUPPORTED_MEDIA, f"{named}: send the body as 'Content-Type: application/json'.")
+        coding = coding_of(request.headers.get("content-encoding", ""))
+        settings = self._settings
+        async with AsyncExitStack() as places:
+            limit, waiting = settings.max_body, False
+
+            async def enlarge() -> None:
+                nonlocal limit, waiting
+                if place is None or limit >= settings.max_media_body:
+                    raise RequestEntityTooLarge
+                waiting = True
+                await places.enter_async_context(place)
+                limit, waiting = settings.max_media_body, False
+
+            try:
+                # Quart's own timeout does not apply to reading a body in parts.
+                async with asyncio.timeout(settings.body_timeout):
+                    parts: list[bytes] = []
+                    size = 0
+                    async for part in request.body:
+                        size += len(part)
+                        if size > limit:
+                            await enlarge()
+                        if size > limit:
+                            raise RequestEntityTooLarge
+                        parts.append(part)
+                    body = b"".join(parts)
+                    if coding:
+                        encoded = body
+                        try:
+                            body = await self._decoded(tenant, encoded, coding, limit)
+                        except RequestEntityTooLarge:
+                            await enlarge()
+                            body = await self._decoded(tenant, encoded, coding, limit)
+            except RequestEntityTooLarge as error:
+                raise body_too_large(limit) from error
+            except TimeoutError as error:
+                if waiting:
+                    raise too_many_large_bodies() from error
+                raise refuse(ProblemKind.TIMEOUT, "The request body was received too slowly.") from error
+            request.body = _READ
+            yield body.removeprefix(BOM_UTF8)
+
+    async def _decoded(self, tenant: str, body: bytes, coding: str, limit: int) -> bytes:
+        """Decode ``body`` in the thread, because a small one may become large."""
+        return await self.run(tenant, max(len(body), SMALL + 1), partial(decode, body, coding, limit))
 
     async def run(self, tenant: str, size: int, parse: Callable[[], _Parsed]) -> _Parsed:
         """Return the result of ``parse``, whose input has ``size`` bytes. Its time is at most proportional to it.

@@ -20,7 +20,7 @@ from api.dialects.responses import Responses, StoredConversation, ValidatedReque
 from api.dialects.responses import stored as dialect
 from api.dialects.responses.input_tokens import render_input_tokens, validated_input_tokens
 from api.dialects.responses.schema import ResponsesRequest
-from api.http.bodies import BodyParser, read_json_body
+from api.http.bodies import BodyParser
 from api.http.exchange import current_exchange, key_owner
 from api.http.routes import ERRORS, STORE_ERRORS, STREAMED, json_response, route
 from api.responses import documents
@@ -71,11 +71,11 @@ class ResponsesHandler:
     @route("POST", "/v1/responses/input_tokens", "countInputTokens", body="InputTokensRequest", errors=ERRORS)
     async def count_input_tokens(self) -> Response:
         """Return the number of tokens of an input. A worker of the model counts them."""
-        body = await read_json_body(http_request, self.settings)
-        valid = await self.parser.run(key_owner(), len(body), partial(validated_input_tokens, body))
+        parse = validated_input_tokens
+        valid, size = await self.parser.read(http_request, key_owner(), lambda body: (parse(body), len(body)))
         conversation = await self._conversation(valid)
         translate = partial(valid.request, conversation, store=False)
-        asked = await self.parser.run(key_owner(), len(body) + conversation.size, translate)
+        asked = await self.parser.run(key_owner(), size + conversation.size, translate)
         found = await tokenized(self.services, counting(asked))
         return json_response(render_input_tokens(len(found.tokens)))
 

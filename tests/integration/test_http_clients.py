@@ -1,8 +1,12 @@
 """HTTP as clients of other languages, gateways and browsers send it."""
 
+import gzip
 import json
 import shutil
 import subprocess
+import sys
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,11 @@ import pytest
 from tests.security.raw import CHAT, HELLO, chunks, connect, head, post, read_answer
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 OFFER = ("Connection: Upgrade, HTTP2-Settings", "HTTP2-Settings: AAEAAEAAAAIAAAAAAAMAAAAAAAQBAAAAAAUAAEAAAAYABgAA")
 JDK_17 = (
@@ -128,3 +137,41 @@ def test_a_byte_order_mark_before_a_body_is_ignored(session_fleet: Fleet, path: 
     sent = b"\xef\xbb\xbf" + json.dumps(body).encode()
     answered, _, answer = session_fleet.request("POST", path, sent, {"content-type": "application/json"})
     assert answered == 200, answer
+
+
+CODED: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "x-gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "Deflate": lambda data: zlib.compress(data, wbits=-15),
+    "zstd": zstd.compress,
+    "identity, ZSTD": zstd.compress,
+    "": bytes,
+    "identity": bytes,
+}
+
+
+def coded(fleet: Fleet, coding: str, body: bytes, path: str = CHAT) -> tuple[int, dict[str, str], bytes]:
+    return fleet.request("POST", path, body, {"content-type": "application/json", "content-encoding": coding})
+
+
+@pytest.mark.parametrize("coding", CODED)
+def test_bodies_are_decoded(session_fleet: Fleet, coding: str) -> None:
+    body = CODED[coding](json.dumps(HELLO).encode())
+    assert coded(session_fleet, coding, body)[0] == 200
+    text = CODED[coding](json.dumps({"model": "sim", "input": "hello"}).encode())
+    assert coded(session_fleet, coding, text, "/v1/responses/input_tokens")[0] == 200
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "zstd"])
+def test_the_maximum_size_is_that_of_the_decoded_body(session_fleet: Fleet, coding: str) -> None:
+    assert coded(session_fleet, coding, CODED[coding](b" " * 100_000_000))[0] == 413
+    whole = CODED[coding](json.dumps(HELLO).encode())
+    for damaged in (whole[:-1], whole + b"x", b"", b"{}"):
+        assert coded(session_fleet, coding, damaged)[0] == 400
+
+
+@pytest.mark.parametrize("coding", ["br", "compress", "gzip, zstd", "x" * 1000])
+def test_an_unknown_coding_is_refused_with_those_that_are_served(session_fleet: Fleet, coding: str) -> None:
+    status_, headers, _ = coded(session_fleet, coding, b"{}")
+    assert (status_, headers["accept-encoding"]) == (415, "gzip, deflate, zstd")

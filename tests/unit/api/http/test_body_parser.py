@@ -1,6 +1,7 @@
 """Large bodies are parsed in a thread, in turn for each tenant, and within the tenant's share."""
 
 import asyncio
+import gzip
 import json
 import threading
 from collections.abc import Callable
@@ -9,12 +10,15 @@ from typing import Any
 
 import pytest
 from arq.connections import ArqRedis
+from quart import Request
+from werkzeug.datastructures import Headers
 
 from api.app import create_app
 from api.base.fairness import SMALL, FairPlaces, FairThread
 from api.build import build
 from api.dialects.base import body
 from api.http.bodies import BodyParser
+from api.http.codings import decode
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.runtime.settings import ApiSettings
 from tests.support.eventually import PATIENCE
@@ -143,5 +147,33 @@ async def test_every_route_parses_large_bodies_in_the_thread(
     replica = build(redis, ApiSettings(files_dir=str(tmp_path)), "r")
     response = await create_app(replica).test_client().post(path, json={"model": "m"} | BODIES[path])
     assert 400 <= response.status_code < 600
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+async def test_a_small_encoded_body_is_decoded_in_the_thread_where_tenants_have_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: list[int] = []
+
+    def decoding(body: bytes, coding: str, limit: int) -> bytes:
+        threads.append(threading.get_ident())
+        return decode(body, coding, limit)
+
+    monkeypatch.setattr("api.http.bodies.decode", decoding)
+    request = Request(
+        "POST",
+        "http",
+        "/",
+        b"",
+        Headers({"content-type": "application/json", "content-encoding": "gzip"}),
+        "",
+        "1.1",
+        {},  # type: ignore[typeddict-item]
+        send_push_promise=None,  # type: ignore[arg-type]
+    )
+    request.body.append(gzip.compress(b"{}"))
+    request.body.set_complete()
+    assert await BodyParser(SETTINGS, FairThread()).read(request, "a", bytes) == b"{}"
     assert threads
     assert threading.get_ident() not in threads

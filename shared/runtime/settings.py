@@ -143,7 +143,7 @@ class ApiSettings(Settings):
     max_queue: PositiveInt = Field(
         1000,
         description="Maximum number of requests waiting ahead of a new one for the same model; beyond it, the new one "
-        "gets 429.",
+        "gets 429; lower it to refuse sooner.",
     )
     max_queue_bytes: PositiveInt = Field(
         256 * 2**20,
@@ -152,11 +152,13 @@ class ApiSettings(Settings):
     )
     max_wait: PositiveFloat = Field(
         60.0,
-        description="Maximum estimated queue wait in seconds; longer waits get 429.",
+        description="Maximum estimated queue wait in seconds; longer waits get 429, for clients that would rather go "
+        "elsewhere.",
     )
     prefix_routing: bool = Field(
         True,
-        description="Route prompts with a shared prefix to the worker that has it cached, where load allows.",
+        description="Route prompts with a shared prefix to the worker that has it cached, where load allows; off, "
+        "workers are loaded evenly.",
     )
     queue_timeout: PositiveFloat = Field(
         120.0,
@@ -174,7 +176,8 @@ class ApiSettings(Settings):
         "0 is the rest of the context.",
     )
     max_body: PositiveInt = Field(
-        4 * 2**20, description="Maximum size of a request body in bytes; larger bodies get 413."
+        4 * 2**20,
+        description="Maximum size of a request body in bytes; larger bodies get 413, and long contexts may need more.",
     )
     max_media_body: PositiveInt = Field(
         32 * 2**20, description="Maximum size of the body of a request with images, in bytes; larger bodies get 413."
@@ -205,7 +208,9 @@ class ApiSettings(Settings):
         "load balancer, so that it closes first.",
     )
     body_timeout: PositiveFloat = Field(
-        30.0, description="Maximum time to receive a request body, in seconds; slower bodies get 408."
+        30.0,
+        description="Maximum time to receive a request body, in seconds; slower bodies get 408, and slow lines may need "
+        "more.",
     )
     client_timeout: PositiveFloat = Field(
         30.0, description="Disconnect clients that stop reading for this long, in seconds."
@@ -230,16 +235,20 @@ class ApiSettings(Settings):
         description="Comma-separated origins of web pages that may use this API from browsers, such as "
         "'https://app.example.org', or '*' for any; empty allows none but the API's own page.",
     )
-    web: bool = Field(True, description="Serve the web page at /.")
+    web: bool = Field(True, description="Serve the web page at /; off, the API is all that there is.")
     worker_grace: NonNegativeFloat = Field(
         10.0,
         description="Time that accepted requests wait for a worker after the last one has gone, in seconds; then they "
-        "get 503.",
+        "get 503, so it should outlast a worker's restart.",
     )
     request_timeout: PositiveFloat = Field(
-        600.0, description="Maximum duration of a request in seconds; longer requests end with an error."
+        600.0,
+        description="Maximum duration of a request in seconds; longer requests end with an error, and slow hosts may need "
+        "more.",
     )
-    store_ttl: PositiveFloat = Field(86_400.0, description="Retention of stored completions and responses, in seconds.")
+    store_ttl: PositiveFloat = Field(
+        86_400.0, description="Retention of stored completions and responses, in seconds, as privacy rules may ask for."
+    )
     store_bytes: PositiveInt = Field(
         64 * 2**20,
         description="Maximum size in bytes of the stored completions and responses of an API key, with all that they "
@@ -256,7 +265,8 @@ class ApiSettings(Settings):
         "s3://BUCKET/PREFIX (needs the extra 's3'); empty is vinoqueue/files in the user's data folder.",
     )
     max_file_bytes: PositiveInt = Field(
-        200 * 2**20, description="Maximum size of an uploaded file in bytes; larger ones get 413."
+        200 * 2**20,
+        description="Maximum size of an uploaded file in bytes; larger ones get 413, and large batches may need more.",
     )
     max_files_bytes: PositiveInt = Field(
         10 * 2**30, description="Maximum size of the uploaded files of an API key together in bytes; more get 400."
@@ -335,9 +345,15 @@ class EngineSettings(Settings):
         "'--precision exact' take precedence.",
     )
     max_context: NonNegativeInt = Field(
-        0, description="Maximum number of prompt and output tokens together; 0 is the model's own limit."
+        0,
+        description="Maximum number of prompt and output tokens together; 0 is the model's own limit; less needs less "
+        "memory for each stream.",
     )
-    prefix_caching: bool = Field(True, description="Keep the KV cache of prompts for later ones with a shared prefix.")
+    prefix_caching: bool = Field(
+        True,
+        description="Keep the KV cache of prompts for later ones with a shared prefix; without it, no response time "
+        "tells what other clients have sent.",
+    )
     prompt_lookup: bool = Field(
         False, description="Use prompt lookup decoding: faster for few concurrent requests, slower for many."
     )
@@ -391,9 +407,14 @@ class WorkerSettings(EngineSettings):
     )
     chat_template: str = Field("", description="File with a Jinja chat template that replaces the model's own.")
     worker_id: str = Field(
-        "", description="Name of the worker in status and logs; empty derives one from host and process id."
+        "",
+        description="Name of the worker in status and logs; set it for a name that outlasts restarts; empty derives "
+        "one from host and process id.",
     )
-    node: str = Field(default_factory=socket.gethostname, description="Host name to advertise in the registry.")
+    node: str = Field(
+        default_factory=socket.gethostname,
+        description="Host name to advertise in the registry, where a container's own says nothing.",
+    )
     image_pixels: PositiveInt = Field(
         2**18,
         description="Maximum number of pixels of all images of a request together; larger images are scaled down, "
@@ -401,12 +422,13 @@ class WorkerSettings(EngineSettings):
     )
     grammar_seconds: PositiveFloat = Field(
         0.25,
-        description="Maximum time to compile a request's grammar, in seconds; slower ones get 400.",
+        description="Maximum time to compile a request's grammar, in seconds; slower ones get 400, and large schemas "
+        "may need more.",
     )
     batch_reserve: Literal["auto"] | NonNegativeInt = Field(
         "auto",
-        description="Number of slots that batch requests leave free for other requests; 'auto' is an eighth of the "
-        "slots and at least one.",
+        description="Number of slots that batch requests leave free for other requests; more shortens others' waits "
+        "beside a batch, and 'auto' is an eighth of the slots and at least one.",
     )
     poll: PositiveFloat = Field(
         1.0, description="Polling interval of the queue in seconds, used when no wake-up arrives."
@@ -432,7 +454,8 @@ class WorkerSettings(EngineSettings):
     )
     log_poison_requests: bool = Field(
         False,
-        description="Log poison requests in full, prompts included, instead of only their sizes and settings.",
+        description="Log poison requests in full, prompts included, instead of only their sizes and settings, to "
+        "reproduce what they break.",
     )
 
     @property

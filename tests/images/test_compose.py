@@ -124,7 +124,7 @@ class Host:
 
     def stream(self, during: Callable[[], object]) -> str:
         """Return the text of a stream, and call ``during`` after its first tokens. Fails unless it has its end."""
-        body = {"model": DEFAULT, "max_tokens": 400, "stream": True, "temperature": 0, "ignore_eos": True}
+        body = {"model": DEFAULT, "max_tokens": 60, "stream": True, "temperature": 0, "ignore_eos": True}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         message = json.dumps(body | {"messages": [{"role": "user", "content": "Tell a long story."}]})
         connection.request("POST", "/v1/chat/completions", message, {"content-type": "application/json"})

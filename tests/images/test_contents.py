@@ -4,7 +4,6 @@ import json
 import pwd
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -122,4 +121,4 @@ def test_how_the_images_are_run(capsys: pytest.CaptureFixture[str]) -> None:
     """Says what this machine leaves out: only root can give a process another root folder and another user."""
     if not can_mount():
         with capsys.disabled():
-            print(f"\n{sys.argv[0]}: images are run as this user, in the machine's root folder: this needs root")
+            print("\ntests/images: without root, images are run as this user and in this machine's root folder")

@@ -1,5 +1,6 @@
 """The command: reads messages from the terminal and writes responses to it."""
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
@@ -119,7 +120,7 @@ def _converse(conversation: Conversation, images: Sequence[Path]) -> None:
             case ["/max-tokens", number] if number.strip().isdecimal() and int(number):
                 conversation.max_tokens = int(number)
             case ["/image", name]:
-                waiting.append(Path(name.strip()).expanduser())
+                waiting.append(Path(os.path.expanduser(name.strip())))
             case [word, *_] if word.startswith("/"):
                 echo(f"There is no command '{word}' like this. /help lists the commands.", err=True)
             case _:

@@ -97,3 +97,28 @@ def test_supervisor_and_subprocesses_import_no_libraries_of_the_other(
     program = f"import sys, {', '.join(entry_points)}; print({foreign!r} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        ("model list", 0, "default"),
+        ("worker --model ~/x.gguf", 1, "The model source '~/x.gguf' was not found"),
+        ("node --models /dev/null", 1, "/dev/null"),
+        ("chat --url http://127.0.0.1:1 x", 1, "127.0.0.1:1"),
+    ],
+)
+def test_a_user_without_a_name_and_a_home_gets_no_traceback(command: str, code: int, said: str) -> None:
+    nobody = "import pwd\ndef nobody(number): raise KeyError(number)\npwd.getpwuid = nobody\n"
+    program = f"{nobody}from cli.main import main\nmain()"
+    clean = {name: value for name, value in os.environ.items() if name in ("PATH", "PYTHONPATH")}
+    done = subprocess.run(
+        [sys.executable, "-c", program, *command.split()],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=clean | {"VINOQUEUE_REDIS_URL": "redis://127.0.0.1:1/0"},
+    )
+    assert done.returncode == code, done.stderr
+    assert said in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr

@@ -192,7 +192,7 @@ def cached_models() -> list[tuple[CachedSource, Path]]:
 
     try:
         repositories = scan_cache_dir().repos
-    except CacheNotFound:
+    except (CacheNotFound, RuntimeError):  # a user without a home directory
         return []
     found = []
     for repository in repositories:

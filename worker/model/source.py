@@ -55,7 +55,7 @@ def parse_source(text: str) -> Source:
     name, location = _split(text.strip())
     if location == DEFAULT_SOURCE:
         return Source(kind="default", name=check_name(DEFAULT_NAME if name is None else name), location=location)
-    path = Path(location).expanduser()
+    path = Path(os.path.expanduser(location))
     if location and path.exists():
         # Not resolve(): in the Hugging Face cache, model.gguf is a link to a file without a suffix.
         path = Path(os.path.abspath(path))
@@ -95,7 +95,7 @@ def check_name(name: str) -> str:
 def _split(text: str) -> tuple[str | None, str]:
     name, sign, location = text.partition("=")
     # A path may contain '=': /data/run=3/model.gguf has no NAME part.
-    if not sign or name.startswith((".", "/", "~")) or Path(text).expanduser().exists():
+    if not sign or name.startswith((".", "/", "~")) or os.path.exists(os.path.expanduser(text)):
         return None, text
     return name.strip(), location.strip()
 

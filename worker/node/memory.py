@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -59,7 +60,9 @@ class Measurements:
 
     def __init__(self, file: Path | None = None) -> None:
         """``file`` is by default in the user's cache folder."""
-        self._file = file or user_cache() / "node.json"
+        self._file = file
+        with suppress(RuntimeError):  # a user without a home directory: nothing is remembered
+            self._file = file or user_cache() / "node.json"
         self._known = self._read()
 
     def get(self, settings: EngineSettings) -> Measurement | None:
@@ -69,9 +72,12 @@ class Measurements:
     def put(self, settings: EngineSettings, measurement: Measurement) -> None:
         """Remember a measurement. One that can't be written is lost with the process."""
         self._known[_digest(settings)] = measurement
-        write_whole(self._file, msgspec.json.encode(self._known))
+        if self._file is not None:
+            write_whole(self._file, msgspec.json.encode(self._known))
 
     def _read(self) -> dict[str, Measurement]:
+        if self._file is None:
+            return {}
         try:
             return msgspec.json.decode(self._file.read_bytes(), type=dict[str, Measurement])
         except (OSError, msgspec.DecodeError):

@@ -209,7 +209,8 @@ class ApiSettings(Settings):
     )
     body_timeout: PositiveFloat = Field(
         30.0,
-        description="Maximum time to receive a request body, in seconds; slower bodies get 408, and slow lines may need "
+        description="Maximum time to receive a request body, in seconds; slower bodies get 408, and slow lines may "
+        "need "
         "more.",
     )
     client_timeout: PositiveFloat = Field(
@@ -243,7 +244,8 @@ class ApiSettings(Settings):
     )
     request_timeout: PositiveFloat = Field(
         600.0,
-        description="Maximum duration of a request in seconds; longer requests end with an error, and slow hosts may need "
+        description="Maximum duration of a request in seconds; longer requests end with an error, and slow hosts may "
+        "need "
         "more.",
     )
     store_ttl: PositiveFloat = Field(

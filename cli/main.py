@@ -103,6 +103,11 @@ class LazyGroup(click.Group):
                 f"This needs the Python package '{error.name}', which is not installed here. The API's image does not "
                 "run workers, nor the worker's image the API."
             ) from None
+        except UnicodeError as error:
+            raise click.ClickException(
+                f"An argument, a variable or the input has a character that can't be used there ({error}). Texts are "
+                "UTF-8, and API keys ASCII."
+            ) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the overview without importing a subcommand."""

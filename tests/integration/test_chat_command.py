@@ -1,5 +1,7 @@
 """``vinoqueue chat`` in a real terminal, with the simulated engine."""
 
+import os
+import re
 import subprocess
 from contextlib import closing
 from pathlib import Path
@@ -38,6 +40,21 @@ def test_errors_are_those_of_the_api(running: Fleet) -> None:
     done = once(running, "--model", "nobody", "Hello")
     assert done.returncode == 1
     assert done.stderr == "Error: The model 'nobody' is not served. Served models: sim.\n"
+
+
+def test_text_that_is_not_utf_8_is_refused_in_one_line(running: Fleet) -> None:
+    latin = b"caf\xe9"
+    by_argument = subprocess.run([*command(running), latin], capture_output=True, check=False)
+    by_input = subprocess.run(
+        command(running), input=latin, env=os.environ | {"LC_ALL": "C.UTF-8"}, capture_output=True
+    )
+    by_key = subprocess.run([*command(running), "--api-key", latin, "Hello"], capture_output=True, check=False)
+    address = running.store.url
+    create = module_command("cli.main", "key", "create", "--redis-url", address, "--name")
+    by_name = subprocess.run([*create, latin], capture_output=True, check=False)
+    for done in (by_argument, by_input, by_key, by_name):
+        assert done.returncode == 1
+        assert re.fullmatch(rb"Error: .* has a character that can't be used there .*\n", done.stderr), done.stderr
 
 
 def test_an_answer_is_stopped_and_the_chat_goes_on(running: Fleet) -> None:

@@ -6,6 +6,7 @@ With Debian's package ``locales``, in the Turkish locale.
 import os
 import shutil
 import signal
+import site
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,11 @@ def pythons() -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
+PYTHONS = pythons()
+ALIKE = {version: file for version, file in PYTHONS.items() if version.startswith("{}.{}.".format(*sys.version_info))}
+"""Other releases of the Python of the tests, which can use its packages."""
+
+
 def turkish(folder: Path) -> dict[str, str]:
     """Return variables that choose the Turkish locale, for which ``I`` is no large ``i``, made in ``folder``."""
     if not Path("/usr/share/i18n/locales/tr_TR").exists():
@@ -43,7 +49,7 @@ def turkish(folder: Path) -> dict[str, str]:
     return {"LC_ALL": "tr_TR.UTF-8", "LOCPATH": str(folder)}
 
 
-@pytest.mark.parametrize("python", [pytest.param(file, id=version) for version, file in pythons().items()])
+@pytest.mark.parametrize("python", [pytest.param(file, id=version) for version, file in PYTHONS.items()])
 def test_it_starts_and_answers_in_turkish_too(python: Path, tmp_path: Path, runtime: Path) -> None:
     venv = tmp_path / "venv"
     subprocess.run([python, "-m", "venv", "--without-pip", venv], check=True)
@@ -77,3 +83,22 @@ def test_it_starts_and_answers_in_turkish_too(python: Path, tmp_path: Path, runt
     finally:
         up.kill()
         up.wait()
+
+
+@pytest.mark.parametrize("python", [pytest.param(file, id=version) for version, file in ALIKE.items()])
+def test_tasks_end_alike_in_every_release(python: Path, tmp_path: Path) -> None:
+    """Releases differ in asyncio, and in what the standard library says about addresses."""
+    venv = tmp_path / "venv"
+    subprocess.run([python, "-m", "venv", "--without-pip", venv], check=True)
+    (packages,) = venv.glob("lib/python*/site-packages")
+    (packages / "all.pth").write_text("\n".join([*site.getsitepackages(), str(ROOT)]))
+    tests = (
+        "tests/unit/shared/runtime",
+        "tests/unit/api/batches/test_run.py",
+        "tests/unit/api/media/test_addresses.py",
+    )
+    done = subprocess.run(
+        [venv / "bin" / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout

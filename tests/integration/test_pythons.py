@@ -6,7 +6,6 @@ With Debian's package ``locales``, in the Turkish locale.
 import os
 import shutil
 import signal
-import site
 import subprocess
 import sys
 from pathlib import Path
@@ -49,18 +48,22 @@ def turkish(folder: Path) -> dict[str, str]:
     return {"LC_ALL": "tr_TR.UTF-8", "LOCPATH": str(folder)}
 
 
-@pytest.mark.parametrize("python", [pytest.param(file, id=version) for version, file in PYTHONS.items()])
-def test_it_starts_and_answers_in_turkish_too(python: Path, tmp_path: Path, runtime: Path) -> None:
-    venv = tmp_path / "venv"
-    subprocess.run([python, "-m", "venv", "--without-pip", venv], check=True)
+def environment(python: Path, folder: Path, *requirements: str) -> str:
+    """Make a virtual environment with the locked ``requirements`` and this checkout; return its Python."""
+    subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True)
     uv = shutil.which("uv", path=Path(sys.executable).parent)
     assert uv
-    for locked in ("up", "model"):
+    for locked in requirements:
         options = ("--quiet", "--no-deps", "--require-hashes", "--requirement", ROOT / f"requirements/{locked}.txt")
-        subprocess.run([uv, "pip", "install", "--python", venv / "bin" / "python", *options], check=True)
-    (packages,) = venv.glob("lib/python*/site-packages")
+        subprocess.run([uv, "pip", "install", "--python", folder / "bin" / "python", *options], check=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
     (packages / "vinoqueue.pth").write_text(f"{ROOT}\n")
-    command = [str(venv / "bin" / "python"), "-P", "-m", "cli.main"]
+    return str(folder / "bin" / "python")
+
+
+@pytest.mark.parametrize("python", [pytest.param(file, id=version) for version, file in PYTHONS.items()])
+def test_it_starts_and_answers_in_turkish_too(python: Path, tmp_path: Path, runtime: Path) -> None:
+    command = [environment(python, tmp_path / "venv", "up", "model"), "-P", "-m", "cli.main"]
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("VINOQUEUE_", "PYTHON"))}
     clean |= {"TMPDIR": str(runtime), "PYTHONPYCACHEPREFIX": str(tmp_path / "compiled"), **turkish(tmp_path)}
     port, log = free_port(), tmp_path / "log"
@@ -88,17 +91,13 @@ def test_it_starts_and_answers_in_turkish_too(python: Path, tmp_path: Path, runt
 @pytest.mark.parametrize("python", [pytest.param(file, id=version) for version, file in ALIKE.items()])
 def test_tasks_end_alike_in_every_release(python: Path, tmp_path: Path) -> None:
     """Releases differ in asyncio, and in what the standard library says about addresses."""
-    venv = tmp_path / "venv"
-    subprocess.run([python, "-m", "venv", "--without-pip", venv], check=True)
-    (packages,) = venv.glob("lib/python*/site-packages")
-    (packages / "all.pth").write_text("\n".join([*site.getsitepackages(), str(ROOT)]))
     tests = (
         "tests/unit/shared/runtime",
         "tests/unit/api/batches/test_run.py",
         "tests/unit/api/media/test_addresses.py",
     )
     done = subprocess.run(
-        [venv / "bin" / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
+        [environment(python, tmp_path / "venv", "dev"), "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout

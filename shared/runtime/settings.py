@@ -210,8 +210,7 @@ class ApiSettings(Settings):
     body_timeout: PositiveFloat = Field(
         30.0,
         description="Maximum time to receive a request body, in seconds; slower bodies get 408, and slow lines may "
-        "need "
-        "more.",
+        "need more.",
     )
     client_timeout: PositiveFloat = Field(
         30.0, description="Disconnect clients that stop reading for this long, in seconds."
@@ -245,8 +244,7 @@ class ApiSettings(Settings):
     request_timeout: PositiveFloat = Field(
         600.0,
         description="Maximum duration of a request in seconds; longer requests end with an error, and slow hosts may "
-        "need "
-        "more.",
+        "need more.",
     )
     store_ttl: PositiveFloat = Field(
         86_400.0, description="Retention of stored completions and responses, in seconds, as privacy rules may ask for."

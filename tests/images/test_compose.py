@@ -205,7 +205,7 @@ class Walk:
         if page == "README":
             self.of_the_first_start()
         elif "key create" in code:
-            (self.key,) = re.findall(r"sk-vq\S+", printed)
+            self.key = re.findall(r"^sk-vq\S+$", printed, re.MULTILINE)[0]
             first.until(lambda: first.ask(QUESTION, **served)[0] == 401, "requests without a key to be refused")
             first.until_served(key=self.key, **served)
         elif "--scale worker=3" in code:

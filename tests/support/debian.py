@@ -30,6 +30,7 @@ mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$2/
 cd "$2/root"
 mount -t proc proc proc
 mount --rbind /dev dev
+mount --rbind /sys sys
 mount --bind /etc/ssl/certs etc/ssl/certs
 shift 2
 exec chroot . "$@"

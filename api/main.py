@@ -27,6 +27,7 @@ from shared.protocol.registry import LeaseMismatch, ReplicaInfo, announce, check
 from shared.protocol.version import PROTOCOL
 from shared.redis import outage
 from shared.redis.client import connect, raw_connection
+from shared.redis.reconnections import Reconnections
 from shared.runtime.event_loop import on_signal
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import ApiSettings
@@ -75,7 +76,7 @@ def run(settings: ApiSettings) -> int:
 
 
 @contextlib.asynccontextmanager
-async def running(replica: Parts, address: str) -> AsyncIterator[None]:
+async def running(replica: Parts, address: str, reconnections: Reconnections) -> AsyncIterator[None]:
     """Run the replica's background tasks for the duration of the context. Failed tasks are logged and restarted."""
     # The first client must not see a fleet without models.
     await replica.directory.start(_REGISTRY_TIMEOUT)
@@ -86,7 +87,7 @@ async def running(replica: Parts, address: str) -> AsyncIterator[None]:
             asyncio.create_task(keep_running(name, work), name=name)
             for name, work in (
                 ("store check", replica.store_check.run),
-                ("relay", lambda: replica.relay.run(frames)),
+                ("relay", lambda: replica.relay.run(frames, reconnections)),
                 ("sweep", replica.relay.sweep),
                 ("directory", replica.directory.run),
                 ("keys", lambda: replica.keyring.run(lambda: streams.fail_without_key(replica.keyring.allows))),
@@ -166,7 +167,8 @@ class _Server(uvicorn.Server):
 async def _serve(settings: ApiSettings, listener: socket.socket, limits: ConnectionLimits) -> None:
     replica_id = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
     tracing = start_tracing(settings, service="vinoqueue-api", instance=replica_id, attributes={}, makes_roots=True)
-    replica = build(connect(settings.redis_url), settings, replica_id, tracing)
+    reconnections = Reconnections()
+    replica = build(connect(settings.redis_url, reconnections), settings, replica_id, tracing)
     try:
         await replica.batches.files.check()
         if settings.require_keys:
@@ -200,7 +202,7 @@ async def _serve(settings: ApiSettings, listener: socket.socket, limits: Connect
     for number in (signal.SIGTERM, signal.SIGHUP):
         on_signal(number, stopping.set)
     on_signal(signal.SIGINT, stop_now)  # Ctrl-C: no load balancer needs to notice
-    async with running(replica, address):
+    async with running(replica, address, reconnections):
         serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
         logger.info("API replica %s listening on %s", replica.id, address)
         stopped = asyncio.create_task(stopping.wait())

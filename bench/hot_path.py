@@ -27,6 +27,7 @@ from shared.protocol.queue import Emitter, JobQueue
 from shared.protocol.request import ChatRequest, Job, Message, Sampling
 from shared.redis import keys
 from shared.redis.client import connect, raw_connection
+from shared.redis.reconnections import Reconnections
 from shared.runtime.settings import EngineSettings
 from shared.runtime.tasks import cancel_all
 from tests.support.fleet import free_port
@@ -99,7 +100,7 @@ async def _walk(store: Store, streams: int) -> Walk:
         engine = _Engine(EngineOptions.from_settings(settings, path=f"[[tokens {TOKENS}]]", context_length=_CONTEXT))
         wire = raw_connection(store.url)
         rig = JobRig(
-            lambda table, current: Publisher(Emitter("sim", "w1"), wire, table, current),
+            lambda table, current: Publisher(Emitter("sim", "w1"), wire, table, current, Reconnections()),
             prompts=_Prompts(),
             caching=False,
             slots=streams,

@@ -8,9 +8,12 @@ from contextlib import suppress
 
 import redis
 
+from faults.links import SERVICE
 from faults.scenario import Fault
 from faults.service import Loading, Member, Service
 from tests.support.redis_types import command
+from tests.support.store import Store
+from tests.support.store_servers import store_server
 
 ENGINE = "worker.engine.child"
 PROMPTS = "worker.prompt.child"
@@ -112,6 +115,42 @@ async def kill_master(service: Service, fault: Fault) -> None:
     await _promoted(service)
 
 
+async def hand_over(service: Service, fault: Fault) -> None:
+    """Have the replica and the master change places (``FAILOVER``)."""
+    port = str(_replica(service).port)
+    await asyncio.to_thread(command, service.redis(), "FAILOVER", "TO", "127.0.0.1", port)
+    await _promoted(service)
+
+
+async def hand_over_by_sentinel(service: Service, fault: Fault) -> None:
+    """Have a Sentinel promote the replica of a healthy master, without asking that one."""
+    await _sentinel_failover(service)
+
+
+async def hand_over_coordinated(service: Service, fault: Fault) -> None:
+    """The same in agreement with the master (Valkey 9)."""
+    await _sentinel_failover(service, "COORDINATED")
+
+
+async def _sentinel_failover(service: Service, *how: str) -> None:
+    assert service.links.standby is not None
+    # The old master is busy for a moment: it must not count as down.
+    service.links.standby.ask_sentinel("SET", SERVICE, "down-after-milliseconds", "5000")
+    await asyncio.to_thread(service.links.standby.ask_sentinel, "FAILOVER", SERVICE, *how)
+    await _promoted(service)
+
+
+async def upgrade_replica(service: Service, fault: Fault) -> None:
+    """Replace the server of the replica by the current one."""
+    replica = _replica(service)
+    await asyncio.to_thread(replica.stop)
+    replica.server = store_server("current-valkey")
+    await asyncio.to_thread(replica.start)
+    command(replica.client(), "REPLICAOF", "127.0.0.1", str(service.links.master.port))
+    assert service.links.standby is not None
+    await service.until(service.links.standby.is_ready, "the replica to have the master's data")
+
+
 async def freeze_master(service: Service, fault: Fault) -> None:
     """Stop the store for good, after its replica has received nothing for a time: a Sentinel promotes the replica."""
     command(_standby(service), "CONFIG", "SET", "masterauth", "wrong")
@@ -172,7 +211,8 @@ FAULTS: dict[str, Callable[[Service, Fault], Awaitable[None]]] = {
     for one in (
         kill_worker, kill_engine, kill_loading, kill_prompt, kill_api, freeze_worker, freeze_engine, drain_worker,
         drain_api, roll_back, restart_store, freeze_store, kill_master, freeze_master, cut_worker, cut_all, slow_store,
-        fill_store, demote_store, change_password,
+        fill_store, demote_store, change_password, hand_over, hand_over_by_sentinel, hand_over_coordinated,
+        upgrade_replica,
     )
 }  # fmt: skip
 
@@ -181,9 +221,13 @@ def _worker(service: Service, fault: Fault) -> Member:
     return service.workers[fault.target % len(service.workers)]
 
 
+def _replica(service: Service) -> Store:
+    assert service.links.standby is not None, "the scenario has no replica"
+    return service.links.standby.replica
+
+
 def _standby(service: Service) -> "redis.Redis":
-    assert service.links.standby is not None, "the scenario has no link through Sentinel"
-    return service.links.standby.replica.client()
+    return _replica(service).client()
 
 
 async def _promoted(service: Service) -> None:
@@ -194,6 +238,7 @@ async def _promoted(service: Service) -> None:
         return False
 
     await service.until(promoted, "the replica to be promoted")
+    service.links.hand_over()
 
 
 async def _end(member: Member) -> None:

@@ -10,7 +10,8 @@ class Proxy:
 
     def __init__(self, target: int, tls: ssl.SSLContext | None = None) -> None:
         """With ``tls``, its clients speak TLS and the target does not."""
-        self._target = target
+        self.target = target
+        """Where new connections lead."""
         self._tls = tls
         self._server: asyncio.Server | None = None
         self._flowing = asyncio.Event()
@@ -45,7 +46,7 @@ class Proxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            there, back = await asyncio.open_connection("127.0.0.1", self._target)
+            there, back = await asyncio.open_connection("127.0.0.1", self.target)
         except OSError:
             writer.transport.abort()
             return

@@ -66,10 +66,13 @@ class Scenario:
     """What generates."""
     store: tuple[str, ...] = ("--appendonly", "yes")
     """Valkey's own options."""
+    server: str = "current-valkey"
+    """The store's server, one of :data:`tests.support.store_servers.SERVERS`."""
     catalogue: tuple[str, ...] = ()
     """Sources of the models of a catalogue. The ``workers`` are nodes then, each with memory for one model."""
     link: str = "direct"
-    """How processes reach the store: ``direct``, ``proxy``, ``tls`` or ``sentinel``."""
+    """How processes reach the store: ``direct``, ``proxy``, ``tls``, ``handover`` (an address that leads to the master)
+    or ``sentinel``."""
     worker_options: tuple[str, ...] = ()
     engines: tuple[str, ...] = ("auto",)
     """``--engine`` of the workers of a real model, in turns, in the order in which they start."""

@@ -6,6 +6,10 @@ from typing import Any
 
 from faults.scenario import Fault, Load, Scenario
 
+PLANNED = (
+    "--appendonly", "yes", "--repl-diskless-sync-delay", "0",
+    "--min-replicas-to-write", "1", "--min-replicas-max-lag", "10",
+)  # fmt: skip
 AOF_ALWAYS = ("--appendonly", "yes", "--appendfsync", "always")
 BURST = Load(clients=8, requests=8, tokens=80)
 
@@ -262,6 +266,50 @@ SCENARIOS: tuple[Scenario, ...] = (
         visible=("lost in an outage",),
         forgetful=True,
         ci=True,
+    ),
+    *(
+        Scenario(
+            name=f"store-handover{suffix}",
+            what=f"FAILOVER of a healthy {name} behind an address that sends only new connections to the new master",
+            load=Load(clients=8, requests=4, tokens=300),
+            faults=(Fault(at=1, action="hand_over"),),
+            apis=2,
+            link="handover",
+            store=("--appendonly", "yes", "--repl-diskless-sync-delay", "0"),
+            server=server,
+            ci=not suffix,
+        )
+        for suffix, name, server in (("", "Valkey", "current-valkey"), ("-redis", "Redis 7", "oldest-redis"))
+    ),
+    *(
+        Scenario(
+            name=f"store-failover-planned{suffix}",
+            what=f"SENTINEL FAILOVER {how} of a healthy master with min-replicas-to-write 1".replace("  ", " "),
+            load=Load(clients=8, requests=4, tokens=300),
+            faults=(Fault(at=1, action=action),),
+            apis=2,
+            link="sentinel",
+            store=PLANNED,
+        )
+        for suffix, how, action in (
+            ("", "", "hand_over_by_sentinel"),
+            ("-coordinated", "COORDINATED", "hand_over_coordinated"),
+        )
+    ),
+    Scenario(
+        name="store-rolling-upgrade",
+        what="Valkey 9.0 is replaced by the current one, replica first, by FAILOVER there and back; streams of 20 s",
+        load=Load(clients=8, requests=2, tokens=2000),
+        faults=(
+            Fault(at=1, action="upgrade_replica"),
+            Fault(at=6, action="hand_over"),
+            Fault(at=9, action="upgrade_replica"),
+            Fault(at=15, action="hand_over"),
+        ),
+        apis=2,
+        link="handover",
+        store=("--appendonly", "yes", "--repl-diskless-sync-delay", "0"),
+        server="oldest-valkey",
     ),
     Scenario(name="store-tls", what="rediss:// with a private certificate authority", load=BURST, link="tls"),
     Scenario(

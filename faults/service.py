@@ -22,6 +22,7 @@ from tests.support.eventually import eventually, wait_until
 from tests.support.fleet import Fleet, Process, free_port
 from tests.support.pictures import SHAPES_MODEL
 from tests.support.redis_types import at_once, command
+from tests.support.store_servers import store_server
 
 
 @dataclass(eq=False)
@@ -63,7 +64,7 @@ class Service:
         self.moments = asyncio.Lock()
         """Held by a fault that waits for a moment, until it has ended."""
         self._engines = itertools.cycle(scenario.engines)
-        self.fleet = Fleet(folder, *scenario.store)
+        self.fleet = Fleet(folder, *scenario.store, store_server=store_server(scenario.server))
         self.links = Links(scenario.link, self.fleet.store, folder)
         self._environment = {"VINOQUEUE_NODE": f"faults-{free_port()}-{time.monotonic_ns()}"}
 
@@ -135,10 +136,7 @@ class Service:
 
     def redis(self) -> "redis.Redis":
         """A client of the store; after a failover, of the new master."""
-        standby = self.links.standby
-        if standby is not None and self.fleet.store.pid is None:
-            return standby.replica.client()
-        return self.fleet.redis()
+        return self.links.master.client()
 
     def adverts(self) -> list[dict[str, Any]]:
         """What live workers advertise."""

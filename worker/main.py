@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 from shared.protocol.queue import Emitter, JobQueue
 from shared.protocol.registry import LeaseMismatch
 from shared.redis.client import connect, raw_connection
+from shared.redis.reconnections import Reconnections
 from shared.redis.store_check import StoreCheck
 from shared.runtime.backoff import Backoff
 from shared.runtime.event_loop import on_signal
@@ -93,6 +94,7 @@ class _Worker:
         cpus: frozenset[int],
         tracing: Tracing,
         note: str,
+        reconnections: Reconnections,
     ) -> None:
         """``worker`` is this worker's id. ``payloads`` and ``images`` are further clients of the store, so that leases
         are renewed and jobs claimed while large values are read. ``names`` are the names under which ``model`` is
@@ -109,6 +111,7 @@ class _Worker:
         backend, shape = BACKENDS[settings.engine], static_shape(options)
         self.id = worker
         self.settings = settings
+        self.reconnections = reconnections
         self.queue, claims, files = (
             JobQueue(client, names[0], lease_ms=int(settings.lease * 1000)) for client in (redis, payloads, images)
         )
@@ -116,7 +119,7 @@ class _Worker:
         self.model = UnchangedModel(*((model.path, settings.draft_model) if backend.has_model else ()))
         self.engine = engine = CurrentEngine(slots=options.max_batch, note=note)
         events = raw_connection(settings.redis_url)
-        self.publisher = Publisher(Emitter(names[0], self.id, events.database), events, jobs, engine)
+        self.publisher = Publisher(Emitter(names[0], self.id, events.database), events, jobs, engine, reconnections)
         self.prompts = prompt_process(
             PromptOptions(
                 engine=settings.engine,
@@ -227,7 +230,15 @@ class _Worker:
 
     async def _run_control_channel(self) -> None:
         connection = raw_connection(self.settings.redis_url)
-        await run_control_channel(connection, self.id, self.consumer, self.jobs, self.draining)
+        await run_control_channel(
+            connection,
+            self.id,
+            self.consumer,
+            self.jobs,
+            self.draining,
+            publish=self.queue.redis.publish,
+            reconnections=self.reconnections,
+        )
 
     async def _load(self) -> None:
         """Start the subprocesses and keep them running. Raises the error of one that can't be loaded."""
@@ -255,7 +266,8 @@ async def _serve(settings: WorkerSettings) -> int:
         run_on(cpus_for_others(cpus))
     names = served_names(settings)
     name = settings.worker_id or f"{settings.node}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
-    redis, payloads, images = clients = tuple(connect(settings.redis_url) for _ in range(3))
+    reconnections = Reconnections()
+    redis, payloads, images = clients = tuple(connect(settings.redis_url, reconnections) for _ in range(3))
     check = asyncio.create_task(keep_running("store check", StoreCheck(redis).run), name="store check")
     tracing = start_tracing(
         settings,
@@ -270,7 +282,9 @@ async def _serve(settings: WorkerSettings) -> int:
         while not stopping.is_set():
             try:
                 model = await find_model(settings, redis, name, names)
-                worker = _Worker(name, settings, redis, payloads, images, model, names, cpus, tracing, note)
+                worker = _Worker(
+                    name, settings, redis, payloads, images, model, names, cpus, tracing, note, reconnections
+                )
                 await worker.run(stopping)
             except (ModelError, EngineLoadError, LoadError, ServiceUnavailable) as error:
                 if not note:

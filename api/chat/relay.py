@@ -18,6 +18,7 @@ from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import Delta, decode_frame, decode_journal
 from shared.redis import keys, outage
 from shared.redis.raw_connection import RawConnection
+from shared.redis.reconnections import Reconnections
 from shared.redis.records import UNREADABLE, report_unreadable
 from shared.redis.subscription import stay_subscribed
 from shared.runtime.tasks import cancel_all
@@ -53,12 +54,14 @@ class Relay:
         for job in stream.jobs:
             self._choices.pop(job, None)
 
-    async def run(self, connection: RawConnection) -> None:
+    async def run(self, connection: RawConnection, reconnections: Reconnections) -> None:
         """Subscribe on ``connection`` until cancelled. Reads the journals of all open streams after a reconnect."""
         await stay_subscribed(
             connection,
             keys.replica_channel(self._replica, connection.database),
             self.route,
+            publish=self._redis.publish,
+            reconnections=reconnections,
             part="frames",
             on_subscribed=self.on_subscribed,
             on_lost=self._subscribed.clear,

@@ -33,7 +33,9 @@ for job in jobs_of(KEYS[6]) do
     redis.call('PEXPIRE', kept, ttl)
   end
 end
-redis.call('DEL', unpack(surplus))
+if #surplus > 0 then
+  redis.call('DEL', unpack(surplus))
+end
 redis.call('HDEL', KEYS[6], unpack(fields))
 redis.call('HSET', KEYS[6], 'document', ARGV[OWN])
 redis.call('PEXPIRE', KEYS[6], ttl)

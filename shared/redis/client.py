@@ -23,6 +23,7 @@ from redis.exceptions import BusyLoadingError, ConnectionError, TimeoutError
 
 from shared.redis.command_pipeline import CommandPipeline, PipelinedRedis
 from shared.redis.raw_connection import RawConnection
+from shared.redis.reconnections import Reconnections
 from shared.redis.url import StoreUrl, parse_url
 
 CONNECT_TIMEOUT = 3.0
@@ -51,9 +52,10 @@ _KEEPALIVE = {
 _SENTINEL_OPTIONS = _TIMEOUTS | {"socket_keepalive": True}
 
 
-def connect(url: str) -> ArqRedis:
+def connect(url: str, reconnections: Reconnections | None = None) -> ArqRedis:
     """Return a client for ``url`` (:func:`shared.redis.url.parse_url`), without connecting yet.
 
+    ``reconnections`` are those of the process, if it has other connections.
     Dead peers are detected by keep-alive. A command that fails because of its connection is retried twice, within half
     a second. Raises :class:`ValueError` for a malformed URL.
     """
@@ -74,8 +76,9 @@ def connect(url: str) -> ArqRedis:
         pool = BlockingConnectionPool(connection_class=connection, timeout=int(READ_TIMEOUT), **options)
     pool.connection_class = type("PoolConnection", (_UvloopErrors, pool.connection_class), {})
     # PipelinedRedis retries once by itself before it applies the policy.
-    pipelines = (CommandPipeline(raw_connection(url), timeout=READ_TIMEOUT) for _ in range(2))
-    return PipelinedRedis(pool, *pipelines, retry=_retry(_RETRIES - 1))
+    reconnections = reconnections or Reconnections()
+    pipelines = [CommandPipeline(raw_connection(url), timeout=READ_TIMEOUT, reconnections=reconnections) for _ in "12"]
+    return PipelinedRedis(pool, *pipelines, reconnections=reconnections, retry=_retry(_RETRIES - 1))
 
 
 def database_of(client: Redis) -> int:

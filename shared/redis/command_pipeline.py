@@ -9,6 +9,7 @@ still use the pool.
 import asyncio
 import time
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from arq.connections import ArqRedis
@@ -17,6 +18,7 @@ from redis.asyncio.retry import Retry
 from redis.exceptions import ConnectionError, InvalidResponse, ReadOnlyError, RedisError, TimeoutError
 
 from shared.redis.raw_connection import Argument, RawConnection
+from shared.redis.reconnections import Reconnections
 
 _CLOSED = "the connection to the store was closed"
 
@@ -27,9 +29,17 @@ _LARGE = 64 * 1024
 class CommandPipeline:
     """Sends commands over one connection, opened on demand, and gives each caller the reply to its command."""
 
-    def __init__(self, connection: RawConnection, *, timeout: float) -> None:
+    def __init__(
+        self, connection: RawConnection, *, timeout: float, reconnections: Reconnections | None = None
+    ) -> None:
         """``timeout`` is how many seconds a command waits for its reply while no bytes move on the connection."""
         self._connection = connection
+        self._reconnections = reconnections or Reconnections()
+        self._reconnections.add_connection(self._renew)
+        self._stale = False
+        """Whether to connect again as soon as no command waits for its reply."""
+        self._opened = False
+        """Whether it has been open before."""
         self._timeout = timeout
         self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
         """The futures of commands without a reply, in order, and when each was sent (monotonic seconds)."""
@@ -43,6 +53,8 @@ class CommandPipeline:
         unreachable or the connection breaks, and :class:`TimeoutError` when the reply takes too long. The command may
         have been executed nevertheless.
         """
+        if self._stale and not self._waiting:
+            self._connection.close()
         if not self._connection.is_open:
             await self._ensure_open()
         try:
@@ -61,7 +73,7 @@ class CommandPipeline:
         """Close the connection. Commands without a reply fail with :class:`ConnectionError`."""
         if self._opening is not None:
             self._opening.cancel()
-        self._disconnect(ConnectionError(_CLOSED))
+        self._close(ConnectionError(_CLOSED))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -80,7 +92,11 @@ class CommandPipeline:
             raise
 
     async def _open(self) -> None:
+        self._stale = False
         await self._connection.open()
+        if self._opened:
+            self._reconnections.opened()
+        self._opened = True
         self._connection.watch(self._deliver)
 
     def _end_opening(self, opening: asyncio.Task[None]) -> None:
@@ -104,10 +120,10 @@ class CommandPipeline:
                 continue  # cancelled
             if not isinstance(reply, Exception):
                 waiting.set_result(reply)
-            elif isinstance(reply, ReadOnlyError):
-                # No longer the master. A retry connects to the new one.
-                waiting.set_exception(ConnectionError(f"the store has become a replica: {reply}"))
-                self._disconnect(ConnectionError("the store has become a replica"))
+            elif isinstance(reply, ReadOnlyError) or str(reply).startswith("NOREPLICAS"):
+                # No longer the master, or about to be replaced. A retry connects to the new one.
+                waiting.set_exception(ConnectionError(f"the store takes no writes: {reply}"))
+                self._disconnect(ConnectionError("the store takes no writes"))
                 return
             else:
                 waiting.set_exception(reply)
@@ -124,7 +140,15 @@ class CommandPipeline:
         else:
             self._disconnect(TimeoutError("the store does not reply"))
 
+    def _renew(self) -> None:
+        """Connect again, because another connection was lost."""
+        self._stale = True
+
     def _disconnect(self, error: Exception) -> None:
+        self._close(error)
+        self._reconnections.lost(by=self._renew)
+
+    def _close(self, error: Exception) -> None:
         self._connection.close()
         waiting, self._waiting = self._waiting, deque()
         for reply, _ in waiting:
@@ -135,7 +159,15 @@ class CommandPipeline:
 class PipelinedRedis(ArqRedis):
     """redis-py's client, with single commands sent through a :class:`CommandPipeline`."""
 
-    def __init__(self, pool: ConnectionPool, pipeline: CommandPipeline, bulk: CommandPipeline, *, retry: Retry) -> None:
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        pipeline: CommandPipeline,
+        bulk: CommandPipeline,
+        *,
+        reconnections: Reconnections,
+        retry: Retry,
+    ) -> None:
         """``pool`` serves commands that need a dedicated connection, ``bulk`` large commands.
 
         A command that fails because of its connection is retried immediately, and then according to ``retry``.
@@ -144,6 +176,17 @@ class PipelinedRedis(ArqRedis):
         self._command_pipeline = pipeline
         self._bulk = bulk
         self._retry_policy = retry
+        self._closing: asyncio.Task[None] | None = None
+        reconnections.add_connection(self._renew_pool)
+
+    def _renew_pool(self) -> None:
+        """Close idle connections of the pool, because another connection was lost."""
+        if self._closing is None or self._closing.done():
+            self._closing = asyncio.create_task(self._close_idle(), name="idle connections")
+
+    async def _close_idle(self) -> None:
+        with suppress(RedisError, OSError):
+            await self.connection_pool.disconnect(inuse_connections=False)
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """Return a command's reply, converted by redis-py. Raises what :meth:`CommandPipeline.execute` raises."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from redis.asyncio import Redis
+from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.exceptions import ConnectionError, NoPermissionError, RedisError, TimeoutError
 
 from shared.redis import outage
@@ -43,6 +44,12 @@ async def store_problems(redis: Redis) -> list[str]:
         problems.append(
             "The store is a cluster, which is not supported: no request can be served. Use one server, or Sentinels "
             "(docs/scaling.md)."
+        )
+    by_sentinel = isinstance(redis.connection_pool, SentinelConnectionPool)
+    if by_sentinel and info.get("role") == "master" and "min_slaves_good_slaves" not in info:
+        problems.append(
+            "After a failover by Sentinel, the old master accepts writes until it is demoted, and loses them. Set "
+            "min-replicas-to-write to 1 on each server (docs/operations.md)."
         )
     return [problem for problem in problems if problem is not None]
 

@@ -7,6 +7,7 @@ from api.build import build
 from api.main import running
 from shared.protocol.registry import announce
 from shared.redis.client import connect
+from shared.redis.reconnections import Reconnections
 from shared.runtime.settings import ApiSettings
 from tests.support.fleet import Fleet, free_port
 from tests.support.jobs import WORKER
@@ -18,7 +19,7 @@ async def test_the_registry_is_read_before_the_replica_serves(store: Store) -> N
     await redis.flushall()
     await announce(redis, WORKER, lease=60)
     parts = build(connect(store.url), ApiSettings(redis_url=store.url), "fresh")
-    async with running(parts, "http://127.0.0.1:0"):
+    async with running(parts, "http://127.0.0.1:0", Reconnections()):
         assert list(parts.directory.fleet.serving()) == ["tiny"]
     await redis.aclose(close_connection_pool=True)
 
@@ -26,7 +27,7 @@ async def test_the_registry_is_read_before_the_replica_serves(store: Store) -> N
 async def test_a_replica_starts_without_a_store() -> None:
     url = f"redis://127.0.0.1:{free_port()}/0"
     parts = build(connect(url), ApiSettings(redis_url=url), "alone")
-    async with running(parts, "http://127.0.0.1:0"):
+    async with running(parts, "http://127.0.0.1:0", Reconnections()):
         assert not parts.directory.reachable
 
 

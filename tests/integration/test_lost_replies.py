@@ -13,6 +13,7 @@ from shared.protocol.events import Delta, Finished, encode_event
 from shared.protocol.queue import Emitter, JobQueue, QueueFull
 from shared.redis import keys
 from shared.redis.client import connect, raw_connection
+from shared.redis.reconnections import Reconnections
 from tests.support.fleet import free_port
 from tests.support.jobs import WORKER, job
 from tests.support.lossy_proxy import LossyProxy
@@ -46,7 +47,9 @@ async def a_stream(redis: ArqRedis, url: str) -> Facts:
         # The reply to the first claim was lost.
         await redis.zadd(keys.inflight(WORKER.model), {"a": 1}, xx=True)
         await queue.reap()
-    publisher = Publisher(Emitter(WORKER.model, "w1"), raw_connection(url), ActiveJobs(), CurrentEngine(slots=1))
+    publisher = Publisher(
+        Emitter(WORKER.model, "w1"), raw_connection(url), ActiveJobs(), CurrentEngine(slots=1), Reconnections()
+    )
     attempt = Attempt(claims[0], read_payload(claims[0]), 1, cast("asyncio.Task[None]", None))
     running = asyncio.create_task(publisher.run())
     for position in range(3):

@@ -90,7 +90,9 @@ def test_the_service_runs_by_the_rules(ruled_fleet: Fleet) -> None:
     status, _, batched = fleet.request("POST", "/v1/batches", json.dumps(batch), headers)
     assert status == 200, batched
     path = f"/v1/batches/{json.loads(batched)['id']}"
-    fleet.until(lambda: b'"failed"' in fleet.request("GET", path, None, headers)[2], "the batch to be read")
+    fleet.until(
+        lambda: json.loads(fleet.request("GET", path, None, headers)[2])["status"] == "failed", "the batch to be read"
+    )
     assert fleet.request("GET", "/v1/batches", None, headers)[0] == 200
     assert fleet.request("DELETE", f"/v1/files/{json.loads(answer)['id']}", None, headers)[0] == 200
 
@@ -245,7 +247,7 @@ def test_a_command_without_the_right_says_so(rules: Store, role: str, command: t
         ("worker", ("HGETALL", "vinoqueue:stored:key-1:resp_1")),
         ("worker", ("PUBLISH", "other", "x")),
         ("worker", ("HGETALL", "vinoqueue:batch:1")),
-        ("worker", ("GET", "vinoqueue:replica:api-1")),
+        ("worker", ("SET", "vinoqueue:replica:api-1", "{}")),
         ("worker", ("PSUBSCRIBE", "vinoqueue:to-*")),
         *((role, command) for role in ("api", "worker") for command in (("SCAN", "0"), ("SCRIPT", "FLUSH"))),
         *((role, command) for role in PASSWORDS for command in (("FUNCTION", "FLUSH"), ("EVAL", "return 1", "0"))),

@@ -21,7 +21,8 @@ class Store:
         self.url = f"redis://{f'{user}:{user}@' if user else ''}127.0.0.1:{port}/0"
         self.local_url = f"unix://{folder.absolute() / 'valkey.sock'}"
         """The same server by its Unix socket."""
-        self._server = server or get_binary_path()
+        self.server = Path(server or get_binary_path())
+        """Its executable."""
         self._folder = folder
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
@@ -32,7 +33,7 @@ class Store:
         with (self._folder / "valkey.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    *(self._server, "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""),
+                    *(self.server, "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""),
                     *("--unixsocket", self.local_url.removeprefix("unix://"), *self._options),
                 ],
                 cwd=self._folder,
@@ -40,7 +41,7 @@ class Store:
                 stderr=log,
                 preexec_fn=die_with_parent,
             )
-        wait_until(self._answers, f"{self._server} to answer", details=self._log)
+        wait_until(self._answers, f"{self.server} to answer", details=self._log)
 
     def _answers(self) -> bool:
         assert self._process is not None

@@ -5,7 +5,8 @@ from typing import NoReturn
 
 from shared.redis import keys
 from shared.redis.raw_connection import RawConnection
-from shared.redis.subscription import stay_subscribed
+from shared.redis.reconnections import Reconnections
+from shared.redis.subscription import Publish, stay_subscribed
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.consumer import JobConsumer
 from worker.jobs.draining import Draining
@@ -14,7 +15,14 @@ logger = logging.getLogger(__name__)
 
 
 async def run_control_channel(
-    connection: RawConnection, worker: str, consumer: JobConsumer, jobs: ActiveJobs, draining: Draining
+    connection: RawConnection,
+    worker: str,
+    consumer: JobConsumer,
+    jobs: ActiveJobs,
+    draining: Draining,
+    *,
+    publish: Publish,
+    reconnections: Reconnections,
 ) -> NoReturn:
     """Pass each message to ``worker`` to what it concerns, until cancelled. An outage ends with a wake-up.
 
@@ -37,4 +45,12 @@ async def run_control_channel(
             logger.warning("unknown control message: %r", message[:80])
 
     channel = keys.worker_channel(worker, connection.database)
-    await stay_subscribed(connection, channel, on_message, part="wake-ups", on_subscribed=consumer.wake)
+    await stay_subscribed(
+        connection,
+        channel,
+        on_message,
+        publish=publish,
+        reconnections=reconnections,
+        part="wake-ups",
+        on_subscribed=consumer.wake,
+    )

@@ -16,6 +16,7 @@ from shared.protocol.queue import Emitter, Lease, StaleClaims
 from shared.redis import outage
 from shared.redis.client import READ_TIMEOUT
 from shared.redis.raw_connection import RawConnection
+from shared.redis.reconnections import Reconnections
 from worker.engine.handle import CurrentEngine
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.attempt import Attempt
@@ -24,7 +25,7 @@ from worker.jobs.attempt_recorder import usage_of
 logger = logging.getLogger(__name__)
 
 ORPHAN_GRACE = 5.0
-"""Seconds without a subscriber after which an API replica's jobs are orphaned."""
+"""Seconds without a subscriber and a registry record after which an API replica's jobs are orphaned."""
 
 _RETRY_DELAYS = (0.05, 0.1, 0.2, 0.4)
 """Seconds between attempts to reconnect; the last one repeats."""
@@ -46,6 +47,7 @@ class Publisher:
         connection: RawConnection,
         jobs: ActiveJobs,
         engine: CurrentEngine,
+        reconnections: Reconnections,
     ) -> None:
         """``connection`` is used by the publisher only. Those of ``jobs`` are stopped whose lease this worker has lost,
         or whose API replica has gone.
@@ -54,6 +56,7 @@ class Publisher:
         self._connection = connection
         self._jobs = jobs
         self._engine = engine
+        self._reconnections = reconnections
         self._pending: dict[Lease, list[bytes]] = {}
         self._ended: set[Lease] = set()
         """Jobs whose terminal event is pending."""
@@ -150,6 +153,8 @@ class Publisher:
                 await asyncio.sleep(_RETRY_DELAYS[min(self._failures, len(_RETRY_DELAYS)) - 1])
             try:
                 await self._connection.open(self._emitter.load_command)
+                if self._failures:
+                    self._reconnections.opened()
                 return
             except (RedisError, OSError) as error:
                 self._failures += 1
@@ -223,6 +228,7 @@ class Publisher:
     def _disconnect(self, error: Exception) -> None:
         """Close the connection and have :meth:`run` reconnect."""
         self._connection.close()
+        self._reconnections.lost()
         self._failures += 1
         if not isinstance(error, ConnectionError):
             outage.store.failed("publishing", error)
@@ -235,7 +241,8 @@ class Publisher:
             outage.store.succeeded("publishing")
 
     def _track_receivers(self, replica: str, count: int) -> None:
-        if count:
+        """``count`` is -1 if ``replica`` has no subscription, and is not registered."""
+        if count >= 0:
             self._no_receiver_since.pop(replica, None)
             return
         now = time.monotonic()

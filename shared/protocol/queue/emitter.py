@@ -92,7 +92,8 @@ class Emitter:
 
     @staticmethod
     def parse_reply(reply: Any) -> Sequence[int]:
-        """Return the number of receivers of each replica's frame; 0 means that the replica is gone.
+        """Return the number of receivers of each replica's frame; -1 means that there is none, and that the replica is
+        not registered any more.
 
         Raises :class:`StaleClaims` when a lease has moved to another worker and nothing was published, and
         :class:`redis.exceptions.RedisError` when that is the reply.

@@ -1,6 +1,7 @@
 -- Shared functions, prepended to each script when it is loaded, after the constants of texts.py: the prefixes PAYLOAD,
--- STATE, JOURNAL, WORKER_CHANNEL, WORKER_RECORD, QUEUE_OF (models), USAGE (days) and SPENT (keys), the key WORKERS, the
--- times JOB_TTL, LINGER, MOVES_TTL and USAGE_TTL (ms), and SPENT_DAYS, MOST_USAGES and REST of shared/protocol/usage.py.
+-- STATE, JOURNAL, WORKER_CHANNEL, WORKER_RECORD, REPLICA_CHANNEL, REPLICA_RECORD, QUEUE_OF (models), USAGE (days) and
+-- SPENT (keys), the key WORKERS, the times JOB_TTL, LINGER, MOVES_TTL and USAGE_TTL (ms), and SPENT_DAYS, MOST_USAGES and
+-- REST of shared/protocol/usage.py.
 
 -- The first keys of each script.
 local QUEUE, INFLIGHT, CLAIMS, SIZES, LOAD = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -62,13 +63,18 @@ local function now_ms()
 end
 
 -- Wakes a worker; returns whether it is subscribed. Raises its load slightly at once, so that a burst spreads before
--- the workers report their real load. A worker without a subscription is dead and is removed from the list.
+-- the workers report their real load. A worker without a subscription is removed from the list if it is not registered
+-- either. Otherwise it counts as full until it reports its load, as it does when it has subscribed again.
 local function wake_this(worker)
   redis.call('ZINCRBY', LOAD, 0.05, worker)
   if redis.call('PUBLISH', WORKER_CHANNEL .. worker, 'wake') > 0 then
     return true
   end
-  redis.call('ZREM', LOAD, worker)
+  if redis.call('EXISTS', WORKER_RECORD .. worker) == 1 then
+    redis.call('ZADD', LOAD, 1, worker)
+  else
+    redis.call('ZREM', LOAD, worker)
+  end
   return false
 end
 

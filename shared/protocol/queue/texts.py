@@ -27,6 +27,7 @@ _CONSTANTS: dict[str, str | int] = {
     "JOURNAL": keys.journal(""),
     "NEEDED": keys.journal_needed(""),
     "WORKER_RECORD": keys.worker(""),
+    "REPLICA_RECORD": keys.replica(""),
     "WORKERS": keys.WORKERS,
     "QUEUE_OF": keys.queue(""),
     "FIRST_CLASS": PRIORITY_CLASSES["priority"],
@@ -51,5 +52,9 @@ def queue_keys(model: str) -> tuple[str, str, str, str, str]:
 def script_text(name: str, database: int) -> str:
     """Return a script's text for a database. All scripts but *enqueue* may run at the store's memory limit: they free
     memory."""
-    constants = {**_CONSTANTS, "WORKER_CHANNEL": keys.worker_channel("", database)}
+    channels = {
+        "WORKER_CHANNEL": keys.worker_channel("", database),
+        "REPLICA_CHANNEL": keys.replica_channel("", database),
+    }
+    constants = {**_CONSTANTS, **channels}
     return scripts.text_with_prelude("shared.protocol.queue", name, constants)

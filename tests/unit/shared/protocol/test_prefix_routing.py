@@ -163,6 +163,15 @@ async def test_a_holder_that_has_gone_is_not_waited_for(redis: ArqRedis, queue: 
     assert await put(queue, "a3", "a") in {"w2", "w3"}
 
 
+async def test_a_registered_worker_without_a_subscription_counts_as_full_until_it_reports(
+    redis: ArqRedis, queue: JobQueue
+) -> None:
+    await redis.set(keys.worker("away"), "{}")
+    await redis.zadd(keys.load("tiny"), {"away": 0.0, "w1": 0.1, "w2": 0.11, "w3": 0.12})
+    assert await put(queue, "a1", "a") == "w1"
+    assert await redis.zscore(keys.load("tiny"), "away") == 1
+
+
 async def test_a_reserved_job_is_anybodys_after_its_time(queue: JobQueue) -> None:
     assert await put(queue, "a1", "a") == "w1"
     assert await queue.claim("w2", used=0, slots=8) == ([], 1)

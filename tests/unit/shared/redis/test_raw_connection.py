@@ -1,9 +1,9 @@
 """A line to the store, in the clear and with TLS: what is sent, what is taken, and how it breaks."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from socket import socket
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import pytest
 from redis.exceptions import ConnectionError, ResponseError
@@ -11,7 +11,8 @@ from redis.exceptions import ConnectionError, ResponseError
 import shared.redis.subscription
 from shared.redis.client import raw_connection
 from shared.redis.raw_connection import RawConnection
-from shared.redis.subscription import stay_subscribed, subscribe
+from shared.redis.reconnections import Reconnections
+from shared.redis.subscription import PROBE, Publish, stay_subscribed, subscribe
 from tests.support.eventually import PATIENCE, eventually
 from tests.unit.shared.redis.fake_redis_server import LittleStore, fake_redis_server
 
@@ -144,6 +145,31 @@ async def test_nobody_there() -> None:
         await raw_connection(store.url).open()
 
 
+def publish_to(store: LittleStore) -> Publish:
+    async def publish(_: str, message: bytes) -> None:
+        store.publish(message)
+
+    return publish
+
+
+def subscribed_to(
+    store: LittleStore,
+    on_message: Callable[[bytes], None],
+    *,
+    publish: Publish | None = None,
+    on_subscribed: Callable[[], None] = lambda: None,
+) -> Coroutine[None, None, NoReturn]:
+    """Subscribe to the only channel of ``store``."""
+    return subscribe(
+        raw_connection(store.url),
+        "channel",
+        on_message,
+        publish=publish or publish_to(store),
+        reconnections=Reconnections(),
+        on_subscribed=on_subscribed,
+    )
+
+
 async def test_messages_are_handed_on_until_the_store_goes(store: LittleStore) -> None:
     heard: list[bytes] = []
     subscribed, second = asyncio.Event(), asyncio.Event()
@@ -153,7 +179,7 @@ async def test_messages_are_handed_on_until_the_store_goes(store: LittleStore) -
         if len(heard) == 2:
             second.set()
 
-    hearing = asyncio.create_task(subscribe(raw_connection(store.url), "channel", listen, on_subscribed=subscribed.set))
+    hearing = asyncio.create_task(subscribed_to(store, listen, on_subscribed=subscribed.set))
     async with asyncio.timeout(PATIENCE):
         await subscribed.wait()
         store.publish(b"one")
@@ -168,11 +194,14 @@ async def test_messages_are_handed_on_until_the_store_goes(store: LittleStore) -
 async def test_a_lost_subscription_is_made_again(store: LittleStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared.redis.subscription, "_RECONNECT_DELAY", 0.01)
     steps: asyncio.Queue[str] = asyncio.Queue()
+    reconnections = Reconnections()
     task = asyncio.create_task(
         stay_subscribed(
             raw_connection(store.url),
             "channel",
             lambda message: steps.put_nowait(message.decode()),
+            publish=publish_to(store),
+            reconnections=reconnections,
             part="test",
             on_subscribed=lambda: steps.put_nowait("subscribed"),
             on_lost=lambda: steps.put_nowait("lost"),
@@ -184,38 +213,49 @@ async def test_a_lost_subscription_is_made_again(store: LittleStore, monkeypatch
         assert [await steps.get() for _ in range(2)] == ["lost", "subscribed"]
         store.publish(b"again")
         assert await steps.get() == "again"
+        reconnections.lost()  # Another connection was lost.
+        assert [await steps.get() for _ in range(2)] == ["lost", "subscribed"]
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
     assert steps.get_nowait() == "lost"
 
 
-async def test_a_quiet_store_is_pinged_and_stays_subscribed(
+async def test_a_quiet_subscription_probes_itself_and_stays_subscribed(
     store: LittleStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared.redis.subscription, "PING_AFTER", 0.01)
-    monkeypatch.setattr(shared.redis.subscription, "PING_TIMEOUT", PATIENCE)
-    hearing = asyncio.create_task(
-        subscribe(raw_connection(store.url), "channel", lambda _: None, on_subscribed=lambda: None)
-    )
-    try:
-        await eventually(lambda: store.heard.count([b"PING"]) >= 3, "three pings")
+    monkeypatch.setattr(shared.redis.subscription, "PROBE_AFTER", 0.01)
+    monkeypatch.setattr(shared.redis.subscription, "PROBE_TIMEOUT", 0.1)
+    probes = asyncio.Queue[bytes]()
+    publish = publish_to(store)
+
+    async def counted(channel: str, message: bytes) -> None:
+        probes.put_nowait(message)
+        await publish(channel, message)
+
+    heard: list[bytes] = []
+    hearing = asyncio.create_task(subscribed_to(store, heard.append, publish=counted))
+    async with asyncio.timeout(PATIENCE):
+        assert [await probes.get() for _ in range(3)] == [PROBE] * 3
         assert not hearing.done()
-    finally:
         hearing.cancel()
         await asyncio.wait([hearing])
+    assert not heard, "probes are nobody's messages"
 
 
-async def test_a_store_that_hangs_is_noticed(store: LittleStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared.redis.subscription, "PING_AFTER", 0.01)
-    monkeypatch.setattr(shared.redis.subscription, "PING_TIMEOUT", 0.01)
+async def test_a_subscription_without_messages_is_noticed(store: LittleStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared.redis.subscription, "PROBE_AFTER", 0.01)
+    monkeypatch.setattr(shared.redis.subscription, "PROBE_TIMEOUT", 0.01)
 
-    def fall_silent() -> None:
-        store.silent = True
+    async def answered_without_receivers(channel: str, message: bytes) -> None: ...
 
-    async with asyncio.timeout(PATIENCE):
-        with pytest.raises(ConnectionError, match="does not reply"):
-            await subscribe(raw_connection(store.url), "channel", lambda _: None, on_subscribed=fall_silent)
+    async def refused(channel: str, message: bytes) -> None:
+        raise ConnectionError
+
+    for publish in (answered_without_receivers, refused):
+        async with asyncio.timeout(PATIENCE):
+            with pytest.raises(ConnectionError, match="publishes to itself do not arrive"):
+                await subscribed_to(store, lambda _: None, publish=publish)
 
 
 async def test_a_listener_that_fails_ends_the_subscription(store: LittleStore) -> None:
@@ -223,7 +263,7 @@ async def test_a_listener_that_fails_ends_the_subscription(store: LittleStore) -
         raise ValueError(message.decode())
 
     subscribed = asyncio.Event()
-    hearing = asyncio.create_task(subscribe(raw_connection(store.url), "channel", fail, on_subscribed=subscribed.set))
+    hearing = asyncio.create_task(subscribed_to(store, fail, on_subscribed=subscribed.set))
     async with asyncio.timeout(PATIENCE):
         await subscribed.wait()
         store.publish(b"no")

@@ -14,6 +14,7 @@ from shared.protocol.events import Delta, Finished, decode_frame, encode_event
 from shared.protocol.queue import Emitter, JobQueue, Lease
 from shared.redis import keys
 from shared.redis.raw_connection import RawConnection
+from shared.redis.reconnections import Reconnections
 from tests.support.emitting import unpack
 from tests.support.eventually import PATIENCE, eventually
 from tests.support.job_rig import attempt_of
@@ -103,7 +104,11 @@ class Rig:
         self.attempts: dict[str, Attempt] = {}
         jobs = Jobs(self.stale.append, self.orphaned.append)
         self.publisher = Publisher(
-            Emitter("tiny", "w1"), cast(RawConnection, self.line), cast(ActiveJobs, jobs), CurrentEngine(slots=4)
+            Emitter("tiny", "w1"),
+            cast(RawConnection, self.line),
+            cast(ActiveJobs, jobs),
+            CurrentEngine(slots=4),
+            Reconnections(),
         )
 
     def step(self, position: int, *jobs: str) -> None:
@@ -274,12 +279,15 @@ async def test_what_is_dropped_before_it_is_sent_is_never_said(rig: Rig) -> None
 
 async def test_a_replica_without_a_subscriber_for_long_is_orphaned(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.step(0, "a")
-    rig.line.waiting.append([1, 0])
+    rig.line.waiting.append([1, -1])
     rig.step(1, "a")
     assert rig.orphaned == []
     monkeypatch.setattr(worker.jobs.publisher, "ORPHAN_GRACE", 0.0)
-    rig.line.waiting.append([1, 0])
+    rig.line.waiting.append([1, 0])  # It is registered again, and about to subscribe.
     rig.step(2, "a")
+    assert rig.orphaned == []
+    rig.line.waiting.append([1, -1])
+    rig.step(3, "a")
     assert rig.orphaned == [REPLICA]
 
 

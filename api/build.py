@@ -32,6 +32,7 @@ from api.fleet.routes import FleetHandler
 from api.fleet.watch import FleetWatch
 from api.http.bodies import BodyParser
 from api.http.guards import AllowedHosts, CrossOrigin, Guards, is_loopback
+from api.http.refusals import Refusals
 from api.http.routes import METRICS_PATHS
 from api.keys import Keyring
 from api.limits import Limiter
@@ -75,6 +76,7 @@ class Parts:
     chat: ChatServices
     batches: BatchServices
     metrics: Metrics
+    refusals: Refusals
     cross_origin: CrossOrigin
     guards: Guards
     handlers: Sequence[object]
@@ -187,6 +189,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         chat=chat,
         batches=batches,
         metrics=metrics,
+        refusals=Refusals(registry),
         cross_origin=cross_origin,
         guards=Guards(
             AllowedHosts(settings.allowed_hosts.split(","), settings.host),

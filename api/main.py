@@ -179,7 +179,7 @@ async def _serve(settings: ApiSettings, listener: socket.socket, limits: Connect
     config = uvicorn.Config(
         create_app(replica),
         interface="asgi3",
-        http=connection_type(settings, limits),
+        http=connection_type(settings, limits, replica.refusals),
         ws="none",
         lifespan="off",
         access_log=False,

@@ -164,6 +164,14 @@ ROUTED = Description(
     ("model", "route"),
     "long prompts start slowly",
 )
+CONNECTION_REFUSALS = Description(
+    "vinoqueue_connection_refusals",
+    "counter",
+    "Requests that were refused before they were complete, by status code: such as those of other protocols, or too "
+    "large. The log has their address and a guess.",
+    ("status",),
+    "clients get responses that no other metric counts",
+)
 IMAGE_SECONDS = Description(
     "vinoqueue_image_load_seconds",
     "histogram",

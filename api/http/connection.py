@@ -17,6 +17,7 @@ from uvicorn.server import ServerState
 
 from api.http.connection_extension import ConnectionExtension, add_extension
 from api.http.connection_limits import ConnectionLimits
+from api.http.refusals import Refusals, guess
 from shared.runtime.settings import ApiSettings
 
 MAX_HEAD = 64 * 1024
@@ -57,7 +58,6 @@ _TOO_MUCH_FRAMING = "The request body has too much chunk framing for its data."
 _NOT_HTTP = "Invalid HTTP request received."
 _UNKNOWN_VERSION = "Only HTTP/1.1 and HTTP/1.0 are supported."
 
-
 _NO_PIPELINE = cast("deque[Any]", ())
 """Replaces uvicorn's queue of pipelined requests, which is never used: an empty one takes 760 bytes per connection."""
 
@@ -80,7 +80,7 @@ class _StopParsing(Exception):
 
 
 class HttpConnection(HttpToolsProtocol):
-    """One connection. Subclasses set ``settings`` and ``limits``.
+    """One connection. Subclasses set ``settings``, ``limits`` and ``refusals``.
 
     Pipelining is not supported: a request that arrives before the previous response is complete is discarded, and the
     connection is closed after that response. Reading therefore never pauses during a response, and a disconnect is
@@ -92,6 +92,7 @@ class HttpConnection(HttpToolsProtocol):
 
     settings: ApiSettings
     limits: ConnectionLimits
+    refusals: Refusals
     max_discarded: int
     """Maximum size in bytes of what is received and discarded after a response."""
 
@@ -144,11 +145,11 @@ class HttpConnection(HttpToolsProtocol):
                 self._ignore_upgrade(data[upgrade.args[0] :])
             elif upgrade.args[0] < len(data):  # CONNECT: what follows is not HTTP.
                 self._drop(len(data) - upgrade.args[0])
-        except httptools.HttpParserError:
+        except httptools.HttpParserError as error:
             if self._state is _State.RESPONSE:
                 self._drop(1)
             else:
-                self._refuse(400, _NOT_HTTP)
+                self._refuse(400, _NOT_HTTP, guess(data) or f"invalid HTTP: {error}")
         if self._state is _State.BODY:
             if state < _State.BODY:
                 self._received = self._body_size  # The rest of this read was the head.
@@ -349,10 +350,11 @@ class HttpConnection(HttpToolsProtocol):
         elif body > self._max_body:
             self._refuse(413, _BODY_TOO_LARGE)
 
-    def _refuse(self, status: int, reason: str) -> None:
-        """Close, with an error response if there is a request whose response has not started."""
+    def _refuse(self, status: int, reason: str, guessed: str = "") -> None:
+        """Close, with an error response to a request that has none yet. The log has ``guessed`` or ``reason``."""
         if self.is_closing():
             return
+        self.refusals.add(self.address, status, guessed or reason)
         cycle = self.cycle
         responds = self._state is not _State.IDLE
         if self._state is _State.BODY:
@@ -369,10 +371,10 @@ class HttpConnection(HttpToolsProtocol):
         self.close()
 
 
-def connection_type(settings: ApiSettings, limits: ConnectionLimits) -> type[HttpConnection]:
+def connection_type(settings: ApiSettings, limits: ConnectionLimits, refusals: Refusals) -> type[HttpConnection]:
     """Return the protocol class with these limits; uvicorn takes a class."""
-    max_discarded = max(_DRAIN_FACTOR * settings.max_body, 2 * settings.max_request_body)
-    attributes = {"settings": settings, "limits": limits, "max_discarded": max_discarded, "__slots__": ()}
+    most = max(_DRAIN_FACTOR * settings.max_body, 2 * settings.max_request_body)
+    attributes = {"settings": settings, "limits": limits, "refusals": refusals, "max_discarded": most, "__slots__": ()}
     return type("BoundedConnection", (HttpConnection,), attributes)
 
 

@@ -189,6 +189,32 @@ def test_a_431_is_not_lost(target: Fleet) -> None:
     assert exchange(target, b"GET /live HTTP/1.1\r\nx-long: ", *pieces).startswith(b"HTTP/1.1 431")
 
 
+REFUSED = {
+    b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03": "400): TLS, but this port serves plain HTTP. Use http://",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n": "400): HTTP/2, which is not supported. Set the client or the proxy to",
+    b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n" + LIVE: "400): the PROXY protocol, which is not supported. Turn it off",
+    b"\r\n\r\n\0\r\nQUIT\n\x21\x11": "400): the PROXY protocol, which is not supported. Turn it off",
+    head(
+        "POST", "/v1/models", "Content-Length: 1", "Content-Length: 2"
+    ): "400): invalid HTTP: Duplicate Content-Length",
+    head("GET", "/live", *["x: 1"] * 300): "431): The request has more than 256 headers.",
+    b"GET /live HTTP/1.1\r\nx-long: "
+    + b"a" * 4 * MEGABYTE: "431): The head of the request is larger than 65536 bytes.",
+}
+
+
+def test_what_a_connection_refuses_is_in_the_log_and_the_metrics(empty_fleet: Fleet) -> None:
+    empty_fleet.api()
+    for _ in range(2):
+        for data, reason in REFUSED.items():
+            assert exchange(empty_fleet, data).startswith(f"HTTP/1.1 {reason[:3]}".encode())
+    log = empty_fleet.logs()
+    assert {log.count(f"a request of 127.0.0.1 is refused ({reason}") for reason in REFUSED.values()} == {1}
+    metrics = empty_fleet.request("GET", "/metrics")[2].decode()
+    assert 'vinoqueue_connection_refusals_total{status="400"} 10.0' in metrics
+    assert 'vinoqueue_connection_refusals_total{status="431"} 4.0' in metrics
+
+
 def test_a_413_is_not_lost(target: Fleet) -> None:
     body = chunks([b" " * 65_536] * 128) + b"0\r\n\r\n"
     assert exchange(target, chunked("Connection: close"), body).startswith(b"HTTP/1.1 413")

@@ -1,4 +1,4 @@
-"""arq's tools read the queues (decision 0016): the job format, which is MessagePack, and the names of the keys are
+"""arq's tools read the queues (decision 0003): the job format, which is MessagePack, and the names of the keys are
 arq's."""
 
 import json

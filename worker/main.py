@@ -25,6 +25,7 @@ from shared.runtime.health_file import HealthFile
 from shared.runtime.placement import cpus_for_others, own_cpus, run_on
 from shared.runtime.settings import WorkerSettings
 from shared.runtime.tasks import cancel_all, keep_running
+from shared.runtime.ticks import until
 from shared.tracing import Tracing, TracingUnavailable, start_tracing
 from worker.engine.backends import BACKENDS, computes_on_cpus
 from worker.engine.handle import CurrentEngine, EngineSupervisor
@@ -291,14 +292,12 @@ async def _serve(settings: WorkerSettings) -> int:
                     raise
                 pause = backoff.pause()
                 logger.error("the changed model can't be loaded, trying again in %.0f s: %s", pause, error)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await stopping.wait()
-                continue
-            if not worker.model.changed.is_set():
-                break
-            note = ", because the model has changed"
-            logger.warning("loads the model as a whole%s: %s", note, worker.model.difference)
+                await until(stopping, pause)
+            else:
+                if not worker.model.changed.is_set():
+                    break
+                note = ", because the model has changed"
+                logger.warning("loads the model as a whole%s: %s", note, worker.model.difference)
     finally:
         await cancel_all({check})
         for client in clients:

@@ -28,17 +28,6 @@ class Outage:
         self._failing: set[str] = set()
         self._reported: set[str] = set()
         self._since = 0.0
-        self._watchers: set[asyncio.Event] = set()
-
-    @contextmanager
-    def watched(self) -> Iterator[asyncio.Event]:
-        """Yield an event that is set when an outage ends, until the block ends."""
-        event = asyncio.Event()
-        self._watchers.add(event)
-        try:
-            yield event
-        finally:
-            self._watchers.discard(event)
 
     @property
     def level(self) -> int:
@@ -64,8 +53,6 @@ class Outage:
         self._failing.discard(part)
         if not self._failing:
             self._reported.clear()
-            for event in self._watchers:
-                event.set()
             logger.warning("the store works again after %.1f s", time.monotonic() - self._since)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Checks of the store's own settings, at start and whenever it is reached again: another server may respond then.
+"""Checks of the store's own settings, again and again: they can be changed, and another server may respond.
 
 It must evict no keys, and not be a cluster, where scripts may not use keys of several slots. Its access rules must let
 it replay its append-only file. A store replays a transaction, and so every script that writes twice, with the rights of
@@ -6,20 +6,22 @@ its user ``default``, even while this user is off. What the user may not write i
 Redis 7.0 to 8.2 and on Valkey before 9.1.2.
 """
 
+import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from redis.asyncio import Redis
 from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.exceptions import ConnectionError, NoPermissionError, RedisError, TimeoutError
 
-from shared.redis import outage
+from shared.runtime.ticks import next_tick
 
 logger = logging.getLogger(__name__)
 
-_RETRY = 5.0
-"""Seconds between attempts while the store is unreachable."""
+_INTERVAL = 10.0
+"""Seconds between two checks."""
 
 _REMEDY = (
     "Write 'user default off ~* &* +@all' into its ACL file and run ACL LOAD before it restarts (docs/security.md); "
@@ -94,12 +96,11 @@ class StoreCheck:
         """What the last check has found."""
 
     async def run(self) -> NoReturn:
-        """Check now, and after each outage, until cancelled."""
+        """Check until cancelled."""
         while True:
-            with outage.store.watched() as recovered:
-                problems = await outage.when_reachable(lambda: store_problems(self._redis), _RETRY)
-                for problem in problems:
-                    if problem not in self.problems:
+            with suppress(RedisError, OSError):  # other parts report an outage
+                before, self.problems = self.problems, await store_problems(self._redis)
+                for problem in self.problems:
+                    if problem not in before:
                         logger.warning("%s", problem)
-                self.problems = problems
-                await recovered.wait()
+            await asyncio.sleep(next_tick(_INTERVAL))

@@ -1,9 +1,9 @@
 """The output of subprocesses, as lines of this process's log."""
 
-import asyncio
 import logging
 import os
-from typing import Self
+import threading
+from typing import IO
 
 logger = logging.getLogger(__name__)
 
@@ -11,53 +11,21 @@ _LONGEST = 64 * 1024
 """Bytes after which a line is cut."""
 
 
-class ChildOutput(asyncio.Protocol):
-    """Logs each line that a subprocess writes, whoever writes it: its Python code, native libraries, or a crash.
+def log_output(name: str) -> tuple[IO[bytes], threading.Thread]:
+    """Return a file for the standard output and error of a subprocess, and the thread that logs each of its lines,
+    whoever writes it: Python code, native libraries, or a crash.
 
-    Enter it to start the subprocess, with :attr:`writer` as standard output and error.
+    ``name`` is that of the subprocess in the log. Close the file when the subprocess has started. The thread ends when
+    no process has the file any more. Raises :class:`OSError`.
     """
+    reader, writer = os.pipe()
+    thread = threading.Thread(target=_log_lines, args=(name, reader), name=f"output of the {name}", daemon=True)
+    thread.start()
+    return open(writer, "wb"), thread
 
-    def __init__(self, name: str) -> None:
-        """``name`` is that of the subprocess in the log."""
-        self._name = name
-        self._rest = b""
-        self._transport: asyncio.BaseTransport | None = None
-        self._ended = asyncio.Event()
 
-    async def __aenter__(self) -> Self:
-        self._reader, self.writer = os.pipe()
-        return self
-
-    async def __aexit__(self, error: type[BaseException] | None, *details: object) -> None:
-        os.close(self.writer)
-        if error is not None:
-            os.close(self._reader)
-            return
-        pipe = os.fdopen(self._reader, "rb")
-        self._transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: self, pipe)
-
-    async def end(self, patience: float = 1.0) -> None:
-        """Wait until the rest is logged, but no longer than ``patience`` seconds: another process may have the pipe."""
-        if self._transport is None:
-            return
-        try:
-            async with asyncio.timeout(patience):
-                await self._ended.wait()
-        except TimeoutError:
-            self._transport.close()
-
-    def data_received(self, data: bytes) -> None:
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > _LONGEST:
-            lines.append(self._rest)
-            self._rest = b""
-        for line in lines:
-            self._log(line)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._log(self._rest)
-        self._ended.set()
-
-    def _log(self, line: bytes) -> None:
-        if text := line.decode(errors="replace").rstrip():
-            logger.warning("%s: %s", self._name, text)
+def _log_lines(name: str, reader: int) -> None:
+    with open(reader, "rb") as output:
+        while line := output.readline(_LONGEST):
+            if text := line.decode(errors="replace").rstrip():
+                logger.warning("%s: %s", name, text)

@@ -6,7 +6,6 @@ lines that wait for the thread.
 
 import json
 import logging
-import logging.handlers
 import os
 import queue
 import re
@@ -92,26 +91,24 @@ _FLUSH = 2.0
 _STANDARD_ERROR = 2
 
 
-class LineWriter(logging.handlers.QueueHandler):
+class LineWriter(logging.Handler):
     """Formats records as lines at once, and writes them to standard error in a thread."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._lines: queue.Queue[str] = queue.Queue(_MAX_WAITING)
-        super().__init__(self._lines)
         self.dropped = 0
         """Number of lines that were not written, because too many waited."""
         threading.Thread(target=self._run, name="log", daemon=True).start()
 
-    def prepare(self, record: logging.LogRecord) -> str:
-        """Return the line."""
-        return self.format(record)
-
-    def enqueue(self, line: str) -> None:  # type: ignore[override] # what prepare() returns
+    def emit(self, record: logging.LogRecord) -> None:
         """Queue or drop the line."""
         try:
-            self._lines.put_nowait(line)
+            self._lines.put_nowait(self.format(record))
         except queue.Full:
             self.dropped += 1
+        except Exception:
+            self.handleError(record)
 
     def flush(self) -> None:
         """Wait until the lines are written, for two seconds at most. :mod:`logging` calls it when the process exits."""

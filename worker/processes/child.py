@@ -3,16 +3,20 @@
 import asyncio
 import os
 import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar, cast
 
 import msgspec
 
-from shared.runtime.child_output import ChildOutput
+from shared.runtime.child_output import log_output
 from shared.runtime.processes import exit_description, module_command
 from worker.processes.channel import CHANNEL_VARIABLE
 from worker.processes.messages import READ_SIZE, LoadFailed, MessageReader, encode_message
+
+_REST = 1.0
+"""Seconds to wait until the last output of a process is logged; another process may have its pipe."""
 
 _TICK: int = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
@@ -108,7 +112,7 @@ class ChildProcess(Generic[In, Out, Ready]):
         self._on_message = on_message
         self._protocol = _Protocol(MessageReader(decoder), self._on_load_message, self._on_end)
         self._process: asyncio.subprocess.Process | None = None
-        self._output: ChildOutput | None = None
+        self._output: threading.Thread | None = None
         self._load_result: Ready | LoadFailed | None = None
         self._load_ended = asyncio.Event()
         """Set once it has loaded, and while it does not run."""
@@ -129,14 +133,15 @@ class ChildProcess(Generic[In, Out, Ready]):
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                async with ChildOutput(self._name) as self._output:
+                output, self._output = log_output(self._name)
+                with output:
                     self._process = await asyncio.create_subprocess_exec(
                         *self._command,
                         pass_fds=[theirs.fileno()],
                         env={**os.environ, CHANNEL_VARIABLE: str(theirs.fileno())},
                         stdin=asyncio.subprocess.DEVNULL,
-                        stdout=self._output.writer,
-                        stderr=self._output.writer,
+                        stdout=output,
+                        stderr=output,
                     )
             self._ended.clear()
             self._load_ended.clear()
@@ -190,7 +195,7 @@ class ChildProcess(Generic[In, Out, Ready]):
             self.kill()
             self.exit_code = await self._process.wait()
             if self._output is not None:
-                await self._output.end()
+                await asyncio.to_thread(self._output.join, _REST)
 
     def kill(self) -> None:
         if self._process is not None and self._process.returncode is None:

@@ -16,8 +16,6 @@ from redis.asyncio import Redis
 from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.exceptions import ConnectionError, NoPermissionError, RedisError, TimeoutError
 
-from shared.runtime.ticks import next_tick
-
 logger = logging.getLogger(__name__)
 
 _INTERVAL = 10.0
@@ -103,4 +101,4 @@ class StoreCheck:
                 for problem in self.problems:
                     if problem not in before:
                         logger.warning("%s", problem)
-            await asyncio.sleep(next_tick(_INTERVAL))
+            await asyncio.sleep(_INTERVAL)

@@ -284,16 +284,18 @@ SCENARIOS: tuple[Scenario, ...] = (
     *(
         Scenario(
             name=f"store-failover-planned{suffix}",
-            what=f"SENTINEL FAILOVER {how} of a healthy master with min-replicas-to-write 1".replace("  ", " "),
+            what=f"{how} of a healthy master with min-replicas-to-write 1",
             load=Load(clients=8, requests=4, tokens=300),
             faults=(Fault(at=1, action=action),),
             apis=2,
             link="sentinel",
             store=PLANNED,
+            server=server,
         )
-        for suffix, how, action in (
-            ("", "", "hand_over_by_sentinel"),
-            ("-coordinated", "COORDINATED", "hand_over_coordinated"),
+        for suffix, how, action, server in (
+            ("", "SENTINEL FAILOVER", "hand_over_by_sentinel", "current-valkey"),
+            ("-redis", "SENTINEL FAILOVER (Redis 7)", "hand_over_by_sentinel", "oldest-redis"),
+            ("-coordinated", "SENTINEL FAILOVER COORDINATED", "hand_over_coordinated", "current-valkey"),
         )
     ),
     Scenario(

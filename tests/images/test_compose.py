@@ -141,10 +141,14 @@ class Host:
         connection.close()
         return text
 
+    def remove_started(self) -> None:
+        """End the containers outside of the project, and remove them."""
+        while self.started:
+            subprocess.run(["docker", "rm", "-f", self.started.pop()], check=False, capture_output=True)
+
     def remove(self) -> None:
         """End everything, and remove it."""
-        for container in self.started:
-            subprocess.run(["docker", "rm", "-f", container], check=False, capture_output=True)
+        self.remove_started()
         self.sh("docker compose --profile '*' down --volumes --remove-orphans")
 
 
@@ -160,12 +164,13 @@ def hosts(engine: str, tmp_path: Path) -> Iterator[tuple[Host, Host]]:
 
 
 def certificates(folder: Path, address: str) -> None:
-    """A certificate of the store by an authority of its own."""
+    """A certificate of the store by an authority of its own. Python 3.13 demands the extensions."""
     folder.mkdir()
+    made = "openssl req -newkey rsa:2048 -nodes"
     commands = f"""
-    openssl req -x509 -newkey rsa:2048 -nodes -days 2 -keyout ca.key -out ca.pem -subj /CN=authority
-    openssl req -newkey rsa:2048 -nodes -keyout store.key -out store.csr -subj /CN={address}
-    openssl x509 -req -in store.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -out store.pem
+    {made} -x509 -days 2 -keyout ca.key -out ca.pem -subj /CN=authority -addext keyUsage=keyCertSign
+    {made} -keyout store.key -out store.csr -subj /CN=store -addext subjectAltName=IP:{address}
+    openssl x509 -req -in store.csr -CA ca.pem -CAkey ca.key -days 2 -copy_extensions copy -out store.pem
     chmod 644 store.key
     """
     subprocess.run(["sh", "-ec", commands], cwd=folder, check=True, capture_output=True)
@@ -177,6 +182,8 @@ class Walk:
     def __init__(self, first: Host, other: Host) -> None:
         self.first, self.other = first, other
         self.key = ""
+        self.overrides: list[str] = []
+        """What has been in compose.override.yaml."""
 
     def page(self, name: str) -> None:
         """Run all blocks of a page."""
@@ -191,8 +198,13 @@ class Walk:
         host = self.other if block.code.startswith("# on the other host") else self.first
         code = block.code.replace("10.0.0.1", self.first.address)
         if block.language == "yaml":
+            self.overrides.append(code)
             (host.folder / "compose.override.yaml").write_text(code)
             return ""
+        if "docker run" in code and host is self.first:  # its section needs the store's port without TLS
+            (published,) = [override for override in self.overrides if ":6379" in override]
+            (host.folder / "compose.override.yaml").write_text(published)
+            host.sh("docker compose up -d valkey")
         if ("PASSWORD" in code and host is self.other) or "docker run" in code:
             code = re.sub(r"\bPASSWORD\b", self.first.setting("STORE_PASSWORD"), code)
         printed = host.sh(code)
@@ -217,18 +229,17 @@ class Walk:
             assert len(first.containers("api")) == 2
             first.until_served(key=self.key, port=first.proxy_port, **served)
         elif code.startswith("# on the other host"):
-            containers = [*other.containers("worker"), *other.started]
-            first.until(
-                lambda: {name[:12] for name in containers} <= {*first.serving()}, "the workers of the other host"
-            )
-            if "rediss" in code:
+            if "rediss" in code:  # the port without TLS is closed
+                other.remove_started()
                 first.sh("docker compose stop worker")
-                for container in other.started:
-                    subprocess.run(["docker", "stop", container], check=True, capture_output=True)
-                first.until_served(key=self.key)  # by TLS alone
+            containers = {name[:12] for name in [*other.containers("worker"), *other.started]}
+            first.until(lambda: containers <= {*first.serving()}, "the workers of the other host")
+            first.until_served(key=self.key)
         elif "/my-model:" in code:
             name = first.started[-1][:12]
             first.until(lambda: name in first.serving(), "the worker with a folder of the host")
+            first.until_served(key=self.key, **served)
+            first.remove_started()
         else:
             first.until_served(key=self.key, **served)
 

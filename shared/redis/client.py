@@ -1,7 +1,6 @@
 """Construction of clients and connections for a Redis or Valkey URL."""
 
 import socket
-from collections.abc import Iterable
 from typing import Any
 
 import redis as blocking
@@ -15,13 +14,13 @@ from redis.asyncio import (
     SSLConnection,
     UnixDomainSocketConnection,
 )
-from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import ExponentialWithJitterBackoff
 from redis.exceptions import BusyLoadingError, ConnectionError, TimeoutError
 
 from shared.redis.command_pipeline import CommandPipeline, PipelinedRedis
+from shared.redis.pool_connection import PoolConnection
 from shared.redis.raw_connection import RawConnection
 from shared.redis.reconnections import Reconnections
 from shared.redis.url import StoreUrl, parse_url
@@ -74,7 +73,7 @@ def connect(url: str, reconnections: Reconnections | None = None) -> ArqRedis:
     else:
         connection = {"tcp": Connection, "tls": SSLConnection, "unix": UnixDomainSocketConnection}[store.kind]
         pool = BlockingConnectionPool(connection_class=connection, timeout=int(READ_TIMEOUT), **options)
-    pool.connection_class = type("PoolConnection", (_UvloopErrors, pool.connection_class), {})
+    pool.connection_class = type("PoolConnection", (PoolConnection, pool.connection_class), {})
     # PipelinedRedis retries once by itself before it applies the policy.
     reconnections = reconnections or Reconnections()
     pipelines = [CommandPipeline(raw_connection(url), timeout=READ_TIMEOUT, reconnections=reconnections) for _ in "12"]
@@ -84,17 +83,6 @@ def connect(url: str, reconnections: Reconnections | None = None) -> ArqRedis:
 def database_of(client: Redis) -> int:
     """Return the number of the store's database that ``client`` uses."""
     return int(client.connection_pool.connection_kwargs.get("db") or 0)
-
-
-class _UvloopErrors(AbstractConnection):
-    """Mixin for redis-py's connections: uvloop's error for writing to a closed connection becomes one that redis-py
-    knows and retries."""
-
-    async def _send_packed_command(self, command: Iterable[bytes]) -> None:
-        try:
-            await super()._send_packed_command(command)
-        except RuntimeError as error:
-            raise ConnectionResetError(str(error)) from error
 
 
 def raw_connection(url: str) -> RawConnection:

@@ -9,14 +9,14 @@ still use the pool.
 import asyncio
 import time
 from collections import deque
-from contextlib import suppress
 from typing import Any
 
 from arq.connections import ArqRedis
 from redis.asyncio import ConnectionPool
 from redis.asyncio.retry import Retry
-from redis.exceptions import ConnectionError, InvalidResponse, ReadOnlyError, RedisError, TimeoutError
+from redis.exceptions import ConnectionError, InvalidResponse, RedisError, TimeoutError
 
+from shared.redis.pool_connection import reopen, takes_no_writes
 from shared.redis.raw_connection import Argument, RawConnection
 from shared.redis.reconnections import Reconnections
 
@@ -120,7 +120,7 @@ class CommandPipeline:
                 continue  # cancelled
             if not isinstance(reply, Exception):
                 waiting.set_result(reply)
-            elif isinstance(reply, ReadOnlyError) or str(reply).startswith("NOREPLICAS"):
+            elif takes_no_writes(reply):
                 # No longer the master, or about to be replaced. A retry connects to the new one.
                 waiting.set_exception(ConnectionError(f"the store takes no writes: {reply}"))
                 self._disconnect(ConnectionError("the store takes no writes"))
@@ -176,17 +176,7 @@ class PipelinedRedis(ArqRedis):
         self._command_pipeline = pipeline
         self._bulk = bulk
         self._retry_policy = retry
-        self._closing: asyncio.Task[None] | None = None
-        reconnections.add_connection(self._renew_pool)
-
-    def _renew_pool(self) -> None:
-        """Close idle connections of the pool, because another connection was lost."""
-        if self._closing is None or self._closing.done():
-            self._closing = asyncio.create_task(self._close_idle(), name="idle connections")
-
-    async def _close_idle(self) -> None:
-        with suppress(RedisError, OSError):
-            await self.connection_pool.disconnect(inuse_connections=False)
+        reconnections.add_subscription(lambda: reopen(pool))
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """Return a command's reply, converted by redis-py. Raises what :meth:`CommandPipeline.execute` raises."""

@@ -9,6 +9,7 @@ class Reconnections:
     Connections that still work may lead to the demoted server, which answers reads and PINGs, but gets neither writes
     nor published messages any more. So each connects again before it is used next, and subscriptions do at once: when a
     connection is lost, and once more when it is open again, because only then the address leads to the new master.
+    Pools are treated as subscriptions: who only reads would not learn that a server is demoted.
     """
 
     def __init__(self) -> None:

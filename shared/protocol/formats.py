@@ -1,6 +1,7 @@
 """Output formats: how model families mark reasoning and tool calls in generated text.
 
-The worker detects a model's format from its chat template and reports its name; the API selects the parser by name.
+The worker finds a model's format by rendering its chat template, and reports its name; the API selects the parser by
+name.
 Sources: the families' chat templates and the tool calling sections of their model cards.
 """
 
@@ -245,52 +246,3 @@ class OutputFormat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         Only the end is checked: it comes from the template, whereas a client's message may contain the same text.
         """
         return self.reasoning is not None and prompt.rstrip().endswith(REASONING_FORMATS[self.reasoning].begin)
-
-
-def detect(template: str) -> OutputFormat:
-    """Detect a model's output format from its chat template (Jinja source)."""
-    return OutputFormat(tools=_detect_tools(template), reasoning=_detect_reasoning(template))
-
-
-_TOOL_SIGNS: tuple[tuple[ToolFormatName, tuple[str, ...]], ...] = (
-    ("harmony", (HARMONY_CHANNEL, HARMONY_MESSAGE)),
-    ("qwen3_coder", ("<function=", "<parameter=")),
-    ("deepseek_v3", (DEEPSEEK_CALL_BEGIN, "```json")),
-    ("deepseek_v31", (DEEPSEEK_CALL_BEGIN,)),
-    ("mistral_args", ("[TOOL_CALLS]", "[ARGS]")),
-    ("mistral", ("[TOOL_CALLS]",)),
-    ("granite", ("<|start_of_role|>", "<|tool_call|>")),
-    ("phi4", ("functools",)),
-    ("phi4", ("<|tool_call|>",)),
-    ("phi4", ("<|tool|>", "<|/tool|>")),
-    ("lfm2", ("<|tool_call_start|>",)),
-    ("lfm2", ("keep_past_thinking",)),
-    ("hermes", ("<tool_call>", "</tool_call>")),
-    ("llama_pythonic", ("[func_name1(",)),
-    ("llama3_json", ("<|python_tag|>",)),
-    ("llama3_json", ("<|python_start|>",)),
-    ("llama3_json", ('"parameters": dictionary of argument name',)),
-)
-"""The first format whose signs are all in the template is the model's. More specific signs come first."""
-
-_REASONING_SIGNS: tuple[tuple[ReasoningFormatName, str], ...] = (
-    ("mistral", "[THINK]"),
-    ("think", "<think>"),
-    ("think", "</think>"),
-    ("granite", "Here is my thought process:"),
-)
-
-_FOREIGN_SIGNS = ("<arg_key>",)
-"""Signs of unsupported formats that share markers with supported ones (GLM 4.5)."""
-
-
-def _detect_tools(template: str) -> ToolFormatName | None:
-    if any(sign in template for sign in _FOREIGN_SIGNS):
-        return None
-    return next((name for name, signs in _TOOL_SIGNS if all(sign in template for sign in signs)), None)
-
-
-def _detect_reasoning(template: str) -> ReasoningFormatName | None:
-    if HARMONY_CHANNEL in template and HARMONY_MESSAGE in template:
-        return "harmony"
-    return next((name for name, sign in _REASONING_SIGNS if sign in template), None)

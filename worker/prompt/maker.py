@@ -7,17 +7,17 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from shared.protocol.errors import ContextExcess, ProblemKind, context_exceeded, refuse
-from shared.protocol.formats import OutputFormat, detect
 from shared.protocol.request import ChatRequest
 from worker.engine.npu import check_prompt
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan, plain_plan
 from worker.grammar.spelling import spellable_plan
-from worker.prompt.conversation import MessageFormat, Sanitize, detect_message_format, in_turns, template_variables
+from worker.prompt.conversation import Sanitize, render
+from worker.prompt.facts import TemplateFacts
+from worker.prompt.probe import probe
 from worker.prompt.specials import Piece, SpecialTexts
 from worker.prompt.template import ChatTemplate, ChatTemplateError
 from worker.prompt.tokenize import Encoder, RawEncode
-from worker.prompt.tools import TOOL_FORMAT, supports_tools, with_tools_as_text
 
 Decode = Callable[[tuple[int, ...]], str]
 """A tokenizer's decoding, with special tokens."""
@@ -95,19 +95,13 @@ class TemplatePromptMaker:
         self._encode, self._decode = encode, decode
         self._token_pieces = pieces
         self._template = template
-        self._form = detect_message_format(template) if template else None
+        self.facts = probe(template, special_ids or ()) if template else TemplateFacts()
         self._specials = special_texts
         self._bos_tokens = bos_tokens
         self._vocabulary_size = vocabulary_size
         self._context_length, self._max_prompt = context_length, max_prompt
         self._special_ids = special_ids or {}
         self._missing_bytes = missing_bytes
-        self._tools_as_text = template is not None and not supports_tools(template.source)
-        self._output = OutputFormat()
-        if template is not None:
-            self._output = detect(template.source)
-        if self._tools_as_text:
-            self._output = msgspec.structs.replace(self._output, tools=TOOL_FORMAT)
 
     def bad_word_tokens(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
         """Return the tokens of each word, also after a space if that is part of a token, as vLLM does."""
@@ -133,11 +127,11 @@ class TemplatePromptMaker:
         if request.prompt is not None:
             return plain_plan(request, minimums=minimums)
         # The end of the prompt matters only for reasoning formats.
-        prompt_end = self._rendered_end(request) if self._output.reasoning else ""
-        plan = make_plan(request, self._output, prompt_end, minimums=minimums)
+        prompt_end = self._rendered_end(request) if self.facts.output.reasoning else ""
+        plan = make_plan(request, self.facts.output, prompt_end, minimums=minimums)
         if not (plan.tools or plan.reasoning):
             return plan
-        markers = self._output.special_tokens()
+        markers = self.facts.output.special_tokens()
         shown = tuple(sorted(token for text, token in self._special_ids.items() if text in markers))
         return msgspec.structs.replace(plan, shown_tokens=shown)
 
@@ -199,56 +193,46 @@ class TemplatePromptMaker:
         return "".join(piece for piece in self._render(request)[-_LAST_PIECES:] if isinstance(piece, str))
 
     def _render(self, request: ChatRequest) -> list[Piece]:
-        if self._template is None or self._form is None:
+        if self._template is None:
             raise refuse(
                 ProblemKind.TEMPLATE,
                 "This model has no chat template. Use a plain completion, or serve a model made for chat.",
                 param="messages",
             )
-        if not self._form.later_system_messages:
-            request = msgspec.structs.replace(request, messages=in_turns(request.messages))
-        rendered = self._with_described_tools(request)
         try:
-            return self._pieces(self._template, self._form, rendered)
+            return self._pieces(self._template, request)
         except ChatTemplateError as error:
-            param = "tools" if rendered is not request and self._accepts_without_tools(request) else "messages"
+            param = "tools" if self.facts.tools_as_text and self._accepts_without_tools(request) else "messages"
             raise refuse(ProblemKind.TEMPLATE, self._specials.unescape(str(error)), param=param) from error
-
-    def _with_described_tools(self, request: ChatRequest) -> ChatRequest:
-        if not self._tools_as_text or self._form is None:
-            return request
-        return with_tools_as_text(request, system=self._form.system)
 
     def _accepts_without_tools(self, request: ChatRequest) -> bool:
         """Return whether the template accepts the messages without the tool descriptions."""
-        if self._template is None or self._form is None or not request.tools:
+        if self._template is None or not request.tools:
             return False
         try:
-            self._pieces(
-                self._template, self._form, self._with_described_tools(msgspec.structs.replace(request, tools=()))
-            )
+            self._pieces(self._template, msgspec.structs.replace(request, tools=()))
         except ChatTemplateError:
             return False
         return True
 
-    def _pieces(self, template: ChatTemplate, form: MessageFormat, request: ChatRequest) -> list[Piece]:
+    def _pieces(self, template: ChatTemplate, request: ChatRequest) -> list[Piece]:
         client_texts: list[str] = []
 
         def escape(text: str) -> str:
             client_texts.append(text)
             return self._specials.escape(text)
 
-        pieces = self._specials.pieces(self._rendered(template, form, request, escape))
+        pieces = self._specials.pieces(self._rendered(template, request, escape))
         if not self._specials.may_join(client_texts):
             return pieces
-        separated = self._specials.pieces(self._rendered(template, form, request, self._specials.escape_joining))
+        separated = self._specials.pieces(self._rendered(template, request, self._specials.escape_joining))
         # Cutting at the ends of texts changes some ordinary tokens, so it is done only if it prevents a special token.
         return separated if self._specials.count(separated) < self._specials.count(pieces) else pieces
 
-    def _rendered(self, template: ChatTemplate, form: MessageFormat, request: ChatRequest, escape: Sanitize) -> str:
+    def _rendered(self, template: ChatTemplate, request: ChatRequest, escape: Sanitize) -> str:
         """Return the rendered prompt. One that continues the last message ends with its text."""
         end = self._specials.end
-        text = template.render(template_variables(request, form, escape, self._specials.image, end))
+        text = render(template, request, self.facts, escape, self._specials.image, end)
         if request.turn != "continued":
             return text
         if text.count(end) != 1:

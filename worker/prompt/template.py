@@ -2,7 +2,7 @@
 
 The environment is the one documented at https://huggingface.co/docs/transformers/chat_templating: Jinja2 sandboxed,
 ``trim_blocks``, ``lstrip_blocks``, loop controls, ``tojson`` without HTML escapes,
-``raise_exception``, ``strftime_now`` and the ``{% generation %}`` tag.
+``raise_exception``, ``strftime_now`` and the ``{% generation %}`` tag. OpenVINO Model Server's ``from_json`` is added.
 """
 
 import json
@@ -29,7 +29,7 @@ class ChatTemplate:
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols]
         )
-        environment.filters["tojson"] = _to_json
+        environment.filters |= {"tojson": _to_json, "from_json": _from_json, "fromjson": _from_json}
         environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
         self.source = source
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
@@ -71,6 +71,11 @@ def _to_json(
     sort_keys: bool = False,
 ) -> str:
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _from_json(value: Any) -> Any:
+    """Return the value of JSON text, as OpenVINO Model Server's templates expect; anything else as it is."""
+    return json.loads(value) if isinstance(value, str) else value
 
 
 def _raise_exception(message: str) -> NoReturn:

@@ -1,14 +1,15 @@
 """Tool use for models whose chat template does not support tools: a message describes them instead.
 
-The description is part of the system message, or of the first user message if the template has no system messages.
-The format is that of Nous Research's Hermes models, which is common in the training data of small models.
+The description is part of the system message. The format is that of Nous Research's Hermes models, which is common in
+the training data of small models.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
-from shared.protocol.formats import ToolFormatName
+from shared.protocol.formats import TOOL_FORMATS, ToolFormatName
 from shared.protocol.request import ChatRequest, Message, Tool, ToolCall
 
 TOOL_FORMAT: ToolFormatName = "hermes"
@@ -23,51 +24,40 @@ To call a function, answer with its name and arguments as JSON between tags, lik
 The results come back between <tool_response> tags. Call functions only where they help; otherwise answer in words."""
 
 
-def supports_tools(template: str) -> bool:
-    """Return whether a chat template (Jinja source) supports tools."""
-    return "tools" in template or "tool_call" in template
-
-
-def with_tools_as_text(request: ChatRequest, *, system: bool) -> ChatRequest:
-    """Return the request with its tools, tool calls and results converted to ordinary messages.
-
-    ``system``: whether the template renders system messages.
-    """
-    messages = _messages(request.messages)
+def with_tools_as_text(request: ChatRequest) -> ChatRequest:
+    """Return the request with its tools, tool calls and results converted to ordinary messages."""
+    messages = [_as_text(message) for message in request.messages]
     if request.tools and request.tool_choice != "none":
         instructions = _INSTRUCTIONS.format(tools="\n".join(_described(tool) for tool in request.tools))
-        messages = (_in_system_message if system else _in_user_message)(messages, instructions)
+        if messages and messages[0].role in ("system", "developer"):
+            instructions = f"{messages.pop(0).content}\n\n{instructions}"
+        messages.insert(0, Message(role="system", content=instructions))
     return msgspec.structs.replace(request, messages=tuple(messages), tools=())
 
 
-def _in_system_message(messages: list[Message], instructions: str) -> list[Message]:
-    if messages and messages[0].role in ("system", "developer"):
-        first = messages[0]
-        return [Message(role="system", content=f"{first.content}\n\n{instructions}"), *messages[1:]]
-    return [Message(role="system", content=instructions), *messages]
+def written_calls(calls: Sequence[ToolCall], name: ToolFormatName, sanitize: Callable[[str], str]) -> str:
+    """Return calls as a model writes them in the format ``name``, with names and arguments after ``sanitize``."""
+    form = TOOL_FORMATS[name]
+    shape = form.shape
+    if shape is None:
+        listed = ", ".join(_python_call(call, sanitize) for call in calls)
+        return f"{form.triggers[0]}[{listed}]{form.ends[0]}"
+    pairs = [(sanitize(call.name), sanitize(call.arguments.strip() or "{}")) for call in calls]
+    if shape.content == "calls":
+        listed = ", ".join(f'{{"name": {_json(called)}, "arguments": {arguments}}}' for called, arguments in pairs)
+        return f"{shape.begin}[{listed}]{shape.end}"
+    return "\n".join(f"{shape.begin_for(called)}{arguments}{shape.end}" for called, arguments in pairs)
 
 
-def _in_user_message(messages: list[Message], instructions: str) -> list[Message]:
-    for index, message in enumerate(messages):
-        if message.role == "user":
-            return [*messages[:index], prefixed(message, f"{instructions}\n\n"), *messages[index + 1 :]]
-    return [Message(role="user", content=instructions), *messages]
-
-
-def _messages(messages: Iterable[Message]) -> list[Message]:
-    """Return the messages with tool calls and results as text.
-
-    Results are merged with the next user message, because many templates require alternating roles.
-    """
-    result: list[Message] = []
-    after_result = False
-    for message in messages:
-        shown = _as_text(message)
-        if after_result and shown.role == "user":
-            shown = prefixed(shown, f"{result.pop().content}\n")
-        result.append(shown)
-        after_result = message.role == "tool"
-    return result
+def _python_call(call: ToolCall, sanitize: Callable[[str], str]) -> str:
+    try:
+        arguments: Any = msgspec.json.decode(call.arguments)
+    except (msgspec.DecodeError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        arguments = {"arguments": call.arguments} if call.arguments.strip() else {}
+    listed = ", ".join(f"{sanitize(key)}={sanitize(repr(value))}" for key, value in arguments.items())
+    return f"{sanitize(call.name)}({listed})"
 
 
 def _as_text(message: Message) -> Message:
@@ -78,11 +68,6 @@ def _as_text(message: Message) -> Message:
     parts = [message.content] if message.content else []
     parts += [_call(call) for call in message.tool_calls]
     return msgspec.structs.replace(message, content="\n".join(parts), tool_calls=())
-
-
-def prefixed(message: Message, prefix: str) -> Message:
-    images = tuple(msgspec.structs.replace(image, at=image.at + len(prefix)) for image in message.images)
-    return msgspec.structs.replace(message, content=prefix + message.content, images=images)
 
 
 def _described(tool: Tool) -> str:

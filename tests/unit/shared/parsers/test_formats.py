@@ -1,66 +1,13 @@
-"""Formats are found in chat templates, and what a grammar lets through is what the parsers read."""
+"""What a grammar lets through is what the parsers read."""
 
 import json
 
 import pytest
 
 from shared.parsers import parser_for
-from shared.protocol.formats import TOOL_FORMATS, OutputFormat, ToolFormatName, detect
+from shared.protocol.formats import TOOL_FORMATS, OutputFormat, ToolFormatName
 from tests.unit.shared.parsers.reading import Call, Parsed, read
 from tests.unit.shared.parsers.transcript import WEATHER
-
-QWEN3 = """{{- '</tools>\\n<tool_call>\\n{"name": <function-name>, "arguments": <args>}\\n</tool_call>' }}
-{%- set content = content.split('</think>')[-1] %}{{- '<|im_start|>assistant\\n' }}
-{%- if enable_thinking is false %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}"""
-QWEN25 = "{{- '<tool_call>\\n{\"name\": \"' }}{{- tool_call.name }}{{- '</tool_call>' }}"
-QWEN_CODER = "{{- '<tool_call>\\n<function=' + name + '>\\n' }}{{- '<parameter=' + key + '>\\n' }}{{- '</tool_call>' }}"
-LLAMA31 = """{{- 'Respond in {"name": function name, "parameters": dictionary of argument name and its value}.' }}
-{{- "<|python_tag|>" + tool_call.name + ".call(" }}"""
-LLAMA32 = """{{- 'Respond in {"name": function name, "parameters": dictionary of argument name and its value}.' }}"""
-LLAMA_PYTHONIC = "{{- 'in the format of [func_name1(params_name1=params_value1), func_name2(params)]' }}"
-MISTRAL = "{{- '[AVAILABLE_TOOLS]' }}{{- '[TOOL_CALLS] [' }}"
-MAGISTRAL = "{{- '[THINK]' + text + '[/THINK]' }}{{- '[TOOL_CALLS]' + name + '[ARGS]' + arguments }}"
-PHI4_MINI = "{{ '<|system|>' + message['content'] + '<|tool|>' + message['tools'] + '<|/tool|>' + '<|end|>' }}"
-PHI4_REASONING = "{{ 'two sections: <think> {Thought section} </think> {Solution section}' }}"
-GRANITE33 = "{{ '<|start_of_role|>' }}{{ 'respond with <|tool_call|>' }}{{ '<think></think>' }}"
-GRANITE4 = "{{ '<|start_of_role|>' }}{{ '<tool_call>\\n{\"name\": ' }}{{ '</tool_call>' }}"
-DEEPSEEK_R1 = (
-    "{{'<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' + type + '<｜tool▁sep｜>' + name + '\\n' + '```json' + '\\n'}}"  # noqa: RUF001
-    "{% set content = content.split('</think>')[-1] %}{{'<think>\\n'}}"
-)
-DEEPSEEK_V31 = "{{'<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' + name + '<｜tool▁sep｜>' + arguments}}{{'</think>'}}"  # noqa: RUF001
-GPT_OSS = "{{- '<|start|>assistant<|channel|>analysis<|message|>' }}{{- '<|call|>' }}"
-LFM2 = "{%- set keep_past_thinking = keep_past_thinking | default(false) -%}{{ 'List of tools: [' }}"
-GLM45 = "{{ '<tool_call>' + name }}{{ '<arg_key>' + key + '</arg_key>' }}{{ '</tool_call>' }}{{ '<think></think>' }}"
-SMOLLM2 = "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}"
-
-
-@pytest.mark.parametrize(
-    ("template", "output"),
-    [
-        (QWEN3, OutputFormat(tools="hermes", reasoning="think")),
-        (QWEN25, OutputFormat(tools="hermes")),
-        (QWEN_CODER, OutputFormat(tools="qwen3_coder")),
-        (LLAMA31, OutputFormat(tools="llama3_json")),
-        (LLAMA32, OutputFormat(tools="llama3_json")),
-        (LLAMA_PYTHONIC, OutputFormat(tools="llama_pythonic")),
-        (MISTRAL, OutputFormat(tools="mistral")),
-        (MAGISTRAL, OutputFormat(tools="mistral_args", reasoning="mistral")),
-        (PHI4_MINI, OutputFormat(tools="phi4")),
-        (PHI4_REASONING, OutputFormat(reasoning="think")),
-        (GRANITE33, OutputFormat(tools="granite", reasoning="think")),
-        (GRANITE4, OutputFormat(tools="hermes")),
-        (DEEPSEEK_R1, OutputFormat(tools="deepseek_v3", reasoning="think")),
-        (DEEPSEEK_V31, OutputFormat(tools="deepseek_v31", reasoning="think")),
-        (GPT_OSS, OutputFormat(tools="harmony", reasoning="harmony")),
-        (LFM2, OutputFormat(tools="lfm2")),
-        (GLM45, OutputFormat(reasoning="think")),
-        (SMOLLM2, OutputFormat()),
-        ("", OutputFormat()),
-    ],
-)
-def test_the_format_is_detected_from_the_template(template: str, output: OutputFormat) -> None:
-    assert detect(template) == output
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ import pytest
 
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.request import ChatRequest, Message, Tool, ToolCall
-from worker.prompt.conversation import MessageFormat, detect_message_format, template_variables
+from worker.prompt.conversation import template_variables
+from worker.prompt.facts import TemplateFacts
+from worker.prompt.probe import probe
 from worker.prompt.template import ChatTemplate
 
 CALLS = (ToolCall(id="call_1", name="look", arguments='{"at": "sky", "far": true}'),)
@@ -22,8 +24,8 @@ def _template(source: str) -> ChatTemplate:
     return ChatTemplate(source, bos_token="", eos_token="")
 
 
-def _variables(form: MessageFormat | None = None, **request: Any) -> dict[str, Any]:
-    return template_variables(ChatRequest(model="m", **request), form or MessageFormat(), lambda text: text, str)
+def _variables(form: TemplateFacts | None = None, **request: Any) -> dict[str, Any]:
+    return template_variables(ChatRequest(model="m", **request), form or TemplateFacts(), lambda text: text, str)
 
 
 def test_a_whole_history_in_the_usual_form() -> None:
@@ -90,8 +92,8 @@ def test_broken_arguments_of_an_earlier_call_stay_text() -> None:
 
 def test_developer_is_system_where_the_template_does_not_know_it() -> None:
     messages = (Message(role="developer", content="x"),)
-    plain = detect_message_format(_template("{{ messages[0].role }}"))
-    knowing = detect_message_format(_template("{% if messages[0].role == 'developer' %}{% endif %}"))
+    plain = probe(_template("{{ messages[0].role }}"))
+    knowing = probe(_template("{{ '#' if messages[0].role == 'developer' }}{{ messages[0].content }}"))
     assert _variables(plain, messages=messages)["messages"][0]["role"] == "system"
     assert _variables(knowing, messages=messages)["messages"][0]["role"] == "developer"
 
@@ -99,9 +101,15 @@ def test_developer_is_system_where_the_template_does_not_know_it() -> None:
 OBJECTS = "{{ c.function.arguments | tojson }}"
 TEXT = "{{ '' + c.function.arguments }}"
 EITHER = "{{ c.function.arguments if c.function.arguments is string else c.function.arguments | tojson }}"
-CALL = "{% for c in m.tool_calls or [] %}{{ c.function.name }}{ARGUMENTS}{% endfor %}"
-ANY_CONTENT = "{% for m in messages %}{{ m.content }}" + CALL + "{% endfor %}"
-ONLY_NULL = "{% for m in messages %}{% if m.content is none %}" + CALL + "{% endif %}{% endfor %}"
+CALL = (
+    '{% for c in m.tool_calls or [] %}<tool_call>{"name": "{{ c.function.name }}", "arguments": {ARGUMENTS}}'
+    "</tool_call>{% endfor %}"
+)
+ANY_CONTENT = "{{ tools }}{% for m in messages %}{{ m.content or '' }}" + CALL + "{% endfor %}"
+ONLY_NULL = (
+    "{{ tools }}{% for m in messages %}{% if m.content is none %}" + CALL + "{% else %}{{ m.content }}{% endif %}"
+    "{% endfor %}"
+)
 
 
 @pytest.mark.parametrize(
@@ -116,13 +124,13 @@ ONLY_NULL = "{% for m in messages %}{% if m.content is none %}" + CALL + "{% end
     ],
 )
 def test_the_form_of_tool_calls_is_learnt_from_the_template(source: str, objects: bool, null: bool) -> None:
-    form = detect_message_format(_template(source))
+    form = probe(_template(source))
     assert (form.object_arguments, form.null_content) == (objects, null)
 
 
 def test_reasoning_goes_where_the_template_looks() -> None:
     messages = (Message(role="assistant", content="a", reasoning="b"),)
-    form = detect_message_format(_template("{{ messages[0].thinking }}"))
+    form = probe(_template("{% for m in messages %}{{ m.thinking }}{% endfor %}"))
     assert _variables(form, messages=messages)["messages"][0]["thinking"] == "b"
 
 
@@ -140,7 +148,7 @@ def test_every_text_of_a_client_is_cleaned() -> None:
         template_kwargs='{"ek": "ev"}',
     )
     seen: list[str] = []
-    template_variables(request, MessageFormat(), lambda text: seen.append(text) or text, str)  # type: ignore[func-returns-value]
+    template_variables(request, TemplateFacts(), lambda text: seen.append(text) or text, str)  # type: ignore[func-returns-value]
     assert {"c", "n", "r", "i", "f", "k", "v", "t", "tn", "td", "pk", "pv", "s", "ek", "ev"} <= set(seen)
 
 
@@ -158,11 +166,11 @@ PARTS = "{% for m in messages %}{% for part in m.content %}{{ part.text }}{% end
     ],
 )
 def test_the_form_of_content_is_learnt_from_the_template(source: str, parts: bool) -> None:
-    form = detect_message_format(_template(source))
+    form = probe(_template(source))
     assert form.parts is parts
     content = _variables(form, messages=(Message(role="user", content="x"),))["messages"][0]["content"]
     assert content == ([{"type": "text", "text": "x"}] if parts else "x")
 
 
 def test_system_messages_are_seen_in_templates_of_parts() -> None:
-    assert detect_message_format(_template(PARTS)).system
+    assert probe(_template(PARTS)).system

@@ -17,7 +17,8 @@ SPECIALS = ("<|im_start|>", "<|im_end|>", "<|x|>", "</s>")
 CHATML = (
     "{% for m in messages %}{% if m.role == 'tool' and not m.content %}{{ raise_exception('No result: ' + m.name) }}"
     "{% endif %}{{ '<|im_start|>' + m.role + '\n' }}{% if m.name %}{{ m.name }}{% endif %}{{ m.content | trim }}"
-    "{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %}{{ '<|im_end|>\n' }}{% endfor %}"
+    "{% for c in m.tool_calls or [] %}{{ '<tool_call>' + {'id': c.id, 'name': c.function.name, 'arguments': "
+    "c.function.arguments} | tojson + '</tool_call>' }}{% endfor %}{{ '<|im_end|>\n' }}{% endfor %}"
     "{% if tools %}{{ tools | tojson }}{% endif %}{{ '<|im_start|>assistant\n' }}"
 )
 
@@ -99,7 +100,7 @@ def test_the_plan_knows_that_the_prompt_has_opened_the_reasoning() -> None:
 
 
 def test_markers_that_are_special_tokens_stay_in_the_text() -> None:
-    template = ChatTemplate("{{ tools }}<tool_call></tool_call>", bos_token="", eos_token="")
+    template = ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}", bos_token="", eos_token="")
     maker = TemplatePromptMaker(
         encode=Tokenizer().encode_all,
         template=template,
@@ -374,13 +375,13 @@ def test_results_of_several_calls_keep_the_roles_alternating() -> None:
     assert text.index("Sun c0") < text.index("Sun c1")
 
 
-def test_a_system_message_that_the_template_refuses_is_the_clients() -> None:
-    maker, _ = _maker(TURNS)
+def test_a_system_message_that_the_template_refuses_is_part_of_the_users() -> None:
+    maker, tokenizer = _maker(TURNS)
     messages = (Message(role="system", content="Be brief."), Message(role="user", content="Hi"))
-    for tools in ((), (WEATHER,)):
-        with pytest.raises(RequestRefused, match="System role not supported") as caught:
-            maker.prepare(_request(messages=messages, tools=tools))
-        assert caught.value.problem.param == "messages"
+    assert tokenizer.text(maker.prepare(_request(messages=messages)).tokens) == "<user>Be brief.\n\nHi"
+    text = tokenizer.text(maker.prepare(_request(messages=messages, tools=(WEATHER,))).tokens)
+    assert text.startswith("<user>Be brief.\n\nYou can call functions.")
+    assert text.endswith("\n\nHi")
 
 
 def test_a_template_that_refuses_only_the_description_of_tools_names_tools() -> None:
@@ -412,7 +413,8 @@ def _with_images(text: str, role: Role = "user", **fields: Any) -> Message:
 FIRST_ONLY = (
     "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
     "{{ raise_exception('System message must be at the beginning.') }}{% endif %}"
-    "<{{ m.role }}>{{ m.content }}{% if m.tool_calls %}!{% endif %}{% endfor %}{% if tools %}{% endif %}"
+    "<{{ m.role }}>{{ m.content }}{% for c in m.tool_calls or [] %}{{ '<tool_call>' + {'name': c.function.name, "
+    "'arguments': c.function.arguments} | tojson + '</tool_call>' }}{% endfor %}{% endfor %}{{ tools or '' }}"
 )
 HI = Message(role="user", content="Hi")
 SAID = Message(role="assistant", content="Yes?")
@@ -438,6 +440,7 @@ def test_later_system_messages_stay_in_their_place_where_the_template_takes_none
 ) -> None:
     maker, tokenizer = _maker(FIRST_ONLY)
     shown = tokenizer.text(maker.prepare(_request(messages=messages)).tokens)
+    shown = shown.replace('<tool_call>{"name": "weather", "arguments": {}}</tool_call>', "!")
     assert shown.replace("<system>\nLate\n</system>", "[Late]") == text
 
 
@@ -506,7 +509,7 @@ def test_the_mark_of_an_image_can_not_be_sent() -> None:
     [
         "{% for m in messages %}{{ m.role }}{% endfor %}",
         "{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}",
-        "{{ messages[0].content }}",
+        "{{ messages[0].role }}",
     ],
 )
 def test_a_template_that_does_not_show_each_image_once_is_named(template: str) -> None:

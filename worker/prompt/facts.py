@@ -1,0 +1,63 @@
+"""What a chat template does with a conversation, as :mod:`worker.prompt.probe` finds when a model is loaded."""
+
+import msgspec
+
+from shared.protocol.formats import OutputFormat, ToolFormatName
+
+
+class TemplateFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The form of conversations that a template renders completely. The default is the usual form.
+
+    Form of the variables:
+
+    - ``parts``: content is a list of parts, otherwise a text.
+    - ``object_arguments``: a tool call's arguments are an object, otherwise JSON text.
+    - ``text_arguments``: arguments may be text although they are usually an object.
+    - ``null_content``: a message with only tool calls has ``None`` as content, otherwise "".
+    - ``short_ids``: call ids have nine letters and digits.
+    - ``described_tools``: every tool has a description.
+    - ``tools_variable``: without tools, the variable ``tools`` is ``None``, otherwise undefined.
+    - ``developer``: the template has that role, otherwise it is replaced by "system".
+    - ``reasoning_key``: the name of a message's reasoning field.
+
+    Messages that the template refuses or loses, and what they become:
+
+    - ``system``: system messages are accepted, otherwise they become text of the user's message.
+    - ``later_system_messages``: they are accepted within a conversation too.
+    - ``tools_as_text``: the template shows no tools, or calls are in an unknown format: a message describes the tools.
+    - ``written_calls``: the format in which calls are written into the content, because the template loses them.
+    - ``single_calls``: each call and its result is a turn of its own.
+    - ``separate_content``: content and calls are two messages.
+    - ``user_first``: the first message is the user's.
+    - ``bridged_results``: a message of the assistant is between a tool result and a message of the user.
+    - ``merged_turns``: consecutive messages of the user or of the assistant become one.
+
+    ``output`` is the format of the model's output.
+    """
+
+    parts: bool = False
+    object_arguments: bool = True
+    text_arguments: bool = True
+    null_content: bool = False
+    short_ids: bool = False
+    described_tools: bool = False
+    tools_variable: bool = True
+    developer: bool = False
+    reasoning_key: str = "reasoning_content"
+    system: bool = True
+    later_system_messages: bool = True
+    tools_as_text: bool = False
+    written_calls: ToolFormatName | None = None
+    single_calls: bool = False
+    separate_content: bool = False
+    user_first: bool = False
+    bridged_results: bool = False
+    merged_turns: bool = False
+    output: OutputFormat = OutputFormat()
+
+    @property
+    def replaced(self) -> tuple[str, ...]:
+        """The names of the fields that are not as usual and change messages, for the log."""
+        usual = TemplateFacts()
+        names = self.__struct_fields__[self.__struct_fields__.index("system") : -1]
+        return tuple(name for name in names if getattr(self, name) != getattr(usual, name))

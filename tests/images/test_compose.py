@@ -247,6 +247,7 @@ class Walk:
         """Three workers, a kill in the middle of a stream, fewer workers, and a restart of each service."""
         first = self.first
         first.until(lambda: len(first.serving()) == 3, "three workers")
+        assert "the model has changed" not in first.sh("docker compose logs worker")
         status, answer = first.ask(QUESTION)
         assert (status, "Paris" in answer) == (200, True), answer
         for service in ("api", "worker"):

@@ -204,7 +204,7 @@ def _writable(file: Path) -> Path:
     :class:`ModelError` when the file can't be copied.
     """
     files = parts(file)
-    if all(os.access(part, os.W_OK) for part in files):
+    if all(_opens_for_writing(part) for part in files):
         return file
 
     def copy(scratch: Path) -> Path:
@@ -224,6 +224,19 @@ def _writable(file: Path) -> Path:
             f"OpenVINO GenAI opens GGUF files for writing (and writes nothing), but this user may not write {file}, "
             f"and it can't be copied to the user's cache: {error}"
         ) from error
+
+
+def _opens_for_writing(file: Path) -> bool:
+    """Whether this user may open ``file`` for writing.
+
+    Opens it, because the first time changes a file of a container's image: its file system copies it, with a new time
+    of the last status change. It must not change again while it is served.
+    """
+    try:
+        os.close(os.open(file, os.O_RDWR))
+    except OSError:
+        return False
+    return True
 
 
 def _gguf_context(file: Path) -> int | None:

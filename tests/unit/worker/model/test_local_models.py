@@ -1,6 +1,7 @@
 """Models on this machine: their kind, their context length, and what is wrong with the ones that can't be served."""
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -152,10 +153,35 @@ def test_a_missing_default_model_says_how_to_install_it(monkeypatch: pytest.Monk
         local.default_model()
 
 
+def _opens(monkeypatch: pytest.MonkeyPatch, file: Path, *, fails: bool) -> list[int]:
+    """Return the flags with which ``file`` is opened from now on. ``fails``: not for writing, even by root."""
+    flags: list[int] = []
+
+    def opened(path: str | Path, flag: int, *more: int, **options: int) -> int:
+        if Path(path) == file:
+            flags.append(flag)
+            if fails and flag & os.O_RDWR:
+                raise PermissionError
+        return system(path, flag, *more, **options)
+
+    system = os.open
+    monkeypatch.setattr("worker.model.local.os.open", opened)
+    return flags
+
+
+def test_a_gguf_file_has_been_opened_for_writing_before_it_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = _gguf(tmp_path, llama__context_length=4096)
+    before, flags = file.read_bytes(), _opens(monkeypatch, file, fails=False)
+    assert resolve(str(file)).path == file
+    assert (flags, file.read_bytes()) == ([os.O_RDWR], before)
+
+
 def test_a_gguf_file_that_may_only_be_read_is_copied_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     file = _gguf(tmp_path, llama__context_length=4096)
-    monkeypatch.setattr("worker.model.local.os.access", lambda path, mode: False)
+    _opens(monkeypatch, file, fails=True)
     model = resolve(str(file))
     assert model.path.is_relative_to(tmp_path / "cache")
     assert (model.name, model.path.name) == ("tiny", file.name)
@@ -172,6 +198,6 @@ def test_a_gguf_file_that_can_neither_be_written_nor_copied_is_named(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     (tmp_path / "file").touch()
     file = _gguf(tmp_path, llama__context_length=4096)
-    monkeypatch.setattr("worker.model.local.os.access", lambda path, mode: False)
+    _opens(monkeypatch, file, fails=True)
     with pytest.raises(ModelError, match=re.escape(str(file))):
         resolve(str(file))

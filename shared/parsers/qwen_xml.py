@@ -5,12 +5,12 @@ The values are bare text. The tool's schema decides whether ``5`` is a number or
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import msgspec
 
 from shared.parsers.json_text import quoted
 from shared.parsers.parts import Writer
+from shared.parsers.schema_types import ANY_TYPE, SchemaTypes, kinds_of_value
 from shared.parsers.source import NAME_LIMIT, Malformed, Script, Source, markers
 
 _FUNCTION = "<function="
@@ -23,11 +23,10 @@ _VALUE_ENDS = markers(*(newline + tag for newline in ("\n", "") for tag in (_PAR
 _TAGS = (_PARAMETER, _FUNCTION_END, _CALL_END)
 _space = re.compile(r"\s*")
 _STRING = frozenset({"string"})
-_UNKNOWN: frozenset[str] = frozenset()
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 
 ParameterTypes = Mapping[str, frozenset[str]]
-"""The JSON Schema types that each parameter of a tool may have; an empty set if the schema does not specify any."""
+"""The JSON Schema types that each parameter of a tool may have."""
 
 
 def parameter_types(schema: str | None) -> ParameterTypes:
@@ -39,22 +38,8 @@ def parameter_types(schema: str | None) -> ParameterTypes:
     properties = decoded.get("properties") if isinstance(decoded, dict) else None
     if not isinstance(properties, dict):
         return {}
-    return {key: _types(value) for key, value in properties.items()}
-
-
-def _types(schema: Any) -> frozenset[str]:
-    if not isinstance(schema, dict):
-        return _UNKNOWN
-    for keyword in ("anyOf", "oneOf"):
-        if isinstance(schema.get(keyword), list):
-            choices = [_types(choice) for choice in schema[keyword]]
-            return frozenset().union(*choices) if all(choices) else _UNKNOWN
-    declared = schema.get("type")
-    if isinstance(declared, str):
-        return frozenset({declared})
-    if isinstance(declared, list):
-        return frozenset(item for item in declared if isinstance(item, str))
-    return _UNKNOWN
+    schemas = SchemaTypes(decoded)
+    return {key: schemas.types(value) for key, value in properties.items()}
 
 
 def read_qwen_xml_calls(
@@ -82,7 +67,7 @@ def read_qwen_xml_calls(
         writer.arguments(f"{separator}{quoted(key.strip())}: ")
         source.commit()
         separator = ", "
-        if (yield from _value(source, writer, types.get(key.strip(), _UNKNOWN))) == _FUNCTION_END:
+        if (yield from _value(source, writer, types.get(key.strip(), ANY_TYPE))) == _FUNCTION_END:
             tag = _FUNCTION_END
             break
     if tag is None:
@@ -142,26 +127,9 @@ def _converted(text: str, types: frozenset[str]) -> str:
     bare = text.strip()
     bare = _PYTHON_WORDS.get(bare, bare)
     try:
-        kinds = _kinds(msgspec.json.decode(bare))
+        kinds = kinds_of_value(msgspec.json.decode(bare))
     except (msgspec.DecodeError, RecursionError):
         return quoted(text)
     if "string" in kinds:
         return quoted(text)
-    return bare if not types or types & kinds else quoted(text)
-
-
-def _kinds(value: object) -> frozenset[str]:
-    match value:
-        case None:
-            return frozenset({"null"})
-        case bool():
-            return frozenset({"boolean"})
-        case int():
-            return frozenset({"integer", "number"})
-        case float():
-            return frozenset({"number"})
-        case list():
-            return frozenset({"array"})
-        case dict():
-            return frozenset({"object"})
-    return _STRING
+    return bare if types & kinds else quoted(text)

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from shared.parsers.schema_types import SchemaTypes
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.formats import DEEPSEEK_CALLS_BEGIN, DEEPSEEK_CALLS_END, CallShape, ToolFormat, ToolFormatName
 from shared.protocol.request import INPUT, ChatRequest, Tool
@@ -27,14 +28,15 @@ _TEXT = f'{_NO_TAG}* ("<"+ {_NO_END} {_NO_TAG}*)*'
 def xml_parameters(rules: Rules, schema: Mapping[str, Any]) -> str:
     """Return the expression of Qwen3-Coder's parameters for the object schema ``schema``, in its order.
 
-    Each is a tag, with raw strings and other values as JSON.
+    Each is a tag, with raw text where the schema allows a string, and other values as JSON.
 
-    For strings, ``enum`` and ``const`` are enforced; other string keywords are ignored.
+    For raw text, ``enum`` and ``const`` are enforced; other keywords are ignored.
     """
     required = schema.get("required", ())
+    types = SchemaTypes(schema)
     parts = []
     for name, value in schema.get("properties", {}).items():
-        part = xml_parameter(name, _value(rules, schema, name, value))
+        part = xml_parameter(name, _value(rules, schema, types, name, value))
         parts.append(part if name in required else repeated(part, 0, 1))
     return sequence(parts)
 
@@ -44,13 +46,12 @@ def xml_parameter(name: str, value: str) -> str:
     return sequence([literal(f"<parameter={name}>\n"), value, literal("\n</parameter>\n")])
 
 
-def _value(rules: Rules, schema: Mapping[str, Any], name: str, value: Any) -> str:
-    if isinstance(value, Mapping):
-        options = value.get("enum", [value["const"]] if "const" in value else [])
-        if options and all(isinstance(option, str) for option in options):
-            return rules.one_of(options)
-        if value.get("type") == "string":
+def _value(rules: Rules, schema: Mapping[str, Any], types: SchemaTypes, name: str, value: Any) -> str:
+    if "string" in types.types(value):
+        options = types.options(value)
+        if options is None:
             return _TEXT
+        return rules.one_of(option if isinstance(option, str) else text.decode() for text, option in options.items())
     try:
         return SchemaCompiler(rules, schema, strict=False).compile(("properties", name))
     except UnsupportedKeyword:

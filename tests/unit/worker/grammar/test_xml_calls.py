@@ -1,9 +1,16 @@
 """Arguments of tools that a model writes as XML."""
 
+import json
+from typing import Any
+
 import pytest
 
-from shared.protocol.request import Constraint
+from shared.parsers import parser_for
+from shared.parsers.schema_types import ANY_TYPE, SchemaTypes
+from shared.protocol.formats import OutputFormat
+from shared.protocol.request import Constraint, Tool
 from tests.support.grammar_oracle import Texts, tiny_oracle
+from tests.unit.shared.parsers.reading import read
 from worker.grammar.calls import xml_parameters
 from worker.grammar.ebnf import Rules
 
@@ -28,3 +35,74 @@ def test_a_string_has_no_end_tag_inside(text: str, allowed: bool) -> None:
 def test_a_string_is_utf8() -> None:
     for seed in range(10):
         tiny_oracle().random(Constraint(kind="grammar", value=GRAMMAR), seed)  # raises an error if it is not UTF-8
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        ({"type": ["string", "null"]}, "Paris", "Paris"),
+        ({"type": ["string", "null"]}, "null", None),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "Paris", "Paris"),
+        ({"$ref": "#/$defs/City"}, "Paris", "Paris"),
+        ({"$ref": "#/$defs/City"}, "5", "5"),
+        ({"allOf": [{"$ref": "#/$defs/City"}], "description": "A city."}, "Paris", "Paris"),
+        ({"allOf": [{"type": ["string", "integer"]}, {"type": "string"}]}, "5", "5"),
+        ({"minLength": 1}, "5", "5"),
+        ({}, "Paris", "Paris"),
+        ({}, '{"a": 1}', {"a": 1}),
+        ({"description": "Any value"}, "Paris", "Paris"),
+        (True, "Paris", "Paris"),
+        ({"enum": ["5"]}, "5", "5"),
+        ({"const": "5"}, "5", "5"),
+        ({"$ref": "#/$defs/Colour"}, "red", "red"),
+        ({"anyOf": [{"$ref": "#/$defs/Colour"}, {"type": "null"}]}, "null", None),
+        ({"$ref": "#/$defs/Itself"}, "Paris", "Paris"),
+        ({"$ref": "#/$defs/Missing"}, "Paris", "Paris"),
+        ({"type": "integer"}, "5", 5),
+        ({"type": "array", "items": {"type": "string"}}, '["Paris"]', ["Paris"]),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "null", None),
+    ],
+)
+def test_what_the_grammar_allows_is_what_the_parser_reads(schema: Any, text: str, value: Any) -> None:
+    parameters = {
+        "type": "object",
+        "properties": {"a": schema},
+        "required": ["a"],
+        "$defs": {
+            "City": {"type": "string", "title": "City"},
+            "Colour": {"type": "string", "enum": ["red", "green"]},
+            "Itself": {"anyOf": [{"$ref": "#/$defs/Itself"}, {"type": "string"}]},
+        },
+    }
+    rules = Rules()
+    arguments = f"<parameter=a>\n{text}\n</parameter>\n"
+    assert arguments in Texts(rules.text(xml_parameters(rules, parameters)))
+    parser = parser_for(OutputFormat(tools="qwen3_coder"), [Tool(name="f", parameters=json.dumps(parameters))])
+    assert parser is not None
+    (call,) = read(parser, f"<tool_call>\n<function=f>\n{arguments}</function>\n</tool_call>").calls
+    assert json.loads(call.arguments) == {"a": value}
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({"$ref": "#/$defs/Colour"}, "blue"),
+        ({"anyOf": [{"$ref": "#/$defs/Colour"}, {"type": "null"}]}, "blue"),
+        ({"type": "integer"}, "Paris"),
+        ({"properties": {"b": {"type": "string"}}}, "Paris"),
+    ],
+)
+def test_enumerated_values_and_other_types_are_enforced(schema: Any, text: str) -> None:
+    parameters = {"properties": {"a": schema}, "required": ["a"], "$defs": {"Colour": {"enum": ["red", "green"]}}}
+    rules = Rules()
+    grammar = rules.text(xml_parameters(rules, parameters))
+    assert f"<parameter=a>\n{text}\n</parameter>\n" not in Texts(grammar)
+
+
+def test_types_are_found_in_time_linear_in_the_schema() -> None:
+    levels = {f"L{level}": {"anyOf": 2 * [{"$ref": f"#/$defs/L{level + 1}"}]} for level in range(1000)}
+    document = {"$defs": {**levels, "L1000": {"enum": ["a"]}}}
+    for start in (0, 980):
+        types = SchemaTypes(document)
+        assert types.types({"$ref": f"#/$defs/L{start}"}) == ({"string"} if start else ANY_TYPE)
+        assert types.options({"$ref": f"#/$defs/L{start}"}) == ({b'"a"': "a"} if start else None)

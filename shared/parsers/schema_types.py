@@ -1,0 +1,140 @@
+"""The types of values that a JSON Schema allows, for values that a model writes as bare text.
+
+The grammar of calls and their parser agree by this: text is bare where the schema allows a string.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial, reduce
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+import msgspec
+
+_Found = TypeVar("_Found")
+
+ANY_TYPE = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
+_KEYWORDS = {
+    "object": {"properties", "required", "additionalProperties", "patternProperties"},
+    "array": {"items", "prefixItems", "minItems", "maxItems"},
+    "string": {"minLength", "maxLength", "pattern", "format"},
+}
+_MAX_DEPTH = 64
+"""Maximum number of nested schemas and references that are followed."""
+Options = dict[bytes, Any]
+"""Allowed values by their JSON text."""
+
+
+class SchemaTypes:
+    """Finds the types and the enumerated values of the schemas in one document. Takes time linear in its size."""
+
+    def __init__(self, document: Any) -> None:
+        """``document`` is the decoded schema, the target of references."""
+        self._document = document
+        self._types: dict[str, frozenset[str]] = {}
+        self._options: dict[str, Options | None] = {}
+
+    def types(self, schema: Any, depth: int = 0) -> frozenset[str]:
+        """Return the types that ``schema``, at ``depth``, may allow: :data:`ANY_TYPE` unless it says otherwise."""
+        if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+            return ANY_TYPE
+        find = partial(self.types, depth=depth + 1)
+        found = [
+            *self._referenced(schema, self._types, find, ANY_TYPE),
+            *(find(part) for part in _listed(schema, "allOf")),
+            *(
+                frozenset().union(*map(find, _listed(schema, keyword)))
+                for keyword in ("anyOf", "oneOf")
+                if _listed(schema, keyword)
+            ),
+        ]
+        values = _enumerated(schema)
+        if values is not None:
+            found.append(frozenset().union(*map(kinds_of_value, values)))
+        elif declared := _declared(schema):
+            found.append(declared)
+        return reduce(frozenset.intersection, found, ANY_TYPE) or ANY_TYPE
+
+    def options(self, schema: Any, depth: int = 0) -> Options | None:
+        """Return the values that ``schema``, at ``depth``, enumerates; None if it allows others."""
+        if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+            return None
+        find = partial(self.options, depth=depth + 1)
+        values = _enumerated(schema)
+        if values is not None:
+            return {msgspec.json.encode(value): value for value in values}
+        for found in (
+            *self._referenced(schema, self._options, find, None),
+            *(find(part) for part in _listed(schema, "allOf")),
+            *(_either(map(find, _listed(schema, keyword))) for keyword in ("anyOf", "oneOf")),
+        ):
+            if found is not None:
+                return found
+        return {b"null": None} if schema.get("type") == "null" else None
+
+    def _referenced(
+        self, schema: dict[str, Any], known: dict[str, _Found], find: Callable[[Any], _Found], default: _Found
+    ) -> list[_Found]:
+        """Return what ``find`` returns for the target of a reference, if there is one; ``default`` within itself."""
+        reference = schema.get("$ref")
+        if not isinstance(reference, str):
+            return []
+        if reference not in known:
+            known[reference] = default
+            known[reference] = find(self._target(reference))
+        return [known[reference]]
+
+    def _target(self, reference: str) -> Any:
+        target = self._document
+        for part in reference.removeprefix("#").split("/")[1:]:
+            key = unquote(part).replace("~1", "/").replace("~0", "~")
+            if isinstance(target, list) and key.isdecimal() and int(key) < len(target):
+                target = target[int(key)]
+            else:
+                target = target.get(key) if isinstance(target, dict) else None
+        return target
+
+
+def _either(choices: Iterable[Options | None]) -> Options | None:
+    result: Options = {}
+    for options in choices:
+        if options is None:
+            return None
+        result |= options
+    return result or None
+
+
+def kinds_of_value(value: object) -> frozenset[str]:
+    """Return the JSON Schema types of a decoded JSON value."""
+    match value:
+        case None:
+            return frozenset({"null"})
+        case bool():
+            return frozenset({"boolean"})
+        case int():
+            return frozenset({"integer", "number"})
+        case float():
+            return frozenset({"number"})
+        case list():
+            return frozenset({"array"})
+        case dict():
+            return frozenset({"object"})
+    return frozenset({"string"})
+
+
+def _enumerated(schema: dict[str, Any]) -> list[Any] | None:
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    return values if isinstance(values, list) and values else None
+
+
+def _declared(schema: dict[str, Any]) -> frozenset[str]:
+    declared = schema.get("type")
+    names: Iterable[Any] = [declared] if isinstance(declared, str) else declared if isinstance(declared, list) else ()
+    types = frozenset(name for name in names if isinstance(name, str)) & ANY_TYPE
+    if not types:
+        types = frozenset(kind for kind, keywords in _KEYWORDS.items() if keywords & schema.keys())
+    return types | {"integer"} if "number" in types else types
+
+
+def _listed(schema: dict[str, Any], keyword: str) -> list[Any]:
+    value = schema.get(keyword)
+    return value if isinstance(value, list) else []

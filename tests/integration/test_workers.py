@@ -40,10 +40,10 @@ def engine_requests(fleet: Fleet) -> int:
 def test_a_worker_waits_for_the_store_and_then_serves(empty_fleet: Fleet) -> None:
     fleet = empty_fleet
     fleet.store.stop()
-    address = f"127.0.0.1:{fleet.store.port}/0"
+    address = f"127.0.0.1:{fleet.store.port}"
     worker = fleet.start("worker", *SIMULATED, "--worker-id", "w1")
     log = worker.log.read_text
-    fleet.until(lambda: log().count(f"waits for the store at redis://{address}: ") == 2, "the line and its repetition")
+    fleet.until(lambda: log().count(f"waits for the store at {address}: ") == 2, "the line and its repetition")
     assert "serves" not in log()
     fleet.store.start()
     fleet.until(lambda: "worker w1 serves sim on SIMULATED" in log(), "the worker to serve")

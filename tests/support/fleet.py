@@ -158,6 +158,8 @@ class Fleet:
                 "VINOQUEUE_DRAIN_DELAY": "0",
                 # Requests outlive their last worker until the test has started another one, on a busy machine too.
                 "VINOQUEUE_WORKER_GRACE": str(PATIENCE),
+                # Tests read streams late, on a busy machine too.
+                "VINOQUEUE_CLIENT_TIMEOUT": str(PATIENCE),
                 "VINOQUEUE_FILES_DIR": str(self.folder / "files"),
                 **self._lease,
                 **environment,

@@ -1,7 +1,9 @@
 """Prompts for the default model: as its own tokenizer makes them, of any length, and not to be forged."""
 
 import random
+import shutil
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import openvino_genai
@@ -183,3 +185,16 @@ async def test_a_template_that_does_not_compile_ends_the_start(model: LocalModel
         ServiceUnavailable, match=r"The chat template can't be compiled: .* It is the one given by --chat-tem"
     ):
         await _with_template(model, "{% for m in messages %}", _request([("user", "Hi")]))
+
+
+def test_an_edited_template_in_the_folder_replaces_the_copy_in_the_tokenizer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = Path(shutil.copytree(Path(__file__).parents[1] / "models" / "qwen2-byte-level-bpe", tmp_path / "model"))
+    unchanged = load_prompt_maker(str(folder), context_length=2048)
+    assert "chat_template.jinja" not in caplog.text
+    (folder / "chat_template.jinja").write_text("[edited]{{ messages[0].content }}", encoding="utf-8")
+    edited = load_prompt_maker(str(folder), context_length=2048)
+    assert edited.decode(edited.prepare(_request([("user", "Hi")])).tokens) == "[edited]Hi"
+    assert edited.template_source != unchanged.template_source
+    assert "the chat template is that of chat_template.jinja" in caplog.text

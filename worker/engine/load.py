@@ -24,6 +24,7 @@ from worker.engine.text import Vocabulary
 from worker.engine.threads import engine_threads
 from worker.engine.vocabulary import open_tokenizer
 from worker.engine.warm_up import warm_up
+from worker.model.chat_template import own_templates
 from worker.model.devices import device_kind, is_missing
 from worker.model.files import LANGUAGE_MODEL, model_bytes, read_properties, sees_images
 from worker.model.identity import model_identity
@@ -139,7 +140,13 @@ def describe(
     path = Path(options.path)
     fingerprint = fingerprint_of(path, options, converted=served != path, kind=loaded.choice.kind)
     tokenizer = loaded.pipeline.get_tokenizer()
-    template = options.chat_template or tokenizer.get_original_chat_template() or tokenizer.chat_template
+    own = own_templates(path)
+    template = (
+        options.chat_template
+        or own.default + own.tool_use
+        or tokenizer.get_original_chat_template()
+        or tokenizer.chat_template
+    )
     return EngineInfo(
         context_length=min(options.context_length, loaded.shape.context) if loaded.shape else options.context_length,
         cache_tokens=loaded.cache_tokens,

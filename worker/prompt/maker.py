@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from shared.protocol.errors import ContextExcess, ProblemKind, context_exceeded, refuse
+from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest
 from worker.engine.npu import check_prompt
 from worker.grammar.plan import Plan
@@ -63,6 +64,11 @@ class PromptMaker(Protocol):
         """Return the text of the tokens of a prepared prompt, with special tokens."""
 
 
+class _Chat(NamedTuple):
+    template: ChatTemplate
+    facts: TemplateFacts
+
+
 class TemplatePromptMaker:
     """Renders messages with a model's chat template and encodes them with its tokenizer."""
 
@@ -73,6 +79,7 @@ class TemplatePromptMaker:
         decode: Decode = lambda tokens: "",
         pieces: Sequence[bytes] = (),
         template: ChatTemplate | None,
+        tool_template: ChatTemplate | None = None,
         special_texts: SpecialTexts,
         bos_tokens: tuple[int, ...],
         vocabulary_size: int,
@@ -84,7 +91,8 @@ class TemplatePromptMaker:
     ) -> None:
         """``decode`` returns the text of token ids, ``pieces`` are the bytes of each token.
 
-        ``template`` is None for a model without one. ``bos_tokens`` are the ids at the start of every plain prompt.
+        ``template`` is None for a model without one, ``tool_template`` for one that has none of its own for requests
+        with tools. ``bos_tokens`` are the ids at the start of every plain prompt.
 
         ``special_ids`` maps special texts to token ids. ``missing_bytes`` are the bytes without a token,
         ``boundaries`` the texts of BOS and EOS.
@@ -94,8 +102,8 @@ class TemplatePromptMaker:
         self._encoder = Encoder(encode, special_texts)
         self._encode, self._decode = encode, decode
         self._token_pieces = pieces
-        self._template = template
-        self.facts = probe(template, special_ids or ()) if template else TemplateFacts()
+        self._chat = _Chat(template, probe(template, special_ids or ())) if template else None
+        self._tool_chat = _Chat(tool_template, probe(tool_template, special_ids or ())) if tool_template else None
         self._specials = special_texts
         self._bos_tokens = bos_tokens
         self._vocabulary_size = vocabulary_size
@@ -127,11 +135,13 @@ class TemplatePromptMaker:
         if request.prompt is not None:
             return plain_plan(request, minimums=minimums)
         # The end of the prompt matters only for reasoning formats.
-        prompt_end = self._rendered_end(request) if self.facts.output.reasoning else ""
-        plan = make_plan(request, self.facts.output, prompt_end, minimums=minimums)
+        chat = self._chat_for(request)
+        output = chat.facts.output if chat else OutputFormat()
+        prompt_end = self._rendered_end(request) if output.reasoning else ""
+        plan = make_plan(request, output, prompt_end, minimums=minimums)
         if not (plan.tools or plan.reasoning):
             return plan
-        markers = self.facts.output.special_tokens()
+        markers = output.special_tokens()
         shown = tuple(sorted(token for text, token in self._special_ids.items() if text in markers))
         return msgspec.structs.replace(plan, shown_tokens=shown)
 
@@ -193,46 +203,51 @@ class TemplatePromptMaker:
         return "".join(piece for piece in self._render(request)[-_LAST_PIECES:] if isinstance(piece, str))
 
     def _render(self, request: ChatRequest) -> list[Piece]:
-        if self._template is None:
+        chat = self._chat_for(request)
+        if chat is None:
             raise refuse(
                 ProblemKind.TEMPLATE,
                 "This model has no chat template. Use a plain completion, or serve a model made for chat.",
                 param="messages",
             )
         try:
-            return self._pieces(self._template, request)
+            return self._pieces(chat, request)
         except ChatTemplateError as error:
-            param = "tools" if self.facts.tools_as_text and self._accepts_without_tools(request) else "messages"
+            param = "tools" if chat.facts.tools_as_text and self._accepts_without_tools(chat, request) else "messages"
             raise refuse(ProblemKind.TEMPLATE, self._specials.unescape(str(error)), param=param) from error
 
-    def _accepts_without_tools(self, request: ChatRequest) -> bool:
+    def _chat_for(self, request: ChatRequest) -> _Chat | None:
+        """Return the template for ``request``, as in transformers."""
+        return self._tool_chat if self._tool_chat and request.tools and request.tool_choice != "none" else self._chat
+
+    def _accepts_without_tools(self, chat: _Chat, request: ChatRequest) -> bool:
         """Return whether the template accepts the messages without the tool descriptions."""
-        if self._template is None or not request.tools:
+        if not request.tools:
             return False
         try:
-            self._pieces(self._template, msgspec.structs.replace(request, tools=()))
+            self._pieces(chat, msgspec.structs.replace(request, tools=()))
         except ChatTemplateError:
             return False
         return True
 
-    def _pieces(self, template: ChatTemplate, request: ChatRequest) -> list[Piece]:
+    def _pieces(self, chat: _Chat, request: ChatRequest) -> list[Piece]:
         client_texts: list[str] = []
 
         def escape(text: str) -> str:
             client_texts.append(text)
             return self._specials.escape(text)
 
-        pieces = self._specials.pieces(self._rendered(template, request, escape))
+        pieces = self._specials.pieces(self._rendered(chat, request, escape))
         if not self._specials.may_join(client_texts):
             return pieces
-        separated = self._specials.pieces(self._rendered(template, request, self._specials.escape_joining))
+        separated = self._specials.pieces(self._rendered(chat, request, self._specials.escape_joining))
         # Cutting at the ends of texts changes some ordinary tokens, so it is done only if it prevents a special token.
         return separated if self._specials.count(separated) < self._specials.count(pieces) else pieces
 
-    def _rendered(self, template: ChatTemplate, request: ChatRequest, escape: Sanitize) -> str:
+    def _rendered(self, chat: _Chat, request: ChatRequest, escape: Sanitize) -> str:
         """Return the rendered prompt. One that continues the last message ends with its text."""
         end = self._specials.end
-        text = render(template, request, self.facts, escape, self._specials.image, end)
+        text = render(chat.template, request, chat.facts, escape, self._specials.image, end)
         if request.turn != "continued":
             return text
         if text.count(end) != 1:

@@ -8,6 +8,7 @@ import openvino_genai
 
 from worker.engine.vocabulary import read_pieces
 from worker.grammar.spelling import missing_bytes, spells_everyday_text
+from worker.model.chat_template import OwnTemplates, own_templates
 from worker.model.export import tokenizer_path
 from worker.prompt.maker import TemplatePromptMaker
 from worker.prompt.specials import SpecialTexts
@@ -45,14 +46,21 @@ def load_prompt_maker(
             path,
         )
     special_texts = _special_texts(tokenizer, vocabulary_size)
-    source = chat_template or tokenizer.get_original_chat_template() or tokenizer.chat_template
+    copied = tokenizer.get_original_chat_template() or tokenizer.chat_template
+    own = OwnTemplates() if chat_template else own_templates(Path(path))
+    if own.default and copied and own.default.strip() != copied.strip():
+        _log.warning("the chat template is that of %s in %s, not the one in openvino_tokenizer.xml", own.file, path)
     bos, eos = tokenizer.get_bos_token(), tokenizer.get_eos_token()
-    template = ChatTemplate(source, bos_token=bos, eos_token=eos) if source else None
+    template, tool_template = (
+        ChatTemplate(source, bos_token=bos, eos_token=eos) if source else None
+        for source in (chat_template or own.default or copied, own.tool_use)
+    )
     return TemplatePromptMaker(
         encode=encode,
         decode=lambda tokens: str(tokenizer.decode(list(tokens), skip_special_tokens=False)),
         pieces=pieces,
         template=template,
+        tool_template=tool_template,
         special_texts=SpecialTexts(special_texts.values()),
         bos_tokens=_bos_tokens(tokenizer),
         vocabulary_size=vocabulary_size,

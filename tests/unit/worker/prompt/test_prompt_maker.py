@@ -55,12 +55,13 @@ class Tokenizer:
 
 
 def _maker(
-    template: str | None = CHATML, context_length: int = 100_000, max_prompt: int = 0
+    template: str | None = CHATML, context_length: int = 100_000, max_prompt: int = 0, tool_template: str = ""
 ) -> tuple[TemplatePromptMaker, Tokenizer]:
     tokenizer = Tokenizer()
     maker = TemplatePromptMaker(
         encode=tokenizer.encode_all,
         template=ChatTemplate(template, bos_token="", eos_token="") if template else None,
+        tool_template=ChatTemplate(tool_template, bos_token="", eos_token="") if tool_template else None,
         special_texts=SpecialTexts(SPECIALS),
         bos_tokens=(3,),
         vocabulary_size=1000,
@@ -90,6 +91,15 @@ def test_a_template_without_tools_gets_them_in_words_and_calls_are_read_all_the_
     assert "find_city" in tokenizer.text(maker.prepare(request).tokens)
     assert maker.plan(request).tools == "hermes"
     assert maker.plan(_request(messages=_user("Hi"))).tools == ""
+
+
+def test_requests_with_tools_have_the_template_for_tools() -> None:
+    maker, tokenizer = _maker("{{ messages[0].content }}", tool_template="<|x|>" + CHATML)
+    request = _request(messages=_user("Hi"), tools=(Tool(name="find_city"),))
+    assert tokenizer.text(maker.prepare(request).tokens).startswith("<|x|><|im_start|>user")
+    assert tokenizer.text(maker.prepare(_request(messages=_user("Hi"))).tokens) == "Hi"
+    unused = _request(messages=_user("Hi"), tools=(Tool(name="find_city"),), tool_choice="none")
+    assert tokenizer.text(maker.prepare(unused).tokens) == "Hi"
 
 
 def test_the_plan_knows_that_the_prompt_has_opened_the_reasoning() -> None:

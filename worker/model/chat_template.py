@@ -1,0 +1,54 @@
+"""Reads the chat templates of an IR folder, in the order of Hugging Face transformers."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+_TOOL_USE = "tool_use"
+
+
+class OwnTemplates(msgspec.Struct, frozen=True):
+    """The texts of a folder's templates, and the file of ``default``; empty without.
+
+    ``tool_use`` is for requests with tools.
+    """
+
+    default: str = ""
+    tool_use: str = ""
+    file: str = ""
+
+
+def own_templates(path: Path) -> OwnTemplates:
+    """Return the templates in the files of the IR folder at ``path``; none for a GGUF file.
+
+    ``chat_template.jinja`` and ``additional_chat_templates`` have precedence over ``tokenizer_config.json``. The copy
+    of a template inside ``openvino_tokenizer.xml`` is not one of them. Unreadable files count as absent.
+    """
+    if not path.is_dir():
+        return OwnTemplates()
+    listed = _config(path / "tokenizer_config.json").get("chat_template")
+    named: dict[str, Any] = {"default": listed} if isinstance(listed, str) else {}
+    for item in listed if isinstance(listed, list) else ():
+        if isinstance(item, dict) and isinstance(item.get("template"), str):
+            named[str(item.get("name"))] = item["template"]
+    default = _text(path / "chat_template.jinja")
+    return OwnTemplates(
+        default=default or named.get("default", ""),
+        tool_use=_text(path / "additional_chat_templates" / f"{_TOOL_USE}.jinja") or named.get(_TOOL_USE, ""),
+        file="chat_template.jinja" if default else "tokenizer_config.json" if named else "",
+    )
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _config(file: Path) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError, RecursionError):
+        return {}

@@ -37,6 +37,7 @@ def _call(name: str, place: str, call_id: str) -> ToolCall:
 
 
 _SYSTEM = Message(role="system", content="Xanadu")
+_SYSTEM_AGAIN = Message(role="system", content="Ithaca")
 _USER = Message(role="user", content="Utopia")
 _USER_AGAIN = Message(role="user", content="Elysium")
 _ASSISTANT = Message(role="assistant", content="Avalon")
@@ -72,6 +73,8 @@ _FORM = (
     _Probe([_USER], [{"tools_variable": False}, {"parts": True}, {"parts": True, "tools_variable": False}]),
     _Probe([_SYSTEM, _USER], [{"system": False}]),
     _Probe([_USER, _SYSTEM, _ASSISTANT, _USER_AGAIN], [{"later_system_messages": False}]),
+    _Probe([_SYSTEM, _SYSTEM_AGAIN, _USER], [{"later_system_messages": False}]),
+    _Probe([_SYSTEM, _USER, _SYSTEM_AGAIN, _USER_AGAIN], [{"later_system_messages": False}]),
 )
 _TOOLS = (
     _Probe([_SYSTEM, _USER], [{"described_tools": True}, {"system": False}], [_BARE, _RIVER], ["find_lake"]),

@@ -82,6 +82,7 @@ MISTRAL_ARGS = (
 )
 
 LLAMA3 = _template("""
+    {% set ns = namespace(tools=tools) %}
     {% for m in messages %}
     {% if m.tool_calls %}
     {% if m.tool_calls | length != 1 %}{{ raise_exception('One call at once.') }}{% endif %}
@@ -90,8 +91,8 @@ LLAMA3 = _template("""
     {{- (c.arguments | tojson) + '}<|eot_id|>' }}
     {% else %}
     {{ '<|start_header_id|>' + m.role + '<|end_header_id|>\\n\\n' }}
-    {%- if tools and m.role == 'user' and loop.index0 < 2 %}
-    {{- 'Answer {"name": NAME, "parameters": PARAMETERS}.' + (tools | tojson) }}{% endif %}
+    {%- if ns.tools and m.role == 'user' %}
+    {{- 'Answer {"name": NAME, "parameters": PARAMETERS}.' + (tools | tojson) }}{% set ns.tools = none %}{% endif %}
     {{- m.content + '<|eot_id|>' }}
     {% endif %}{% endfor %}
     {% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}
@@ -169,6 +170,14 @@ for word, token in {
     DEEPSEEK = DEEPSEEK.replace(word, token)
 
 DEEPSEEK_WITH_TOOLS = "{% if tools %}{{ tools | tojson }}{% endif %}" + DEEPSEEK
+
+LAST_SYSTEM = _template("""
+    {% set ns = namespace(system='') %}
+    {% for m in messages if m.role == 'system' %}{% set ns.system = m.content %}{% endfor %}
+    {{ ns.system }}
+    {% for m in messages if m.role != 'system' %}{{ '<' + m.role + '>' + m.content }}{% endfor %}
+    {% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}
+""")
 
 GLM = _template("""
     {% if tools %}{{ tools | tojson }}{{ 'Write <tool_call>NAME<arg_key>KEY</arg_key></tool_call>.' }}{% endif %}

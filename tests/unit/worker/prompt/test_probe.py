@@ -20,6 +20,7 @@ FAMILIES = {name: text for name, text in vars(families).items() if name.isupper(
 TOOL = Tool(name="weather", parameters='{"type": "object", "properties": {"city": {"type": "string"}}}')
 OTHER = Tool(name="clock", description="Tells the time.")
 SYSTEM = Message(role="system", content="Sysrules")
+SYSTEM_LATER = Message(role="system", content="Syslater")
 USER = Message(role="user", content="Usertext")
 AGAIN = Message(role="user", content="Askedagain")
 ANSWER = Message(role="assistant", content="Answertext")
@@ -90,6 +91,7 @@ CONVERSATIONS = {
     "system": (SYSTEM, USER),
     "a later system message": (USER, SYSTEM, AGAIN),
     "a system message after the answer": (USER, ANSWER, SYSTEM, AGAIN),
+    "two system messages": (SYSTEM, Message(role="system", content="Sysmore"), USER, SYSTEM_LATER, AGAIN),
     "a call": (USER, CALLS, RESULT),
     "an answer after a call": (SYSTEM, USER, CALLS, RESULT, ANSWER, AGAIN),
     "two calls": (USER, Message(role="assistant", tool_calls=(CALL, SECOND)), RESULT, OTHER_RESULT),

@@ -80,7 +80,10 @@ class Admission:
         defaults = fill_in(self.directory.fleet.sampling_defaults(own), request.defaults)
         request = msgspec.structs.replace(request, model=own, defaults=defaults)
         team = self.team_of(key) if key is not None else None
-        if team is not None and request.tier == "batch":
+        if key is not None and request.tokenization is not None:
+            # Clients count tokens in bursts, and nothing is generated. Fair queueing bounds it.
+            key = key.without_rates()
+        if team is not None and (request.tier == "batch" or request.tokenization is not None):
             team = team.without_rates()
         wait = self._queue_timeout(key, team, headers)
         # A key may allow a model by its own name or by an alias.

@@ -55,7 +55,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
         return self.tokens_per_day, self.tokens_per_month
 
     def without_rates(self) -> Self:
-        """Return it without the limits that do not count batch requests."""
+        """Return it without the limits that count neither batch requests nor requests for tokens."""
         return msgspec.structs.replace(self, requests_per_minute=None, tokens_per_minute=None, concurrency=None)
 
 

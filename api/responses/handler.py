@@ -79,6 +79,11 @@ class ResponsesHandler:
         found = await tokenized(self.services, counting(asked))
         return json_response(render_input_tokens(len(found.tokens)))
 
+    @route("POST", "/v1/responses/compact", "compactResponse", errors=ERRORS)
+    async def compact(self) -> Response:
+        """Refuse to compact a conversation."""
+        raise dialect.not_compacted()
+
     @route(
         "GET",
         "/v1/responses/<response_id>",

@@ -14,8 +14,8 @@ from tests.support.fleet_fixture import fleet_fixture
 
 TOOLS = {"anthropic": "anth-tool-calling", "openai-chat": "chat-tool-calling", "open-responses": "tool-calling"}
 """The test of each format that needs a model that follows grammars."""
-NOT_SERVED = {"compact-response", "compact-missing-model"}
-"""Tests of what is not served, and not of how that is refused."""
+NOT_SERVED = {"compact-response"}
+"""Tests of what is refused by name."""
 
 
 seeing_fleet = fleet_fixture(*SEEING)

@@ -19,6 +19,7 @@ ADDED = {
     "bytes",
     "error",
     "frequency_penalty",
+    "name",
     "presence_penalty",
     "store",
 }

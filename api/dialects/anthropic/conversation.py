@@ -65,10 +65,9 @@ def translate_messages(system: SystemContent | None, messages: Sequence[Message]
 
 def _add_system(system: SystemContent | None, conversation: Conversation) -> None:
     """Add instructions, if there is text."""
-    if isinstance(system, list):
-        system = "\n".join(block.text for block in system if not block.text.startswith(_BILLING))
-    if system:
-        conversation.system([system])
+    texts = [system or ""] if not isinstance(system, list) else [block.text for block in system]
+    if text := "\n".join(text for text in texts if not text.startswith(_BILLING)):
+        conversation.system([text])
 
 
 def _add_assistant(path: str, message: AssistantMessage, conversation: Conversation) -> None:

@@ -183,8 +183,8 @@ def _event(kind: str, fields: dict[str, object]) -> bytes:
 
 
 def _text(text: str) -> dict[str, object]:
-    # Of all fields, only this one is absent where it does not apply: published schemas allow a list, but not null.
-    return {"type": "text", "text": text, "citations": None}
+    # The reference's schema requires ``citations``; the AI SDK accepts a list, but not null.
+    return {"type": "text", "text": text, "citations": []}
 
 
 def _thinking(text: str, signature: str) -> dict[str, object]:

@@ -25,7 +25,7 @@ class OutputItem:
     Ids depend on the response's id and on ``index`` only, so that a replayed stream has the same.
     """
 
-    __slots__ = ("_encoded", "_logprobs", "_name", "_namespace", "_texts", "call_id", "id", "index", "kind")
+    __slots__ = ("_encoded", "_logprobs", "_namespace", "_texts", "call_id", "id", "index", "kind", "name")
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class OutputItem:
         self.index = index
         self.id = f"{PREFIXES[kind]}_{response_id}{index:04x}"
         self.call_id = f"call_{response_id}{index:04x}"
-        self._name, self._namespace = name, namespace
+        self.name, self._namespace = name, namespace
         self._encoded = encoded
         self._texts: list[str] = []
         self._logprobs: list[msgspec.Raw] = []
@@ -93,6 +93,6 @@ class OutputItem:
                     "type": self.kind,
                     "status": status,
                     "call_id": self.call_id,
-                    "name": self._name,
+                    "name": self.name,
                     CALLED_WITH[self.kind]: self.text if started else "",
                 } | ({} if self._namespace is None else {"namespace": self._namespace})

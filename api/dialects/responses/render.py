@@ -216,7 +216,8 @@ class ResponsesEncoder(ResponseEncoder):
         place: dict[str, Any] = {"item_id": item.id, "output_index": item.index}
         if item.kind in CALLED_WITH:
             field = CALLED_WITH[item.kind]
-            ended = self._event(f"response.{item.kind}_{field}.done", **place, **{field: item.text})
+            named = {"name": item.name} if item.kind == "function_call" else {}
+            ended = self._event(f"response.{item.kind}_{field}.done", **place, **named, **{field: item.text})
         else:
             text, part, index = _TEXTS[item.kind]
             place[index] = 0

@@ -119,6 +119,11 @@ def not_streamable() -> RequestRefused:
     return refuse(ProblemKind.INVALID, message, param="stream", code="invalid_value")
 
 
+def not_compacted() -> RequestRefused:
+    message = "Conversations are not compacted here. Ask for a summary in a message, and continue with it as the input."
+    return refuse(ProblemKind.INVALID, message, code="unsupported_operation")
+
+
 def not_cancellable() -> RequestRefused:
     """Return the refusal to cancel a response that was not made in the background."""
     return refuse(ProblemKind.INVALID, "Cannot cancel a synchronous response.", param="response_id")

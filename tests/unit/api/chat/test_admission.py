@@ -10,6 +10,7 @@ from fakeredis import FakeServer
 from api.build import Parts, build
 from api.chat.admission import Admission, AdmittedRequest, LimitReached
 from api.chat.usage import UsageRecorder
+from api.dialects.base.token_count import counting
 from api.keys import ApiKey, Team
 from api.keys.store import change, create_team
 from shared.protocol.errors import ProblemKind, RequestRefused
@@ -219,6 +220,18 @@ async def test_a_key_of_a_team_has_its_limits_and_its_own_weight_in_the_teams(pa
     assert (admitted.account, admitted.weights, admitted.queue_timeout) == (f"key-1@{made.id}", (2, 3), 5)
     assert admitted.request.sampling.max_tokens == 7
     assert admitted.reservation is not None
+
+
+async def test_requests_for_tokens_count_for_no_rate(parts: Parts, redis: ArqRedis) -> None:
+    """Claude Code sends 25 within a second."""
+    made = await create_team(redis, Team(id="-", requests_per_minute=1, concurrency=1), by="test")
+    await parts.keyring.refresh()
+    of = key(team=made.id, requests_per_minute=1, tokens_per_minute=500, concurrency=1)
+    for _ in range(25):
+        counted = await parts.chat.admission.admit(of, counting(chat()), {})
+        assert (counted.reservation, counted.counts) == (None, {})
+    assert (await parts.chat.admission.admit(of, chat(), {})).reservation is not None
+    assert isinstance(await refused(parts.chat.admission, of, chat()), LimitReached)
 
 
 async def test_batch_requests_count_only_for_the_budgets_of_a_team(parts: Parts, redis: ArqRedis) -> None:

@@ -1,7 +1,7 @@
 """What programs send: bodies recorded from them, with one conversation of two turns where they have tools.
 
-Each line of ``client_bodies.jsonl`` has the client with its version, the path, the status that it must get, and the body.
-Texts, paths and ids that name a person or a machine are replaced; nothing else is changed.
+Each line of ``client_bodies.jsonl`` has the client with its version, the path, the status that it must get, and its body.
+Texts, paths, arguments and ids of sessions are replaced.
 """
 
 import json
@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet
 from tests.support.fleet_fixture import fleet_fixture
 

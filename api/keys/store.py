@@ -190,6 +190,7 @@ def _converted(
     if fields.get("id") != record_id and not ends:
         raise UnreadableRecord(of, record_id, f"Its id is {fields.get('id')!r}.")
     fields["id"] = record_id
+    least = {"id": record_id, **({"digest": _NO_DIGEST} if of is ApiKey else {}), **changes}
     while True:
         try:
             return msgspec.convert(fields, of)
@@ -197,12 +198,10 @@ def _converted(
             invalid = InvalidRecord(error)
             if invalid.field in changes:
                 raise invalid from None
-            if not ends:
+            if not ends or fields == least:
                 raise UnreadableRecord(of, record_id, str(invalid)) from None
-            if fields.pop(invalid.field, None) is None:
-                fields = (
-                    {"id": record_id, "digest": _NO_DIGEST, **changes} if of is ApiKey else {"id": record_id, **changes}
-                )
+            if fields.pop(invalid.field, None) is None or invalid.field == "id":
+                fields = least
 
 
 _NO_DIGEST = "0" * 64

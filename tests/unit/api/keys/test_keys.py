@@ -188,6 +188,13 @@ async def test_an_unreadable_record_costs_no_other_key_anything(redis: ArqRedis,
     assert (ring.find([secret]), ring.find([newer_secret])) == (made, newer)
 
 
+@pytest.mark.parametrize("record", [b"{", b'{"id":"no id","digest":"' + b"0" * 64 + b'","name":5}'])
+async def test_a_record_under_what_is_no_id_is_refused_by_name(redis: ArqRedis, record: bytes) -> None:
+    await awaitable(redis.hset(keys.API_KEYS, mapping={"no id": record}))
+    with pytest.raises(UnreadableRecord, match="'id' is invalid"):
+        await revoke(redis, "no id", by="test")
+
+
 @pytest.mark.parametrize(("address", "warned"), [("0.0.0.0", True), ("", False)])
 async def test_an_open_service_on_a_public_address_is_warned_about(
     redis: ArqRedis, caplog: pytest.LogCaptureFixture, address: str, warned: bool

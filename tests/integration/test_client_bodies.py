@@ -1,6 +1,7 @@
 """What programs send: bodies recorded from them, with one conversation of two turns where they have tools.
 
-Each line of ``client_bodies.jsonl`` has the client with its version, the path, the status that it must get, and its body.
+Each line of ``client_bodies.jsonl`` has the client with its version, the path, the status that it must get, and the
+body.
 Texts, paths, arguments and ids of sessions are replaced.
 """
 

@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 
 from shared.protocol.queue import Emitter, JobQueue
 from shared.protocol.registry import LeaseMismatch
+from shared.protocol.request import ChatRequest, Tokenization
 from shared.redis.client import connect, raw_connection
 from shared.redis.reconnections import Reconnections
 from shared.redis.store_check import StoreCheck
@@ -248,9 +249,12 @@ class _Worker:
 
     async def _load_grammars(self) -> None:
         """Start the grammar process after the prompt process: only some requests need it."""
+        await self.prompts.ready()
         if self.grammars is not None:
-            await self.prompts.ready()
             self.grammars.start()
+        description = ChatRequest(model="", tokenization=Tokenization(describe=True))
+        if summary := (await self.prompts.call(description, "")).summary:
+            logger.info("chat template: %s", summary)
 
     def _on_engine_change(self) -> None:
         """Handle the start or the end of an engine."""

@@ -11,6 +11,7 @@ import pytest
 
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.request import ChatRequest, Message, Sampling
+from tests.support.fleet import Fleet
 from worker.model.local import LocalModel, resolve
 from worker.processes.call_process import ServiceUnavailable
 from worker.prompt.maker import TemplatePromptMaker
@@ -198,3 +199,8 @@ def test_an_edited_template_in_the_folder_replaces_the_copy_in_the_tokenizer(
     assert edited.decode(edited.prepare(_request([("user", "Hi")])).tokens) == "[edited]Hi"
     assert edited.template_source != unchanged.template_source
     assert "the chat template is that of chat_template.jinja" in caplog.text
+
+
+def test_a_worker_logs_what_the_template_of_its_model_does(real_fleet: Fleet) -> None:
+    line = "chat template: tool calls: hermes, reasoning: none, changed for the template: tools as text"
+    real_fleet.until(lambda: line in real_fleet.logs(), "the line")

@@ -57,7 +57,14 @@ class TemplateFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def replaced(self) -> tuple[str, ...]:
-        """The names of the fields that are not as usual and change messages, for the log."""
+        """The names of the fields that are not as usual and change messages."""
         usual = TemplateFacts()
         names = self.__struct_fields__[self.__struct_fields__.index("system") : -1]
         return tuple(name for name in names if getattr(self, name) != getattr(usual, name))
+
+    @property
+    def summary(self) -> str:
+        """The formats and what is replaced, human-readable."""
+        words = [name.replace("_", " ") for name in self.replaced]
+        formats = f"tool calls: {self.output.tools or 'none'}, reasoning: {self.output.reasoning or 'none'}"
+        return f"{formats}, changed for the template: {', '.join(words) or 'nothing'}"

@@ -44,6 +44,8 @@ class PromptMaker(Protocol):
     """The texts of BOS and EOS; empty for a tokenizer without."""
     template_source: str
     """The chat template; empty for a model without."""
+    template_summary: str
+    """What the template does, human-readable; empty without."""
 
     def prepare(self, request: ChatRequest) -> Prompt:
         """Return the prompt. Raises :class:`RequestRefused` when it can't be served."""
@@ -103,6 +105,7 @@ class TemplatePromptMaker:
         self._encode, self._decode = encode, decode
         self._token_pieces = pieces
         self._chat = _Chat(template, probe(template, special_ids or ())) if template else None
+        self.template_summary = self._chat.facts.summary if self._chat else ""
         self._tool_chat = _Chat(tool_template, probe(tool_template, special_ids or ())) if tool_template else None
         self._specials = special_texts
         self._bos_tokens = bos_tokens

@@ -45,3 +45,5 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True):
     images: tuple[PlacedImage, ...] = ()
     counted: Plan | None = None
     """The plan for an engine that does not limit strings, if it differs: its grammar counts every ``minLength``."""
+    summary: str = ""
+    """What the chat template does, for a request to describe the tokenizer."""

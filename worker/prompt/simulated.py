@@ -24,6 +24,7 @@ class SimulatedPromptMaker:
 
     boundaries = ("", "")
     template_source = ""
+    template_summary = ""
 
     def __init__(self, *, context_length: int) -> None:
         """``context_length`` is in tokens."""

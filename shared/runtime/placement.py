@@ -23,10 +23,11 @@ def cpus_for_others(cpus: Set[int]) -> frozenset[int]:
 
 
 def run_on(cpus: Set[int], pid: int = 0) -> None:
-    """Restrict this process, or the new process ``pid``, and its future children to ``cpus``.
+    """Restrict this process, or the new process ``pid``, with its threads and future children to ``cpus``.
 
     Does nothing if ``cpus`` is empty or the system does not allow it.
     """
     if sys.platform == "linux" and cpus:
         with suppress(OSError):
-            os.sched_setaffinity(pid, cpus)
+            for thread in os.listdir(f"/proc/{pid or os.getpid()}/task"):
+                os.sched_setaffinity(int(thread), cpus)

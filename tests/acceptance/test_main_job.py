@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -57,6 +58,10 @@ def ask_streamed(fleet: Fleet, question: str, **options: Any) -> list[str]:
         model=MODEL, messages=chat(question), temperature=0, max_tokens=TOKENS, stream=True, **options
     )
     return [chunk.choices[0].delta.content for chunk in stream if chunk.choices and chunk.choices[0].delta.content]
+
+
+def command_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
 
 
 def cpus_of(pid: int) -> frozenset[int]:
@@ -157,4 +162,5 @@ def test_other_processes_leave_the_first_cpu_to_the_engine(real_fleet: Fleet) ->
     assert engine is not None
     others = set(family(supervisor)).difference({engine})
     assert cpus_of(engine) == own_cpus()
-    assert {cpus_of(pid) for pid in others} == {cpus_for_others(own_cpus())}
+    kept_off = cpus_for_others(own_cpus())
+    assert {command_of(pid): cpus_of(pid) for pid in others if cpus_of(pid) != kept_off} == {}

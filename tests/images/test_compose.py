@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -122,9 +123,14 @@ class Host:
         """The names of the hosts of serving workers."""
         return [worker["host"] for worker in self.workers() if worker["status"] == "serving"]
 
-    def stream(self, during: Callable[[], object]) -> str:
+    def get(self, path: str) -> str:
+        """Return what the API has at ``path``."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE) as answer:
+            return str(answer.read().decode())
+
+    def stream(self, during: Callable[[], object], tokens: int = 60) -> str:
         """Return the text of a stream, and call ``during`` after its first tokens. Fails unless it has its end."""
-        body = {"model": DEFAULT, "max_tokens": 60, "stream": True, "temperature": 0, "ignore_eos": True}
+        body = {"model": DEFAULT, "max_tokens": tokens, "stream": True, "temperature": 0, "ignore_eos": True}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         message = json.dumps(body | {"messages": [{"role": "user", "content": "Tell a long story."}]})
         connection.request("POST", "/v1/chat/completions", message, {"content-type": "application/json"})
@@ -223,6 +229,8 @@ class Walk:
             first.until_served(key=self.key, **served)
         elif "--scale worker=3" in code:
             first.until(lambda: len(first.serving()) == 3, "three workers")
+            first.until_served(key="sk-of-a-file", **served)
+            assert first.ask(QUESTION, key="sk-of-nobody", **served)[0] == 401
         elif "vinoqueue status" in code:
             assert printed.count("serving") == 3
         elif "--profile proxy" in code:
@@ -253,8 +261,12 @@ class Walk:
         for service in ("api", "worker"):
             assert "VINOQUEUE_MAX_BATHC is not a setting" in first.sh(f"docker compose logs {service}")
         whole = first.stream(lambda: None)
-        assert first.stream(self.kill_the_busy_worker)[:20] == whole[:20]
-        first.until(lambda: len(first.serving()) == 3, "the worker to come back")
+        tokens = 200
+        while not re.search(r'^vinoqueue_migrations_total.*"worker_lost"} [1-9]', first.get("/metrics"), re.MULTILINE):
+            # The stream may end before its worker is found: a longer one is next.
+            assert first.stream(self.kill_the_busy_worker, tokens)[:20] == whole[:20]
+            first.until(lambda: len(first.serving()) == 3, "the worker to come back")
+            tokens *= 2
         first.stream(lambda: first.sh("docker compose up -d --scale worker=1"))
         assert len(first.containers("worker")) == 1
         for service in ("api", "worker", "valkey"):
@@ -269,8 +281,9 @@ class Walk:
 
     def kill_the_busy_worker(self) -> None:
         """Kill the worker that has a request, as a crash does; Docker restarts it."""
-        (busy,) = [worker for worker in self.first.workers() if worker["used"]]
-        self.first.sh(f"docker exec {busy['host']} sh -c 'kill -9 -1'")
+        for worker in json.loads(self.first.get("/v1/fleet"))["workers"]:
+            if worker["used"]:
+                self.first.sh(f"docker exec {worker['host']} sh -c 'kill -9 -1'")
 
 
 def test_every_command_of_the_pages_in_order(hosts: tuple[Host, Host]) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 from arq.connections import ArqRedis
 from redis.asyncio import ConnectionPool
 from redis.asyncio.retry import Retry
-from redis.exceptions import ConnectionError, InvalidResponse, RedisError, TimeoutError
+from redis.exceptions import ConnectionError, InvalidResponse, NoScriptError, RedisError, TimeoutError
+from redis.typing import ScriptTextT
 
 from shared.redis.pool_connection import reopen, takes_no_writes
 from shared.redis.raw_connection import Argument, RawConnection
@@ -176,6 +177,8 @@ class PipelinedRedis(ArqRedis):
         self._command_pipeline = pipeline
         self._bulk = bulk
         self._retry_policy = retry
+        self._loaded: dict[str, ScriptTextT] = {}
+        """Scripts by digest, as far as they were loaded."""
         reconnections.add_subscription(lambda: reopen(pool))
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
@@ -195,6 +198,22 @@ class PipelinedRedis(ArqRedis):
         if name in self.response_callbacks:
             return self.response_callbacks[name](reply, **options)
         return reply
+
+    async def script_load(self, script: ScriptTextT) -> Any:
+        """Load a script, and remember it for :meth:`evalsha`."""
+        digest = await self.execute_command("SCRIPT LOAD", script)
+        self._loaded[digest] = script
+        return digest
+
+    async def evalsha(self, sha: str, numkeys: int, *keys_and_args: Any) -> Any:
+        """Run a loaded script. It is loaded once more where another server has become the master since."""
+        try:
+            return await self.execute_command("EVALSHA", sha, numkeys, *keys_and_args)
+        except NoScriptError:
+            if sha not in self._loaded:
+                raise
+            await self.script_load(self._loaded[sha])
+            return await self.execute_command("EVALSHA", sha, numkeys, *keys_and_args)
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
         """Close the pipelines, and the pool as redis-py does."""

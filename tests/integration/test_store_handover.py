@@ -69,3 +69,14 @@ async def test_a_connection_in_use_during_the_handover_does_not_keep_the_demoted
         await client.set("written", 2)
     assert await server_of(client) == links.master.port
     await client.aclose(close_connection_pool=True)
+
+
+async def test_a_script_that_is_used_first_during_a_failover_runs(links: Links) -> None:
+    url, _ = await links.open()
+    client = connect(url)
+    await client.set("a", 1)
+    await hand_over(links)
+    script = client.register_script("return redis.call('SET', KEYS[1], 'written')")
+    await script(["a"], [])
+    assert links.master.client().get("a") == b"written"
+    await client.aclose(close_connection_pool=True)

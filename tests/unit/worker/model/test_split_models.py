@@ -1,6 +1,5 @@
 """Split GGUF files are one model with one name, size and identity."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -64,7 +63,7 @@ def test_all_parts_are_copied_if_one_is_read_only(
     parts: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(os, "access", lambda file, mode: Path(file) != parts[1])
+    monkeypatch.setattr("worker.model.local._opens_for_writing", lambda file: file != parts[1])
     model = resolve(str(parts[0]))
     assert (model.name, model.path.name) == ("tiny", parts[0].name)
     assert model.path.is_relative_to(tmp_path / "cache")

@@ -140,7 +140,10 @@ def _operation(route: Route) -> dict[str, Any]:
     common = (400,) if route.path in PROBE_PATHS else COMMON_ERRORS
     responses: dict[str, Any] = {"200": {"description": "OK", "content": dict(_content(route))}}
     for status in sorted({*route.errors, *common}):
-        schema = _reference(error) if status != 503 or error != "Error" else {}
+        schema: dict[str, Any] = _reference(error) if status != 503 or error != "Error" else {}
+        if error == "AzureError" and route.body:
+            # Without an API version the request is one of OpenAI's.
+            schema = {"anyOf": [schema, _reference("Error")]}
         responses[str(status)] = {
             "description": "Error; the body describes it.",
             "content": {JSON: {"schema": schema}},

@@ -108,13 +108,19 @@ class Image:
 
 
 def _link(distribution: metadata.Distribution, packages: Path) -> None:
-    """Add an installed distribution to the folder ``packages``, with hard links where these are possible."""
+    """Add an installed distribution to the folder ``packages``, with hard links where these are possible.
+
+    Models are copied: a new link changes the status of a file, and workers that serve it would say that it has changed.
+    """
     for file in distribution.files or ():
         source, target = Path(str(distribution.locate_file(file))), packages / file
         if ".." in file.parts or not source.exists():
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            os.link(source, target)
+            if source.suffix != ".gguf":
+                os.link(source, target)
+                continue
         except OSError:
-            shutil.copy2(source, target)
+            pass
+        shutil.copy2(source, target)

@@ -61,10 +61,10 @@ class _Hooks:
         if self._cross_origin.enabled:
             response.vary.add("origin")
             response.headers.update(self._cross_origin.response_headers(request.headers))
-        if exchange.details is not None and exchange.details.counts:
-            response.headers.update(exchange.dialect.rate_headers(exchange.details.counts))
-        if exchange.details is not None:
-            response.headers.update(exchange.details.notes)
+        if (details := exchange.details) is not None:
+            if details.counts:
+                response.headers.update(exchange.dialect.rate_headers(details.counts))
+            response.headers.update(details.notes)
         response.headers["x-request-id"] = exchange.id
         response.headers.update(exchange.dialect.headers(exchange.id))
         response.headers["openai-processing-ms"] = str(round((time.monotonic() - exchange.started_at) * 1000))

@@ -1,4 +1,4 @@
-"""fairness: a small schema and a small image of one key beside a flood of another key, in the worker's own processes.
+"""fairness: a small schema and a small image of one key while another key floods the service, in a worker's processes.
 
 The reference is the same flood in the same key, which waits in order of arrival.
 """
@@ -41,7 +41,7 @@ Send = Callable[[str, str], Awaitable[object]]
 def run(folder: Path, *, runs: int = 3) -> dict[str, Any]:
     """Measure, print the table, and return the result."""
     rows = run_loop(_measure(runs))
-    print(table(f"seconds of a small call beside {FLOOD} expensive ones, {runs} alternating runs", rows))
+    print(table(f"seconds of a small call during {FLOOD} expensive ones, {runs} alternating runs", rows))
     save("fairness", {"rows": rows})
     return {"rows": rows}
 
@@ -60,14 +60,14 @@ async def _measure(runs: int) -> list[dict[str, object]]:
 
 
 async def _row(what: str, send: Send, runs: int) -> dict[str, object]:
-    """Compare a small call alone, beside the flood of the same key, and beside that of another key."""
+    """Compare a small call alone, during a flood of the same key, and during one of another key."""
     await send("small", "warm-up")
     alone, same, other = [], [], []
     for number in range(runs):
         # New keys: those of earlier runs have used their budgets, and may be isolated.
         alone.append(await _timed(send("small", f"b{number}")))
-        same.append(await _beside(send, f"b{number}", f"b{number}"))
-        other.append(await _beside(send, f"a{number}", f"c{number}"))
+        same.append(await _during(send, f"b{number}", f"b{number}"))
+        other.append(await _during(send, f"a{number}", f"c{number}"))
     return {
         "flood": what,
         "alone": with_spread(alone),
@@ -77,7 +77,7 @@ async def _row(what: str, send: Send, runs: int) -> dict[str, object]:
     }
 
 
-async def _beside(send: Send, greedy: str, tenant: str) -> float:
+async def _during(send: Send, greedy: str, tenant: str) -> float:
     flood = [asyncio.ensure_future(_timed(send("expensive", greedy))) for _ in range(FLOOD)]
     await asyncio.sleep(HEAD_START)
     seconds = await _timed(send("small", tenant))

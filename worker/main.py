@@ -245,10 +245,10 @@ class _Worker:
     async def _load(self) -> None:
         """Start the subprocesses and keep them running. Raises the error of one that can't be loaded."""
         self.prompts.start()
-        await asyncio.gather(self.prompts.ended(), self.engine_supervisor.run(), self._load_grammars())
+        await asyncio.gather(self.prompts.ended(), self.engine_supervisor.run(), self._after_prompts())
 
-    async def _load_grammars(self) -> None:
-        """Start the grammar process after the prompt process: only some requests need it."""
+    async def _after_prompts(self) -> None:
+        """Once prompts can be made, start the grammar process, which few need, and log what the template does."""
         await self.prompts.ready()
         if self.grammars is not None:
             self.grammars.start()

@@ -171,7 +171,7 @@ class ChoiceReader:
         self._reasoning = self._parser is not None and started.in_reasoning
         self._opened = self._closed = 0
         """Numbers of calls among the parts, and of those that are complete."""
-        self.plain = self._parser is None and self._aligner is None
+        self._plain = self._parser is None and self._aligner is None
 
     @property
     def complete(self) -> bool:
@@ -179,7 +179,7 @@ class ChoiceReader:
         return self._calls is not None and self._calls.complete
 
     def read(self, delta: Delta) -> list[ParsedPart]:
-        if self.plain:
+        if self._plain:
             return [(Content(delta.text), ())] if delta.text else []
         if self.complete:
             return []

@@ -196,13 +196,13 @@ def _merged(events: Batch) -> Batch:
             runs.append((choice, event))
             continue
         run, room = open_runs.get(choice, ([], 0))
-        room -= _json_size(event)
-        if room < 0:
+        size = _json_size(event)
+        if size > room:
             # A long delta is not copied again: each token is copied a bounded number of times.
             runs.append((choice, run := []))
-            room = _MERGE_TO - _json_size(event)
+            room = _MERGE_TO
         run.append(event)
-        open_runs[choice] = (run, room)
+        open_runs[choice] = (run, room - size)
     return [(choice, _joined(run) if isinstance(run, list) else run) for choice, run in runs]
 
 

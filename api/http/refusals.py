@@ -25,7 +25,7 @@ _GUESSES = (
 
 def guess(data: bytes) -> str | None:
     """Return which other protocol ``data`` probably is, and what to do; None if unknown."""
-    return next((meaning for beginnings, meaning in _GUESSES if data.startswith(beginnings)), None)
+    return next((meaning for prefixes, meaning in _GUESSES if data.startswith(prefixes)), None)
 
 
 class Refusals:

@@ -12,7 +12,7 @@ PARTS = {
     "capacity": "store cost of each operation, and the store load of large fleets",
     "prefix": "gain from prefix routing for prompts with a shared prefix",
     "batch": "throughput of a batch, and time to first token of other requests while it runs",
-    "fairness": "a small schema and a small image of one key beside a flood of another key",
+    "fairness": "a small schema and a small image of one key while another key floods the service",
     "fidelity": "accuracy of structured output compared with plain text and OpenVINO GenAI's own JSON schemas",
     "regressions": "machine-independent counts compared with their budgets",
     "peers": "the same load on llama.cpp's server, which is built first; only when named",

@@ -428,7 +428,7 @@ class WorkerSettings(EngineSettings):
     batch_reserve: Literal["auto"] | NonNegativeInt = Field(
         "auto",
         description="Number of slots that batch requests leave free for other requests; more shortens others' waits "
-        "beside a batch, and 'auto' is an eighth of the slots and at least one.",
+        "during a batch, and 'auto' is an eighth of the slots and at least one.",
     )
     poll: PositiveFloat = Field(
         1.0, description="Polling interval of the queue in seconds, used when no wake-up arrives."

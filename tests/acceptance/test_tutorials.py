@@ -35,7 +35,7 @@ OTHERWISE = {
     "model = ": "configures Codex; read below",
     "export OPENAI_ADMIN_KEY": "does nothing by itself; used below",
 }
-"""Beginnings of the other blocks, and how they are run. What is not run at all says so in its page."""
+"""Prefixes of the other blocks, and how they are run. What is not run at all says so in its page."""
 
 _INDENTED = re.compile(r"^ {4,}(?:\w+=\S+ )*(?:docker|vinoqueue|make|curl|pip|kubectl|helm|optimum-cli) ", re.MULTILINE)
 

@@ -20,7 +20,8 @@ import pytest
 from tests.support.dockerfile import context
 from tests.support.eventually import PATIENCE, wait_until
 from tests.support.fleet import free_port
-from tests.support.paths import MODELS, ROOT
+from tests.support.images import copy_sources
+from tests.support.paths import MODELS
 from tests.support.tutorials import WITH_DOCKER, Block, all_blocks
 from worker.model.local import path as source_path
 
@@ -51,12 +52,7 @@ class Host:
         self.proxy_port = free_port()
         self.started: list[str] = []
         """Containers outside of the project."""
-        for name in {*context("api"), *context("worker"), "compose.yaml", "deploy", ".dockerignore"}:
-            if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(ROOT / name, folder / name)
+        copy_sources({*context("api"), *context("worker"), "compose.yaml", "deploy", ".dockerignore"}, folder)
         (folder / "models").mkdir()
         self.configure(f"VINOQUEUE_PORT={self.port}", f"PROXY_PORT={self.proxy_port}", "VINOQUEUE_MAX_BATHC=3")
 

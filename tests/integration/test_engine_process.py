@@ -1,7 +1,7 @@
 """The engine's own process: reports, refusals, deaths and hangs, as the supervisor sees them."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 import pytest
@@ -55,6 +55,27 @@ async def test_loading_reports_its_stages_and_then_the_engine_info() -> None:
     assert process.exit_code == 0
 
 
+async def nothing() -> None:
+    pass
+
+
+def supervise(
+    engine_options: EngineOptions, current: CurrentEngine, others_loaded: Callable[[], Awaitable[None]]
+) -> EngineSupervisor:
+    """Return a supervisor whose reports nobody reads."""
+    return EngineSupervisor(
+        engine_options,
+        current,
+        step_timeout=60.0,
+        on_stepped=lambda report: None,
+        on_refused=lambda report: None,
+        on_change=lambda: None,
+        release_jobs=nothing,
+        others_loaded=others_loaded,
+        check_model=lambda vocabulary: None,
+    )
+
+
 async def test_an_engine_serves_when_what_it_needs_has_loaded_too() -> None:
     current = CurrentEngine(slots=1)
     asked, loaded = asyncio.Event(), asyncio.Event()
@@ -63,20 +84,7 @@ async def test_an_engine_serves_when_what_it_needs_has_loaded_too() -> None:
         asked.set()
         await loaded.wait()
 
-    async def release_jobs() -> None:
-        pass
-
-    supervisor = EngineSupervisor(
-        options(),
-        current,
-        step_timeout=60.0,
-        on_stepped=lambda report: None,
-        on_refused=lambda report: None,
-        on_change=lambda: None,
-        release_jobs=release_jobs,
-        others_loaded=others_loaded,
-        check_model=lambda vocabulary: None,
-    )
+    supervisor = supervise(options(), current, others_loaded)
     running = asyncio.create_task(supervisor.run())
     await asked.wait()
     assert current.status == "loading"
@@ -174,20 +182,7 @@ async def test_a_process_that_is_killed_within_a_memory_limit_names_limit_and_ne
 ) -> None:
     monkeypatch.setattr("worker.engine.handle.memory_limit", lambda: 400 * 2**20)
 
-    async def nothing() -> None:
-        pass
-
-    supervisor = EngineSupervisor(
-        options("[[crash load]]"),
-        CurrentEngine(slots=1),
-        step_timeout=60,
-        on_stepped=lambda _: None,
-        on_refused=lambda _: None,
-        on_change=lambda: None,
-        release_jobs=nothing,
-        others_loaded=nothing,
-        check_model=lambda vocabulary: None,
-    )
+    supervisor = supervise(options("[[crash load]]"), CurrentEngine(slots=1), nothing)
     with pytest.raises(LoadError, match=r"SIGKILL while it loaded, .* may use 400 MB .* needs about 700 MB"):
         await supervisor.run()
 

@@ -12,13 +12,13 @@ import pytest
 
 from shared.protocol.registry import WorkerStatus
 from shared.runtime.health_file import HealthFile
+from tests.support.dockerfile import FILE as DOCKERFILE
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet, Process
 from tests.support.paths import ROOT
 
 FILE = "/tmp/health"
 _TEMPLATE = ROOT / "deploy" / "helm" / "vinoqueue" / "templates" / "_helpers.tpl"
-_IMAGE = ROOT / "deploy" / "docker" / "Dockerfile"
 LOADING, SERVING, FAILING = (True, False), (True, True), (False, False)
 """Whether a process is healthy by the image's check, and ready by the chart's."""
 
@@ -34,7 +34,7 @@ class Probed:
         return self.fleet.start(*arguments, "--engine", "simulated", VINOQUEUE_HEALTH_FILE=str(self.file))
 
     def probe(self) -> tuple[bool, bool]:
-        (check,) = re.findall(r"^HEALTHCHECK .* CMD (grep .*)$", _IMAGE.read_text(encoding="utf-8"), re.MULTILINE)
+        (check,) = re.findall(r"^HEALTHCHECK .* CMD (grep .*)$", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
         (probe,) = re.findall(r"command: \[sh, -c, '(.*)'\]", _TEMPLATE.read_text(encoding="utf-8"))
         return self._succeeds(check), self._succeeds(probe)
 

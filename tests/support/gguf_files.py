@@ -18,7 +18,6 @@ Shape = int | tuple[int, int]
 _F32 = 0
 _Q4_1 = 3
 _ALIGNMENT = 32
-_FLOAT_BYTES = 4
 _GROUP = 32
 """Elements in a block of Q4_1: two f16 (scale and minimum), and 4 bits for each element."""
 

@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -38,15 +38,21 @@ def can_mount() -> bool:
     return subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode == 0
 
 
+def copy_sources(names: Iterable[str], folder: Path) -> None:
+    """Copy files and folders of the repository to the same places in ``folder``."""
+    for name in names:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+
+
 def wheel(folder: Path, sources: Sequence[str]) -> Path:
     """Build the wheel in ``folder`` from a copy of ``sources``, because setuptools writes into the folder it builds."""
     source = folder / "source"
     source.mkdir()
-    for name in sources:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(ROOT / name, source)
+    copy_sources(sources, source)
     options = ("--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(folder / "dist"))
     subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(source)], check=True, capture_output=True)
     (built,) = (folder / "dist").glob("*.whl")

@@ -12,12 +12,12 @@ from shared.runtime.processes import module_command
 from shared.runtime.settings import variable
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet
+from tests.support.paths import ROOT
 
-_ROOT = Path(__file__).parents[2]
-FOLDER = _ROOT / "docs" / "tutorials"
+FOLDER = ROOT / "docs" / "tutorials"
 PAGES = {
-    "README": _ROOT / "README.md",
-    "deployment": _ROOT / "docs" / "deployment.md",
+    "README": ROOT / "README.md",
+    "deployment": ROOT / "docs" / "deployment.md",
     **{page.stem: page for page in sorted(FOLDER.glob("*.md"))},
 }
 """Their commands are run by a test, or say why not in a comment before them."""
@@ -36,7 +36,7 @@ _COMMANDS = (
     ".venv/bin/vinoqueue usage ",
     ".venv/bin/vinoqueue audit",
 )
-"""Beginnings of the shell commands that need nothing but the service."""
+"""Prefixes of the shell commands that need nothing but the service."""
 
 
 class Block(NamedTuple):
@@ -79,7 +79,7 @@ def run(block: Block, fleet: Fleet, folder: Path) -> str:
     vinoqueue = " ".join(module_command("cli.main"))
     code = code.replace(".venv/bin/vinoqueue", vinoqueue)
     command = [sys.executable, "-c", code] if block.language == "python" else ["sh", "-ec", code]
-    environment = {**os.environ, "OPENAI_BASE_URL": f"{url}/v1", "PYTHONPATH": str(FOLDER.parents[1])}
+    environment = {**os.environ, "OPENAI_BASE_URL": f"{url}/v1", "PYTHONPATH": str(ROOT)}
     environment[variable("redis_url")] = fleet.url
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE

@@ -32,7 +32,7 @@ class ActiveJobs:
         self.by_number: dict[int, Attempt] = {}
         """Attempts by sequence number. Outputs of other sequences belong to stopped attempts."""
         self._cancelled_early: dict[str, float] = {}
-        """When the last job that is no batch request ended (monotonic seconds)."""
+        """Unknown jobs that were cancelled, and when (monotonic seconds): their claims may still arrive."""
         self.total = 0
         """Number of attempts since the start."""
 

@@ -55,7 +55,7 @@ SMALL_MODEL = 256_000_000
 
 
 PROCESSES = 700 * 2**20
-"""Bytes that the processes of a worker take beside the weights, before they are measured."""
+"""Bytes that the processes of a worker take in addition to the weights, before they are measured."""
 
 
 def model_bytes(path: Path) -> int:

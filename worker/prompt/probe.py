@@ -83,8 +83,8 @@ _TOOLS = (
 _CALL_FORMS = [
     {"object_arguments": objects, "null_content": null} for objects in (True, False) for null in (False, True)
 ][1:]
-_CALL = _Probe([_USER, _CALLS, _RESULT], _CALL_FORMS, (_CITY, _RIVER), ["find_river"])
 _PAIR = (_CITY, _RIVER)
+_CALL = _Probe([_USER, _CALLS, _RESULT], _CALL_FORMS, _PAIR, ["find_river"])
 _CALLING = (
     _Probe(
         [

@@ -28,6 +28,7 @@ class SpecialTexts:
         self._texts = sorted({text for text in texts if len(text) > 1}, key=len, reverse=True)
         # 150 random bits that never leave this process, so that no client can send a mark.
         self._mark, self._image_mark, self.end = _random_mark(), _random_mark(), _random_mark()
+        self._marks = (self._mark, self._image_mark, self.end)
         self._cut = re.compile(f"{_either(self._mark)}|{_either(self._image_mark)}([0-9]+);")
         either = "|".join(map(re.escape, self._texts)) or "(?!)"
         self._special = re.compile(either)
@@ -42,8 +43,8 @@ class SpecialTexts:
 
     def escape(self, text: str) -> str:
         """Return client text with a mark inside each special text."""
-        while any(mark in text for mark in (self._mark, self._image_mark, self.end)):
-            for mark in (self._mark, self._image_mark, self.end):
+        while any(mark in text for mark in self._marks):
+            for mark in self._marks:
                 text = text.replace(mark, "")
         return self._start.sub(rf"\1{self._mark}", text) if self._special.search(text) else text
 

@@ -11,6 +11,7 @@ import msgspec
 
 from shared.protocol.formats import TOOL_FORMATS, ToolFormatName
 from shared.protocol.request import ChatRequest, Message, Tool, ToolCall
+from worker.prompt.turns import INSTRUCTION_ROLES
 
 TOOL_FORMAT: ToolFormatName = "hermes"
 """The tool-call format of the instructions and of the history."""
@@ -29,7 +30,7 @@ def with_tools_as_text(request: ChatRequest) -> ChatRequest:
     messages = [_as_text(message) for message in request.messages]
     if request.tools and request.tool_choice != "none":
         instructions = _INSTRUCTIONS.format(tools="\n".join(_described(tool) for tool in request.tools))
-        if messages and messages[0].role in ("system", "developer"):
+        if messages and messages[0].role in INSTRUCTION_ROLES:
             instructions = f"{messages.pop(0).content}\n\n{instructions}"
         messages.insert(0, Message(role="system", content=instructions))
     return msgspec.structs.replace(request, messages=tuple(messages), tools=())

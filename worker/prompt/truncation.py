@@ -7,11 +7,10 @@ import msgspec
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.request import ChatRequest, Message
 from worker.prompt.maker import Prompt
+from worker.prompt.turns import INSTRUCTION_ROLES
 
 Prepare = Callable[[ChatRequest], Prompt]
 """Returns the prompt of a request, or raises :class:`RequestRefused`."""
-
-_INSTRUCTIONS = ("system", "developer")
 
 
 def fit_prompt(request: ChatRequest, prepare: Prepare) -> Prompt:
@@ -51,8 +50,8 @@ def _cuts(messages: Sequence[Message]) -> list[int]:
 
 def _from(request: ChatRequest, cut: int, prepare: Prepare) -> Prompt | None:
     """Return the prompt of the instructions and of the messages from ``cut`` on; None if it is too long."""
-    head = tuple(message for message in request.messages[:cut] if message.role in _INSTRUCTIONS)
-    dropped = sum(len(message.images) for message in request.messages[:cut] if message.role not in _INSTRUCTIONS)
+    head = tuple(message for message in request.messages[:cut] if message.role in INSTRUCTION_ROLES)
+    dropped = sum(len(message.images) for message in request.messages[:cut] if message.role not in INSTRUCTION_ROLES)
     try:
         prompt = prepare(msgspec.structs.replace(request, messages=(*head, *request.messages[cut:])))
     except RequestRefused as refusal:

@@ -8,7 +8,7 @@ import msgspec
 from shared.protocol.request import Message
 from worker.prompt.facts import TemplateFacts
 
-_INSTRUCTING = ("system", "developer")
+INSTRUCTION_ROLES = ("system", "developer")
 _BRIDGE = Message(role="assistant", content="Understood.")
 _OPENING = Message(role="user", content="Begin.")
 
@@ -46,10 +46,10 @@ def _without_later_instructions(messages: Iterable[Message]) -> Iterable[Message
     result: list[Message] = []
     late: list[str] = []
     for message in messages:
-        if message.role in _INSTRUCTING:
+        if message.role in INSTRUCTION_ROLES:
             if not result:
                 result.append(message)
-            elif len(result) == 1 and result[0].role in _INSTRUCTING:
+            elif len(result) == 1 and result[0].role in INSTRUCTION_ROLES:
                 result[0] = _extended(result[0], message.content)
             else:
                 late.append(f"<system>\n{message.content}\n</system>")
@@ -78,7 +78,7 @@ def _extended(message: Message, text: str) -> Message:
 
 def _without_instructions(messages: Sequence[Message]) -> Iterable[Message]:
     """Return the messages with the leading instructions as part of the user's message that follows."""
-    if not messages or messages[0].role not in _INSTRUCTING:
+    if not messages or messages[0].role not in INSTRUCTION_ROLES:
         return messages
     first, rest = messages[0], messages[1:]
     if rest and rest[0].role == "user":
@@ -116,7 +116,7 @@ def _with_single_calls(messages: Sequence[Message]) -> Iterator[Message]:
 
 
 def _with_user_first(messages: Sequence[Message]) -> Iterator[Message]:
-    start = next((at for at, message in enumerate(messages) if message.role not in _INSTRUCTING), len(messages))
+    start = next((at for at, message in enumerate(messages) if message.role not in INSTRUCTION_ROLES), len(messages))
     yield from messages[:start]
     if start < len(messages) and messages[start].role != "user":
         yield _OPENING

@@ -72,7 +72,7 @@ def supervise(
         on_change=lambda: None,
         release_jobs=nothing,
         others_loaded=others_loaded,
-        check_model=lambda vocabulary: None,
+        check_model=lambda vocabulary, fingerprint: None,
     )
 
 

@@ -189,9 +189,9 @@ class EngineSupervisor:
     """Called after an engine has crashed, to return its jobs to the queue."""
     others_loaded: Callable[[], Awaitable[None]]
     """Waits for what an engine can't serve without."""
-    check_model: Callable[[str], None]
-    """Called when an engine has loaded, with the digest of its vocabulary, or with "" when it could not load. Raises
-    :class:`~worker.engine.unchanged.ModelChanged` if the model is another one than before."""
+    check_model: Callable[[str, str], None]
+    """Called when an engine has loaded, with its digest of the vocabulary and its fingerprint, or "" twice when it
+    couldn't load. Raises :class:`~worker.engine.unchanged.ModelChanged` if the model is another one than before."""
     _running: EngineProcess | None = None
     _closing: bool = False
 
@@ -238,9 +238,9 @@ class EngineSupervisor:
             try:
                 engine_info = (await engine.loaded()).engine_info
             except LoadError:
-                self.check_model("")
+                self.check_model("", "")
                 raise
-            self.check_model(engine_info.vocabulary)
+            self.check_model(engine_info.vocabulary, engine_info.fingerprint)
             await self.others_loaded()
             self.current.set(LoadedEngine(engine, engine_info))
             self.on_change()

@@ -22,21 +22,27 @@ class UnchangedModel:
         """``paths`` are those of the model, and of others that are loaded with it."""
         self._paths = [Path(path) for path in paths if path]
         self._before = self._states()
-        self._vocabulary = ""
+        self._loaded = ("", "")
         self.difference = ""
         self.changed = asyncio.Event()
         """Set once a difference was found."""
 
-    def check(self, vocabulary: str = "") -> None:
-        """Compare the model that a subprocess has just loaded, with this digest of its vocabulary if it is known.
+    def check(self, vocabulary: str = "", fingerprint: str = "") -> None:
+        """Compare the model that a subprocess has just loaded, with these digests if they are known.
 
         The files must be compared after the load: they can't have changed and become the same again, because of the
-        time of the last status change. Raises :class:`ModelChanged`.
+        time of the last status change. That time also changes without the content (a hard link, ``chmod``): files that
+        an engine has loaded with the same fingerprint, which covers their contents, are the same files.
+        Raises :class:`ModelChanged`.
         """
         now = self._states()
         names = sorted(name for name in {*self._before, *now} if self._before.get(name) != now.get(name))
-        self._vocabulary = self._vocabulary or vocabulary
-        if not names and vocabulary in ("", self._vocabulary):
+        digests = vocabulary or self._loaded[0], fingerprint or self._loaded[1]
+        if fingerprint and digests == self._loaded:
+            self._before, names = now, []
+        same = self._loaded[0] in ("", digests[0])
+        self._loaded = self._loaded[0] or digests[0], self._loaded[1] or digests[1]
+        if not names and same:
             return
         self.difference = ", ".join(names) or "its vocabulary"
         self.changed.set()

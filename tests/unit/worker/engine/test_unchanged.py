@@ -49,6 +49,17 @@ def test_any_other_file_is_a_change(folder: Path, change: str) -> None:
     assert model.changed.is_set()
 
 
+def test_other_status_of_files_with_the_same_content_is_no_change(folder: Path) -> None:
+    model, file = UnchangedModel(str(folder)), folder / "openvino_tokenizer.bin"
+    model.check("vocabulary", "fp_1")
+    file.chmod(0o400)
+    model.check("vocabulary", "fp_1")
+    model.check()
+    folder.joinpath("openvino_model.bin").chmod(0o400)
+    with pytest.raises(ModelChanged):
+        model.check("vocabulary", "fp_2")
+
+
 def test_another_vocabulary_is_a_change(folder: Path) -> None:
     model = UnchangedModel(str(folder))
     model.check("one")

@@ -253,8 +253,10 @@ class _Worker:
         if self.grammars is not None:
             self.grammars.start()
         description = ChatRequest(model="", tokenization=Tokenization(describe=True))
-        if summary := (await self.prompts.call(description, "")).summary:
-            logger.info("chat template: %s", summary)
+        self.record.formats = (await self.prompts.call(description, "")).formats
+        if self.record.formats is not None:
+            logger.info("chat template: %s", self.record.formats)
+            self.heartbeat.trigger()
 
     def _on_engine_change(self) -> None:
         """Handle the start or the end of an engine."""

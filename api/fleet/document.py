@@ -10,7 +10,7 @@ from api.base.histogram import WINDOW, percentile
 from api.batches.record import Batch
 from shared.protocol.queue.occupancy import Move, Occupancy
 from shared.protocol.queue.texts import PRIORITY_CLASSES, ServedTier
-from shared.protocol.registry import ModelInfo, NodeInfo, ReplicaInfo, WorkerInfo, unread_protocols
+from shared.protocol.registry import ModelFormats, ModelInfo, NodeInfo, ReplicaInfo, WorkerInfo, unread_protocols
 
 
 class TierState(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +41,7 @@ class ModelState(msgspec.Struct, frozen=True, kw_only=True):
     aliases: tuple[str, ...]
     modalities: tuple[str, ...]
     context_length: int
+    formats: ModelFormats | None
     workers: int
     """Number of workers that serve it."""
     slots: int
@@ -165,6 +166,7 @@ def model_entry(
         aliases=info.aliases,
         modalities=info.modalities,
         context_length=info.context_length,
+        formats=info.formats,
         workers=len(serving),
         slots=slots,
         used=used,

@@ -160,6 +160,11 @@ def tables(snapshot: Snapshot, *, now: float) -> list[Table]:
         for node in snapshot.nodes
         for model in node.models
     ]
+    found = {worker.model: worker.formats for worker in snapshot.workers if worker.formats}
+    formats = [
+        (model, form.tool_parser, form.reasoning_parser, ", ".join(form.replaced) or "-")
+        for model, form in sorted(found.items())
+    ]
     queues = [(queue.model, str(queue.waiting), str(queue.in_flight), str(queue.workers)) for queue in snapshot.queues]
     replicas = [
         (replica.id, replica.host, str(replica.pid), replica.address, str(replica.streams), _age(now - replica.started))
@@ -180,6 +185,7 @@ def tables(snapshot: Snapshot, *, now: float) -> list[Table]:
     shown = [
         Table(worker_head, workers, "No workers. Start one: vinoqueue worker"),
         *([Table(("CATALOGUE", "HOST", "STATUS", "MEMORY", "LOADS IN", "KEEP"), placements, "")] if placements else []),
+        *([Table(("MODEL", "TOOL CALLS", "REASONING", "REPLACED FOR ITS TEMPLATE"), formats, "")] if formats else []),
         Table(("QUEUE", "WAITING", "IN FLIGHT", "WORKERS"), queues, "No models have been served yet."),
         Table(("REPLICA", "HOST", "PID", "ADDRESS", "STREAMS", "UP"), replicas, "No API replicas."),
         Table(("BATCH", "STATUS", "DONE", "FAILED", "MODEL", "AGE"), batches, "No unfinished batches."),

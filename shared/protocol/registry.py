@@ -38,8 +38,25 @@ MAKING_WEIGHTS = "making int8 weights"
 TEXT = "text"
 IMAGE = "image"
 
+NO_FORMAT = "none"
+"""In place of a format, for a model that has none, or an unknown one."""
+
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 _Amount = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
+_Word = Annotated[str, msgspec.Meta(max_length=64)]
+
+
+class ModelFormats(msgspec.Struct, frozen=True, kw_only=True):
+    """How a model writes calls and reasoning, as its chat template shows when it is loaded."""
+
+    tool_parser: _Word = NO_FORMAT
+    reasoning_parser: _Word = NO_FORMAT
+    replaced: Annotated[tuple[_Word, ...], msgspec.Meta(max_length=32)] = ()
+    """What the template would refuse or lose, and is replaced (see :class:`worker.prompt.facts.TemplateFacts`)."""
+
+    def __str__(self) -> str:
+        words = ", ".join(name.replace("_", " ") for name in self.replaced) or "nothing"
+        return f"tool calls: {self.tool_parser}, reasoning: {self.reasoning_parser}, replaced: {words}"
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -103,6 +120,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     temperature: _Amount | None = None
     """The model's own default; None if it has none. The same applies to ``top_p``."""
     top_p: _Amount | None = None
+    formats: ModelFormats | None = None
+    """None until the model is loaded, and without a chat template."""
 
 
 class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -136,6 +155,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     modalities: tuple[str, ...] = (TEXT,)
     temperature: _Amount | None = None
     top_p: _Amount | None = None
+    formats: ModelFormats | None = None
     state: str = ""
     """The best :data:`PlacementStatus` of a model that nodes load by demand; otherwise empty, as in the store."""
     nodes: _Count = 0
@@ -272,6 +292,7 @@ def model_of(worker: WorkerInfo) -> ModelInfo:
         modalities=worker.modalities,
         temperature=worker.temperature,
         top_p=worker.top_p,
+        formats=worker.formats,
     )
 
 

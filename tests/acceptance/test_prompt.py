@@ -202,5 +202,5 @@ def test_an_edited_template_in_the_folder_replaces_the_copy_in_the_tokenizer(
 
 
 def test_a_worker_logs_what_the_template_of_its_model_does(real_fleet: Fleet) -> None:
-    line = "chat template: tool calls: hermes, reasoning: none, changed for the template: tools as text"
+    line = "chat template: tool calls: hermes, reasoning: none, replaced: tools as text"
     real_fleet.until(lambda: line in real_fleet.logs(), "the line")

@@ -13,6 +13,7 @@ from pydantic import BaseModel, TypeAdapter
 ADDED = {
     "max_model_len",
     "input_modalities",
+    "formats",
     "reasoning",
     "reasoning_content",
     # Fields of OpenAI's responses and of the Open Responses specification.

@@ -5,7 +5,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from shared.protocol.registry import TEXT, WorkerInfo
+from shared.protocol.registry import TEXT, ModelFormats, WorkerInfo
 from shared.protocol.request import Sampling
 from shared.protocol.version import READABLE
 from shared.runtime.settings import WorkerSettings
@@ -52,6 +52,7 @@ class RegistryRecord:
     """What prompts may contain."""
     sampling: Sampling = _NO_DEFAULTS
     """The model's defaults."""
+    formats: ModelFormats | None = None
     draining: bool = False
     _started: float = field(default_factory=time.time)
     _rate: _TokenRate = field(default_factory=_TokenRate)
@@ -96,4 +97,5 @@ class RegistryRecord:
             logits=engine.logits if engine else False,
             temperature=self.sampling.temperature,
             top_p=self.sampling.top_p,
+            formats=self.formats,
         )

@@ -63,7 +63,7 @@ def check_size(request: ChatRequest, max_bytes: int) -> None:
 
 def _tokenize(maker: PromptMaker, request: ChatRequest, tokenization: Tokenization) -> Prepared:
     if tokenization.describe:
-        return Prepared((), strings=maker.boundaries, text=maker.template_source, summary=maker.template_summary)
+        return Prepared((), strings=maker.boundaries, text=maker.template_source, formats=maker.formats)
     tokens = maker.prepare(request).tokens
     strings = tuple(map(maker.token_text, tokens)) if tokenization.strings else ()
     text = maker.decode(tokens) if tokenization.text else ""

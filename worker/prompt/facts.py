@@ -1,8 +1,25 @@
 """What a chat template does with a conversation, as :mod:`worker.prompt.probe` finds when a model is loaded."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from shared.protocol.formats import OutputFormat, ToolFormatName
+from shared.protocol.registry import NO_FORMAT, ModelFormats
+
+_REPLACED: Mapping[str, str] = {
+    "system": "system_messages_merged",
+    "later_system_messages": "later_system_messages_merged",
+    "tools_as_text": "tools_as_text",
+    "written_calls": "calls_as_text",
+    "short_ids": "call_ids_mapped",
+    "single_calls": "calls_separated",
+    "separate_content": "content_separated",
+    "user_first": "user_turn_added",
+    "bridged_results": "tool_results_bridged",
+    "merged_turns": "turns_merged",
+}
+"""What a field that is not as usual does to messages, as users see it."""
 
 
 class TemplateFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,15 +73,11 @@ class TemplateFacts(msgspec.Struct, frozen=True, kw_only=True):
     output: OutputFormat = OutputFormat()
 
     @property
-    def replaced(self) -> tuple[str, ...]:
-        """The names of the fields that are not as usual and change messages."""
+    def formats(self) -> ModelFormats:
+        """The formats of the output, and what is replaced in messages."""
         usual = TemplateFacts()
-        names = self.__struct_fields__[self.__struct_fields__.index("system") : -1]
-        return tuple(name for name in names if getattr(self, name) != getattr(usual, name))
-
-    @property
-    def summary(self) -> str:
-        """The formats and what is replaced, human-readable."""
-        words = [name.replace("_", " ") for name in self.replaced]
-        formats = f"tool calls: {self.output.tools or 'none'}, reasoning: {self.output.reasoning or 'none'}"
-        return f"{formats}, changed for the template: {', '.join(words) or 'nothing'}"
+        return ModelFormats(
+            tool_parser=self.output.tools or NO_FORMAT,
+            reasoning_parser=self.output.reasoning or NO_FORMAT,
+            replaced=tuple(name for field, name in _REPLACED.items() if getattr(self, field) != getattr(usual, field)),
+        )

@@ -8,6 +8,7 @@ import msgspec
 
 from shared.protocol.errors import ContextExcess, ProblemKind, context_exceeded, refuse
 from shared.protocol.formats import OutputFormat
+from shared.protocol.registry import ModelFormats
 from shared.protocol.request import ChatRequest
 from worker.engine.npu import check_prompt
 from worker.grammar.plan import Plan
@@ -44,8 +45,8 @@ class PromptMaker(Protocol):
     """The texts of BOS and EOS; empty for a tokenizer without."""
     template_source: str
     """The chat template; empty for a model without."""
-    template_summary: str
-    """What the template does, human-readable; empty without."""
+    formats: ModelFormats | None
+    """What the template does; None without."""
 
     def prepare(self, request: ChatRequest) -> Prompt:
         """Return the prompt. Raises :class:`RequestRefused` when it can't be served."""
@@ -105,8 +106,9 @@ class TemplatePromptMaker:
         self._encode, self._decode = encode, decode
         self._token_pieces = pieces
         self._chat = _Chat(template, probe(template, special_ids or ())) if template else None
-        self.template_summary = self._chat.facts.summary if self._chat else ""
         self._tool_chat = _Chat(tool_template, probe(tool_template, special_ids or ())) if tool_template else None
+        chat = self._tool_chat or self._chat
+        self.formats = chat.facts.formats if chat else None
         self._specials = special_texts
         self._bos_tokens = bos_tokens
         self._vocabulary_size = vocabulary_size

@@ -6,6 +6,7 @@ engine nor the heartbeat. It loads a tokenizer but no model.
 
 import msgspec
 
+from shared.protocol.registry import ModelFormats
 from worker.engine.protocol import PlacedImage
 from worker.grammar.plan import Plan
 
@@ -45,5 +46,5 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True):
     images: tuple[PlacedImage, ...] = ()
     counted: Plan | None = None
     """The plan for an engine that does not limit strings, if it differs: its grammar counts every ``minLength``."""
-    summary: str = ""
+    formats: ModelFormats | None = None
     """What the chat template does, for a request to describe the tokenizer."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from shared.protocol.formats import OutputFormat, ReasoningFormatName
+from shared.protocol.registry import ModelFormats
 from shared.protocol.request import ChatRequest
 from worker.engine.simulated import decode, encode
 from worker.grammar.plan import Plan
@@ -24,7 +25,7 @@ class SimulatedPromptMaker:
 
     boundaries = ("", "")
     template_source = ""
-    template_summary = ""
+    formats = ModelFormats(tool_parser="hermes", reasoning_parser="think")
 
     def __init__(self, *, context_length: int) -> None:
         """``context_length`` is in tokens."""

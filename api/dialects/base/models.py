@@ -43,6 +43,8 @@ def _model_object(model: ModelInfo) -> dict[str, object]:
     }
     if model.max_prompt:
         shown["max_input_tokens"] = model.max_prompt
+    if model.formats is not None:
+        shown["formats"] = model.formats
     if model.state:
         # In the form of llama.cpp's router, which has only the value.
         detail = {"detail": model.detail} if model.detail else {}

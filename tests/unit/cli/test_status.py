@@ -9,7 +9,7 @@ from api.fleet.document import BatchState
 from cli.main import main
 from cli.monitor.health import reachable
 from cli.monitor.status import QueueInfo, Snapshot, as_json_line, as_table
-from shared.protocol.registry import DeclaredModel, NodeInfo, ReplicaInfo, WorkerInfo
+from shared.protocol.registry import DeclaredModel, ModelFormats, NodeInfo, ReplicaInfo, WorkerInfo
 
 NOBODY = "redis://127.0.0.1:1/0"
 
@@ -30,6 +30,7 @@ SNAPSHOT = Snapshot(
             used=3,
             cache_usage=0.25,
             tokens_per_second=123.4,
+            formats=ModelFormats(tool_parser="hermes", replaced=("tools_as_text", "turns_merged")),
         )
     ],
     queues=[QueueInfo(model="tiny", waiting=5, in_flight=3, workers=1)],
@@ -63,6 +64,7 @@ def test_the_memory_of_a_model_is_told_by_device() -> None:
 def test_the_table_tells_what_there_is() -> None:
     lines = [line.split() for line in as_table(SNAPSHOT, now=1200.0).splitlines()]
     assert ["node-1", "node", "42", "tiny", "GPU", "batched", "serving", "3/16", "123", "25%", "3m"] in lines
+    assert ["tiny", "hermes", "none", "tools_as_text,", "turns_merged"] in lines
     assert ["tiny", "5", "3", "1"] in lines
     assert ["replica-1", "edge", "43", "http://127.0.0.1:8000", "3", "3m"] in lines
     assert ["batch_1", "in_progress", "42/100", "2", "-", "3m"] in lines

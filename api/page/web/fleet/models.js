@@ -35,6 +35,10 @@ function Charts({ model }) {
   </div>`;
 }
 
+// How the model writes calls and reasoning, and what its chat template needs replaced.
+const formats = ({ formats: shown }) =>
+  shown && [`tool calls: ${shown.tool_parser}`, `reasoning: ${shown.reasoning_parser}`, ...shown.replaced].join(", ").replaceAll("_", " ");
+
 function Model({ model, nodes }) {
   const facts = [
     loadState(model.state),
@@ -42,6 +46,7 @@ function Model({ model, nodes }) {
     model.context_length > 0 && `${model.context_length.toLocaleString()} tokens of context`,
     model.workers === 1 ? "1 worker" : `${model.workers} workers`,
     `${model.used} of ${model.slots} slots`,
+    formats(model),
     reasons(nodes, model.id),
   ];
   const busy = model.tiers.filter(({ tier, running, waiting }) => running || waiting || tier === "default");

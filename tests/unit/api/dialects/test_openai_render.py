@@ -21,7 +21,7 @@ from api.dialects.base.models import render_model, render_models
 from api.dialects.openai import OpenAI
 from api.dialects.openai.render import OBFUSCATED_BLOCK, ChatResponseEncoder
 from shared.protocol.errors import Problem, ProblemKind
-from shared.protocol.registry import IMAGE, TEXT, ModelInfo
+from shared.protocol.registry import IMAGE, TEXT, ModelFormats, ModelInfo
 from shared.protocol.request import ChatRequest
 from tests.support.sdk_types import checked
 
@@ -153,3 +153,10 @@ def test_models() -> None:
     assert "max_input_tokens" not in one.model_dump()
     on_npu = msgspec.structs.replace(models[0], max_prompt=1024)
     assert json.loads(render_model(on_npu))["max_input_tokens"] == 1024
+
+
+def test_a_model_has_the_formats_of_its_calls_and_reasoning() -> None:
+    formats = ModelFormats(tool_parser="hermes", replaced=("tools_as_text",))
+    model = ModelInfo(name="a", created=5, context_length=8192, formats=formats)
+    shown = checked(Model, render_model(model)).model_dump()["formats"]
+    assert shown == {"tool_parser": "hermes", "reasoning_parser": "none", "replaced": ["tools_as_text"]}

@@ -172,7 +172,13 @@ def test_calls_that_the_template_loses_are_written_into_the_content(source: str,
 
 @pytest.mark.parametrize("source", [families.CHATML, families.HERMES])
 def test_turns_are_as_they_are_where_the_template_takes_them(source: str) -> None:
-    assert not {"system", "user_first", "bridged_results", "merged_turns"} & set(_facts(source).replaced)
+    turns = {"system_messages_merged", "user_turn_added", "tool_results_bridged", "turns_merged"}
+    assert not turns & set(_facts(source).formats.replaced)
+
+
+def test_users_see_what_is_replaced() -> None:
+    assert {"call_ids_mapped", "turns_merged"} <= set(_facts(families.MISTRAL).formats.replaced)
+    assert str(_facts(families.CHATML).formats).startswith("tool calls: hermes, reasoning: none, replaced: tools as")
 
 
 @pytest.mark.parametrize("source", [families.GEMMA, families.NO_SYSTEM])

@@ -1,6 +1,7 @@
 """Finds the model to serve, and downloads it if necessary. Meanwhile, the registry says that it is loading."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
@@ -23,6 +24,8 @@ from worker.model.files import sees_images
 from worker.model.huggingface import Download
 from worker.model.local import LocalModel, resolve
 from worker.model.source import check_name, parse_source
+
+logger = logging.getLogger(__name__)
 
 _PROGRESS = 1.0
 """Seconds between two looks at a download."""
@@ -72,6 +75,8 @@ async def find_model(settings: WorkerSettings, redis: ArqRedis, worker: str, nam
         model: LocalModel = await asyncio.to_thread(
             resolve, settings.model, max_context=settings.max_context, on_download=on_download
         )
+    for warning in model.warnings:
+        logger.warning("%s: %s", model.path, warning)
     modalities = _modalities(images=sees_images(model.path))
     return ServedModel(str(model.path), model.context_length, model.sampling, modalities)
 

@@ -11,7 +11,7 @@ class U16(int):
     """An integer of 16 bits."""
 
 
-Value = int | float | bool | str | list[str] | list[int]
+Value = int | float | bool | str | list[str] | list[int] | list[float]
 Shape = int | tuple[int, int]
 """Number of elements of a vector, or rows and columns of a matrix."""
 
@@ -44,9 +44,18 @@ def gguf_bytes(metadata: Mapping[str, Value], *, version: int = 3, tensors: Mapp
     return header.ljust(_aligned(len(header)), b"\0") + contents if tensors else header
 
 
-def tiny_llama(*, layers: int = 1, width: int = 64) -> bytes:
-    """A Llama with random weights and a byte-level vocabulary, which writes noise."""
-    (whole,) = llama_parts(1, layers=layers, width=width)
+def tiny_llama(
+    *,
+    layers: int = 1,
+    width: int = 64,
+    metadata: Mapping[str, Value] | None = None,
+    tensors: Mapping[str, Shape] | None = None,
+) -> bytes:
+    """A Llama with random weights and a byte-level vocabulary, which writes noise.
+
+    ``metadata`` and ``tensors`` are added to its own.
+    """
+    (whole,) = llama_parts(1, layers=layers, width=width, more=metadata, more_tensors=tensors)
     return whole
 
 
@@ -58,7 +67,14 @@ def split_llama(folder: Path, name: str, parts: int) -> list[Path]:
     return files
 
 
-def llama_parts(parts: int, *, layers: int = 1, width: int = 64) -> list[bytes]:
+def llama_parts(
+    parts: int,
+    *,
+    layers: int = 1,
+    width: int = 64,
+    more: Mapping[str, Value] | None = None,
+    more_tensors: Mapping[str, Shape] | None = None,
+) -> list[bytes]:
     """The files of a Llama that is split: the first one has its metadata, each has some of its tensors."""
     letters = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in letters]
@@ -101,6 +117,8 @@ def llama_parts(parts: int, *, layers: int = 1, width: int = 64) -> list[bytes]:
         "tokenizer.ggml.add_space_prefix": False,
         "tokenizer.chat_template": "{% for message in messages %}{{ message.content }}{% endfor %}",
     }
+    metadata |= more or {}
+    tensors |= more_tensors or {}
     if parts == 1:
         return [gguf_bytes(metadata, tensors=tensors)]
     names = [*tensors]
@@ -145,6 +163,8 @@ def _value(value: Value) -> bytes:
             return struct.pack("<If", 6, value)
         case str():
             return struct.pack("<I", 8) + _text(value)
+        case [float(), *_]:
+            return struct.pack("<IIQ", 9, 6, len(value)) + struct.pack(f"<{len(value)}f", *value)
         case [str(), *_]:
             return struct.pack("<IIQ", 9, 8, len(value)) + b"".join(_text(str(item)) for item in value)
         case _:

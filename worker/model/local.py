@@ -16,7 +16,8 @@ from shared.protocol.request import Sampling
 from worker.model import huggingface
 from worker.model.cache import cached_folder
 from worker.model.files import LANGUAGE_MODEL, VISION_FILES, default_sampling, model_bytes
-from worker.model.gguf import GGUFError, read_metadata
+from worker.model.gguf import GGUFError, read_header
+from worker.model.header import check_header
 from worker.model.huggingface import Download
 from worker.model.source import ModelError, Source, parse_source
 from worker.model.split import parts
@@ -44,11 +45,6 @@ _TEXT_FILES = ("openvino_model.xml", "openvino_model.bin")
 _TOKENIZER_FILES = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 _MAX_CONFIG = 1 << 24
-_ARCHITECTURES = ("llama", "qwen2", "qwen3")
-"""Architectures that OpenVINO GenAI can load from a GGUF file."""
-_BYTE_LEVEL_BPE = "gpt2"
-"""The only ``tokenizer.ggml.model`` that OpenVINO GenAI can load from a GGUF file."""
-_TOKENIZERS = {"llama": "SentencePiece", "t5": "Unigram", "bert": "WordPiece"}
 _DEFAULT_SAMPLING = Sampling(temperature=0.2, top_p=0.9)
 """Recommended by the authors of the default model (https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct). At a
 temperature of 1 its output is incoherent."""
@@ -66,6 +62,8 @@ class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
     context_length: int
     sampling: Sampling = Sampling()
     """The model's own defaults, for fields that clients leave unset."""
+    warnings: tuple[str, ...] = ()
+    """What in the file may make the model compute something else."""
 
 
 class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +96,7 @@ def describe(text: str, *, max_context: int = 0) -> LocalModel:
 
 def _described(source: Source, location: Path, max_context: int) -> LocalModel:
     kind: ModelKind = "openvino" if location.is_dir() else "gguf"
-    own = _folder_context(location) if kind == "openvino" else _gguf_context(location)
+    own, warnings = (_folder_context(location), ()) if kind == "openvino" else _read_gguf(location, max_context)
     if own is None and not max_context:
         raise ModelError(
             f"The context length of {location} is unknown: no configuration next to the model states it. "
@@ -111,6 +109,7 @@ def _described(source: Source, location: Path, max_context: int) -> LocalModel:
         kind=kind,
         context_length=context_length,
         sampling=_DEFAULT_SAMPLING if source.kind == "default" else default_sampling(location),
+        warnings=warnings,
     )
 
 
@@ -239,35 +238,21 @@ def _opens_for_writing(file: Path) -> bool:
     return True
 
 
-def _gguf_context(file: Path) -> int | None:
+def _read_gguf(file: Path, max_context: int) -> tuple[int | None, tuple[str, ...]]:
+    """Return the context length that a GGUF file states, and warnings. Raises :class:`ModelError`."""
     files = parts(file)
     try:
-        metadata, *_ = [read_metadata(part) for part in files]  # of all parts: one may be incomplete
+        headers = [read_header(part) for part in files]  # of all parts: one may be incomplete
     except (GGUFError, OSError) as error:
         raise ModelError(str(error)) from error
+    metadata = headers[0].metadata
     if (count := metadata.get("split.count", 1)) != len(files):
         raise ModelError(
             f"{file} is a part of {count}: its files must be named NAME-00001-of-{count:05}.gguf and so on."
         )
-    architecture = metadata.get("general.architecture")
-    _check_supported(file, architecture, metadata.get("tokenizer.ggml.model"))
-    length = metadata.get(f"{architecture}.context_length")
-    return length if isinstance(length, int) and length > 0 else None
-
-
-def _check_supported(file: Path, architecture: object, tokenizer: object) -> None:
-    advice = "Serve the original model as OpenVINO IR: optimum-cli export openvino --model ID FOLDER."
-    if architecture not in _ARCHITECTURES:
-        raise ModelError(
-            f"{file} has the architecture {architecture or 'unknown'}; OpenVINO GenAI reads GGUF files of the "
-            f"architectures {', '.join(_ARCHITECTURES)}. {advice}"
-        )
-    if tokenizer != _BYTE_LEVEL_BPE:
-        name = _TOKENIZERS.get(str(tokenizer))
-        described = f"a {name} tokenizer" if name else f"the tokenizer {tokenizer or 'unknown'}"
-        raise ModelError(
-            f"{file} has {described}; OpenVINO GenAI reads GGUF files with byte-level BPE tokenizers only. {advice}"
-        )
+    warnings = check_header(file, headers, max_context)
+    length = metadata.get(f"{metadata['general.architecture']}.context_length")
+    return length if isinstance(length, int) and length > 0 else None, warnings
 
 
 def _folder_context(folder: Path) -> int | None:

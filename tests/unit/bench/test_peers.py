@@ -9,7 +9,7 @@ from bench.peers import comparison, shapes
 from bench.peers.comparison import ALONE, OURS, Contestant, Load, Run
 from bench.peers.environment import Unavailable, run
 from bench.peers.server import Server
-from worker.model.gguf import read_metadata
+from worker.model.gguf import read_header
 from worker.model.local import default_model
 
 
@@ -50,7 +50,7 @@ def test_a_model_of_another_size_has_the_default_models_tokenizer(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setitem(shapes.SHAPES, "tiny", shapes.Shape(2, 128, 256, 4, 2))
-    made = read_metadata(shapes.random_model("tiny"))  # which checks that no tensor is missing
-    own = read_metadata(default_model())
+    made = read_header(shapes.random_model("tiny")).metadata  # which checks that no tensor is missing
+    own = read_header(default_model()).metadata
     assert (made["llama.block_count"], made["llama.embedding_length"], made["general.file_type"]) == (2, 128, 2)
     assert made["tokenizer.chat_template"] == own["tokenizer.chat_template"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.gguf_files import gguf_bytes
-from worker.model.gguf import GGUFError, read_metadata
+from worker.model.gguf import GGUFError, Tensor, read_array, read_header
 
 
 def _write(folder: Path, data: bytes) -> Path:
@@ -16,7 +16,7 @@ def _write(folder: Path, data: bytes) -> Path:
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_scalars_are_read_and_arrays_are_stepped_over(tmp_path: Path, version: int) -> None:
+def test_scalars_and_arrays_are_read(tmp_path: Path, version: int) -> None:
     data = gguf_bytes(
         {
             "general.architecture": "llama",
@@ -28,12 +28,16 @@ def test_scalars_are_read_and_arrays_are_stepped_over(tmp_path: Path, version: i
         },
         version=version,
     )
-    assert read_metadata(_write(tmp_path, data)) == {
+    file = _write(tmp_path, data)
+    header = read_header(file)
+    assert header.metadata == {
         "general.architecture": "llama",
         "llama.context_length": 8192,
         "flag": True,
         "base": 0.5,
     }
+    arrays = {key: read_array(file, array) for key, array in header.arrays.items()}
+    assert arrays == {"tokenizer.ggml.tokens": [b"a", b"bc", "日本".encode()], "numbers": [1, 2, 3]}
 
 
 def test_every_shorter_file_is_refused_by_name(tmp_path: Path) -> None:
@@ -41,23 +45,25 @@ def test_every_shorter_file_is_refused_by_name(tmp_path: Path) -> None:
     for length in range(len(data)):
         file = _write(tmp_path, data[:length])
         with pytest.raises(GGUFError, match=r"model\.gguf .*complete"):
-            read_metadata(file)
+            read_header(file)
 
 
 def test_a_file_without_all_of_its_tensors_says_how_much_is_there(tmp_path: Path) -> None:
     data = gguf_bytes({"name": "text"}, tensors={"token_embd.weight": 500_000, "output.weight": 1_000_000})
-    assert read_metadata(_write(tmp_path, data)) == {"name": "text"}
+    header = read_header(_write(tmp_path, data))
+    assert header.metadata == {"name": "text"}
+    assert header.tensors["output.weight"] == Tensor((1_000_000,), 0, len(data) - 4_000_000)
     with pytest.raises(GGUFError, match=r"model\.gguf .* ends at 4 MB of 6 MB; is the download complete\?"):
-        read_metadata(_write(tmp_path, data[:4_000_000]))
+        read_header(_write(tmp_path, data[:4_000_000]))
     with pytest.raises(GGUFError, match=rf"ends at {len(data) - 1} of {len(data)} bytes"):
-        read_metadata(_write(tmp_path, data[:-1]))
+        read_header(_write(tmp_path, data[:-1]))
 
 
 def test_descriptions_of_tensors_that_are_cut_short_are_refused(tmp_path: Path) -> None:
     data = gguf_bytes({"name": "text"}, tensors={"a": 8, "b": 8})
     for length in range(len(gguf_bytes({"name": "text"})), len(data)):
         with pytest.raises(GGUFError, match="complete"):
-            read_metadata(_write(tmp_path, data[:length]))
+            read_header(_write(tmp_path, data[:length]))
 
 
 def _header(pairs: bytes, count: int = 1, version: int = 3, tensors: int = 0) -> bytes:
@@ -86,9 +92,9 @@ _KEY = struct.pack("<Q", 1) + b"k"
 )
 def test_hostile_headers_are_refused_with_the_reason(tmp_path: Path, data: bytes, reason: str) -> None:
     with pytest.raises(GGUFError, match=reason):
-        read_metadata(_write(tmp_path, data))
+        read_header(_write(tmp_path, data))
 
 
 def test_texts_that_are_too_long_are_left_out(tmp_path: Path) -> None:
     data = gguf_bytes({"long": "x" * (2 << 20), "after": 1})
-    assert read_metadata(_write(tmp_path, data)) == {"after": 1}
+    assert read_header(_write(tmp_path, data)).metadata == {"after": 1}

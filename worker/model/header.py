@@ -1,0 +1,176 @@
+"""Decides by the header of a GGUF file whether the model can be served, before anything is loaded.
+
+The tables say what becomes of each key and type: it is applied, has no effect on the numbers, or the file is refused.
+OpenVINO GenAI itself ignores what it does not know, and the model computes something else.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from worker.model.gguf import Array, Header, Scalar, Tensor
+from worker.model.source import ModelError
+
+ARCHITECTURES = ("llama", "qwen2", "qwen3")
+"""Architectures that OpenVINO GenAI can build from a GGUF file."""
+
+TOKENIZERS = ("gpt2",)
+"""The values of ``tokenizer.ggml.model`` that are served."""
+
+_TOKENIZER_NAMES = {"t5": "a Unigram tokenizer", "bert": "a WordPiece tokenizer", "llama": "a SentencePiece tokenizer"}
+
+MATRIX_TYPES = ("F16", "Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q6_K")
+"""Types of tensors that are served. F32 and BF16 are in vectors, embeddings and the output matrix only."""
+
+_PLAIN_TYPES = ("F32", "BF16")
+_PLAIN_TENSORS = ("token_embd.weight", "output.weight")
+
+
+class Shape(NamedTuple):
+    """What neutral values depend on: the size of a head, and the context length to be served, in tokens."""
+
+    head: int
+    context: int
+
+
+Neutral = Callable[[Any, Shape], bool]
+"""Whether a value is the one that the model has without the key."""
+
+
+def _applied(_value: Scalar, _shape: Shape) -> bool:
+    return True
+
+
+def _only(*neutral: Scalar) -> Neutral:
+    return lambda value, shape: value in neutral
+
+
+KEYS: Mapping[str, Neutral] = {
+    # Applied.
+    "context_length": _applied,
+    "block_count": _applied,
+    "embedding_length": _applied,
+    "attention.head_count": _applied,
+    "attention.head_count_kv": _applied,
+    "attention.key_length": _applied,
+    "attention.layer_norm_rms_epsilon": _applied,
+    "rope.freq_base": _applied,
+    # Without an effect: stated by the shapes of tensors, or not used by these architectures.
+    "feed_forward_length": _applied,
+    "vocab_size": _applied,
+    "attention.causal": _only(True),
+    "attention.layer_norm_epsilon": _applied,
+    "rope.scaling.finetuned": _applied,
+    "rope.scaling.original_context_length": _applied,
+    # Refused, unless the value is the one that the model has without the key.
+    "attention.value_length": lambda value, shape: value == shape.head,
+    "attention.scale": lambda value, shape: math.isclose(value, shape.head**-0.5, rel_tol=1e-5),
+    "attention.sliding_window": lambda value, shape: value == 0 or value >= shape.context,
+    "attention.clamp_kqv": _only(0),
+    "attention.max_alibi_bias": _only(0),
+    "attn_logit_softcapping": _only(0),
+    "embedding_scale": _only(0, 1),
+    "expert_count": _only(0),
+    "expert_used_count": _only(0),
+    "final_logit_softcapping": _only(0),
+    "logit_scale": _only(0, 1),
+    "nextn_predict_layers": _only(0),
+    "residual_scale": _only(0, 1),
+    "rope.dimension_count": lambda value, shape: value == shape.head,
+    "rope.scale_linear": _only(1),
+    "rope.scaling.type": _only("none", "linear", "yarn"),
+    "rope.scaling.factor": _only(0, 1),
+    "rope.scaling.attn_factor": _only(1),
+    "use_parallel_residual": _only(False),
+}
+"""Keys after the name of the architecture, and the values with which a file is served."""
+
+_CHANGES_NUMBERS = re.compile(r"rope\.|attention\.|(^|.*[._])(scale|freqs?\w*|scaling|softcapping|clamp)\b")
+"""Keys that are in no table and may change what a model computes."""
+
+_LAYER = re.compile(r"blk\.\d+\.")
+_TENSORS = frozenset(
+    {"token_embd.weight", "output_norm.weight", "output.weight"}
+    | {f"{name}.weight" for name in ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output")}
+    | {f"{name}.weight" for name in ("ffn_norm", "ffn_gate", "ffn_up", "ffn_down", "attn_q_norm", "attn_k_norm")}
+    | {f"{name}.bias" for name in ("attn_q", "attn_k", "attn_v")}
+    | {"attn_rot_embd.weight"}  # of the first files of Llama 2; nothing reads it
+)
+"""Names of tensors, without the number of the layer, that are applied."""
+
+_IR = "Serve the original model as OpenVINO IR: optimum-cli export openvino --model ID FOLDER."
+
+
+def check_header(file: Path, headers: list[Header], max_context: int = 0) -> tuple[str, ...]:
+    """Return warnings about the GGUF file with ``headers``, one for each of its parts.
+
+    ``max_context`` is the context length that the operator asks for, in tokens; 0: the file's. Raises
+    :class:`ModelError` if the model can't be served as the file says.
+    """
+    metadata, arrays = headers[0].metadata, headers[0].arrays
+    architecture = str(metadata.get("general.architecture") or "unknown")
+    if architecture not in ARCHITECTURES:
+        raise ModelError(
+            f"{file} has the architecture {architecture}; GGUF files are served of the architectures "
+            f"{', '.join(ARCHITECTURES)}. {_IR}"
+        )
+    if (kind := metadata.get("general.type", "model")) != "model":
+        raise ModelError(f"{file} is not a model: its general.type is '{kind}'.")
+    tokenizer = str(metadata.get("tokenizer.ggml.model") or "unknown")
+    if tokenizer not in TOKENIZERS:
+        named = _TOKENIZER_NAMES.get(tokenizer, f"the tokenizer {tokenizer}")
+        raise ModelError(f"{file} has {named}; GGUF files are served with those of {', '.join(TOKENIZERS)}. {_IR}")
+    prefix = f"{architecture}."
+    own = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
+    context = _number(own, "context_length")
+    shape = Shape(
+        head=_number(own, "attention.key_length")
+        or _number(own, "embedding_length") // max(1, _number(own, "attention.head_count"))
+        or 1,
+        context=min(filter(None, (context, max_context)), default=0),
+    )
+    _check_keys(file, own, arrays, architecture, shape)
+    _check_tensors(file, {name: tensor for header in headers for name, tensor in header.tensors.items()})
+    return tuple(
+        f"its key {architecture}.{key} is unknown and may change what the model computes"
+        for key in own
+        if key not in KEYS and _CHANGES_NUMBERS.match(key)
+    )
+
+
+def _number(own: Mapping[str, Scalar], key: str) -> int:
+    value = own.get(key, 0)
+    return value if isinstance(value, int) else 0
+
+
+def _check_keys(
+    file: Path, own: Mapping[str, Scalar], arrays: Mapping[str, Array], architecture: str, shape: Shape
+) -> None:
+    for key, neutral in KEYS.items():
+        full = f"{architecture}.{key}"
+        if key in own and not _is_neutral(neutral, own[key], shape):
+            raise ModelError(f"{file} can't be served: {full} = {own[key]!r} is not applied. {_IR}")
+        if full in arrays and key != "feed_forward_length":
+            raise ModelError(f"{file} can't be served: {full} differs between layers. {_IR}")
+
+
+def _is_neutral(neutral: Neutral, value: Scalar, shape: Shape) -> bool:
+    try:
+        return neutral(value, shape)
+    except TypeError:  # a text in place of a number
+        return False
+
+
+def _check_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        if _LAYER.sub("", name) not in _TENSORS:
+            raise ModelError(f"{file} can't be served: its tensor {name} is not applied. {_IR}")
+        plain = len(tensor.shape) == 1 or name in _PLAIN_TENSORS
+        served = (*MATRIX_TYPES, *_PLAIN_TYPES) if plain else MATRIX_TYPES
+        if tensor.type_name not in served:
+            raise ModelError(
+                f"{file} can't be served: its tensor {name} has the type {tensor.type_name}. "
+                f"The types {', '.join(served)} are. Get a file with one of them. {_IR}"
+            )

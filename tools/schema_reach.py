@@ -19,10 +19,10 @@ import jsonschema_rs
 from bench.report import table
 from shared.protocol.request import Constraint
 from tests.support.grammar_oracle import tiny_oracle
-from worker.grammar.limits import length_limits_of
-from worker.grammar.schema import schema_grammar
-from worker.json_schema.keywords import SchemaError
-from worker.json_schema.lengths import LengthChecker
+from worker.engine.lengths import LengthChecker
+from worker.grammar.schema.compiler import schema_grammar
+from worker.grammar.schema.keywords import SchemaError
+from worker.grammar.schema.limits import length_limits_of
 
 _MAX_GRAMMAR = 200_000
 """Characters of a grammar above which no texts are made: the service would refuse it for its compile time."""

@@ -4,6 +4,7 @@ The grammar of calls and their parser agree by this: text is bare where the sche
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial, reduce
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -80,18 +81,36 @@ class SchemaTypes:
             return []
         if reference not in known:
             known[reference] = default
-            known[reference] = find(self._target(reference))
+            with suppress(LookupError):
+                known[reference] = find(target_of(self._document, reference))
         return [known[reference]]
 
-    def _target(self, reference: str) -> Any:
-        target = self._document
-        for part in reference.removeprefix("#").split("/")[1:]:
-            key = unquote(part).replace("~1", "/").replace("~0", "~")
-            if isinstance(target, list) and key.isdecimal() and int(key) < len(target):
-                target = target[int(key)]
-            else:
-                target = target.get(key) if isinstance(target, dict) else None
-        return target
+
+def target_of(document: Any, reference: str) -> Any:
+    """Return the target in ``document`` of a reference such as ``#/$defs/a``. Raises :class:`LookupError` if it has
+    none."""
+    target = document
+    for part in reference.split("/")[1:]:
+        key = unquote(part).replace("~1", "/").replace("~0", "~")
+        if isinstance(target, list) and key.isdecimal():
+            target = target[int(key)]
+        elif isinstance(target, dict):
+            target = target[key]
+        else:
+            raise LookupError(reference)
+    return target
+
+
+def hashable(value: Any) -> Any:
+    """Return a value that equals that of another JSON value if both are equal in JSON: ``true`` does not equal 1."""
+    match value:
+        case dict():
+            return frozenset((name, hashable(part)) for name, part in value.items())
+        case list():
+            return tuple(hashable(part) for part in value)
+        case bool():
+            return ("", value)
+    return value
 
 
 def _either(choices: Iterable[Options | None]) -> Options | None:
@@ -110,10 +129,8 @@ def kinds_of_value(value: object) -> frozenset[str]:
             return frozenset({"null"})
         case bool():
             return frozenset({"boolean"})
-        case int():
-            return frozenset({"integer", "number"})
-        case float():
-            return frozenset({"number"})
+        case int() | float():
+            return frozenset({"integer", "number"}) if value % 1 == 0 else frozenset({"number"})
         case list():
             return frozenset({"array"})
         case dict():

@@ -20,7 +20,7 @@ from tests.support.engine_outputs import deltas_of, text_of, tokens_of
 from tests.support.eventually import PATIENCE
 from tests.support.paths import MODELS
 from worker.engine.protocol import Refused, StepOutput
-from worker.grammar.schema import schema_grammar
+from worker.grammar.schema.compiler import schema_grammar
 
 TRIES = 4
 """For each case, how many times the process may die by a signal."""

@@ -14,7 +14,7 @@ from tests.support.engine_driver import Bench
 from tests.support.engine_outputs import text_of
 from worker.engine import grammar_compiler
 from worker.engine.grammar_compiler import GrammarCompiler
-from worker.grammar.schema import schema_grammar
+from worker.grammar.schema.compiler import schema_grammar
 
 
 class _Mallinfo(ctypes.Structure):

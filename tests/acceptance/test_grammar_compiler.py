@@ -15,8 +15,8 @@ from worker.engine.grammar_compiler import GrammarError
 from worker.grammar.ebnf import literal
 from worker.grammar.planner import make_plan
 from worker.grammar.profiler import GrammarProfiler
+from worker.grammar.schema.keywords import FORMATS
 from worker.grammar.service import MAX_SLOWDOWN
-from worker.json_schema.keywords import FORMATS
 from worker.model.export import tokenizer_path
 from worker.model.local import default_model
 

@@ -28,7 +28,7 @@ from worker.engine.engine import OpenVINOEngine
 from worker.engine.logits.operation import LogitsHook
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError, PlacedImage, Refused, Sequence, StepOutput
-from worker.grammar.schema import schema_grammar
+from worker.grammar.schema.compiler import schema_grammar
 
 MODELS = Path(__file__).parents[1] / "models"
 NAMES = ("qwen2-vl-shapes", "llava-random")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from worker.grammar.limits import length_limits_of
+from worker.grammar.schema.limits import length_limits_of
 
 Values = st.SearchStrategy[Any]
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence as Series
 from typing import TYPE_CHECKING
 
 from shared.protocol.events import Delta, TopToken
+from worker.engine.lengths import LengthChecker
 from worker.engine.protocol import Ending, Output, Sequence, StepOutput, StopReason
 from worker.engine.stops import StopSearch
 from worker.engine.text import TextStream, Vocabulary
-from worker.json_schema.lengths import LengthChecker
 
 if TYPE_CHECKING:
     import numpy

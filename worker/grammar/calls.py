@@ -9,14 +9,14 @@ from shared.parsers.schema_types import SchemaTypes
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.formats import DEEPSEEK_CALLS_BEGIN, DEEPSEEK_CALLS_END, CallShape, ToolFormat, ToolFormatName
 from shared.protocol.request import INPUT, ChatRequest, Tool
+from worker.engine.lengths import LengthLimits
 from worker.grammar import tags
 from worker.grammar.custom_input import input_string, input_text
 from worker.grammar.ebnf import LAST_CHARACTER, Rules, character_class, either, literal, repeated, sequence, without
 from worker.grammar.json_text import JsonRules
-from worker.grammar.limits import length_limits_of
-from worker.grammar.schema import SchemaCompiler, decoded
-from worker.json_schema.keywords import SchemaError, UnsupportedKeyword
-from worker.json_schema.lengths import LengthLimits
+from worker.grammar.schema.compiler import SchemaCompiler, decoded
+from worker.grammar.schema.keywords import SchemaError, UnsupportedKeyword
+from worker.grammar.schema.limits import length_limits_of
 
 _EVERY = ((1, LAST_CHARACTER),)
 _NO_TAG = character_class(without(_EVERY, ((0x3C, 0x3C),)))
@@ -82,7 +82,7 @@ _ONE_AT_A_TIME = frozenset({"harmony"})
 class CallableTool(msgspec.Struct, frozen=True):
     """A tool that the model may call, and its index in the request.
 
-    ``minimums`` is as in :func:`~worker.grammar.limits.length_limits_of`, and never set if the tool is not strict.
+    ``minimums`` is as in :func:`~worker.grammar.schema.limits.length_limits_of`, and only set for strict tools.
     """
 
     tool: Tool

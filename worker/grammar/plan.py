@@ -3,7 +3,7 @@
 import msgspec
 
 from shared.protocol.request import Constraint
-from worker.json_schema.lengths import LengthLimits
+from worker.engine.lengths import LengthLimits
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -13,7 +13,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     the request field that it comes from. ``tools``, ``reasoning`` and ``in_reasoning`` have the same meaning as in
     :class:`Started`. ``shown_tokens`` are special tokens that are kept in the text, because they are format markers.
     ``triggers`` are texts: the constraint allows any text before the first of them. If empty, the constraint applies
-    from the start. ``length_limits`` are enforced by :mod:`worker.json_schema.lengths` instead of the constraint.
+    from the start. ``length_limits`` are enforced by :mod:`worker.engine.lengths` instead of the constraint.
     """
 
     constraint: Constraint | None = None

@@ -7,6 +7,7 @@ import msgspec
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.formats import HARMONY_START, REASONING_FORMATS, TOOL_FORMATS, OutputFormat
 from shared.protocol.request import ChatRequest, Constraint
+from worker.engine.lengths import LengthLimits
 from worker.grammar import tags
 from worker.grammar.calls import (
     CallableTool,
@@ -17,13 +18,12 @@ from worker.grammar.calls import (
 )
 from worker.grammar.client_grammar import readable_grammar
 from worker.grammar.json_text import json_mode_grammar
-from worker.grammar.limits import length_limits_of
 from worker.grammar.patterns import text_grammar, whole_regex_of, without_upper_limit
 from worker.grammar.plan import Plan
 from worker.grammar.regex import PatternError
-from worker.grammar.schema import schema_grammar
-from worker.json_schema.keywords import SchemaError
-from worker.json_schema.lengths import LengthLimits
+from worker.grammar.schema.compiler import schema_grammar
+from worker.grammar.schema.keywords import SchemaError
+from worker.grammar.schema.limits import length_limits_of
 
 _HARMONY_TURN = f"{HARMONY_START}assistant"
 _HARMONY_FINAL = "<|channel|>final<|message|>"

@@ -1,7 +1,7 @@
 """Builders for XGrammar's structural tags, and the translation of clients' structural tags.
 
 Reference: https://xgrammar.mlc.ai/docs/structural_tag/structural_tag_api.html. JSON schemas in them are compiled by
-:mod:`worker.grammar.schema`, because XGrammar's own JSON grammars allow unlimited whitespace.
+:mod:`worker.grammar.schema.compiler`, because XGrammar's own JSON grammars allow unlimited whitespace.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -14,9 +14,9 @@ from worker.grammar.ebnf import either as either_of
 from worker.grammar.ebnf import literal
 from worker.grammar.patterns import text_grammar, whole_regex_of
 from worker.grammar.regex import PatternError
-from worker.grammar.schema import MAX_DEPTH, schema_grammar
+from worker.grammar.schema.compiler import MAX_DEPTH, schema_grammar
+from worker.grammar.schema.keywords import SchemaError
 from worker.grammar.xgrammar import is_readable, protect_alternatives
-from worker.json_schema.keywords import SchemaError
 
 Format = dict[str, Any]
 """One part of a structural tag."""

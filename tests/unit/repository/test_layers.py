@@ -45,7 +45,7 @@ LAYERS = {
         ("prompt",),
         ("grammar",),
         ("engine", "images"),
-        ("json_schema", "model", "processes"),
+        ("model", "processes"),
     ),
     "shared": (("parsers", "tracing"), ("protocol",), ("runtime",), ("redis",)),
     "cli": (

@@ -16,7 +16,7 @@ from worker.grammar.client_grammar import readable_grammar
 from worker.grammar.ebnf import character_class, literal, united, without
 from worker.grammar.patterns import text_grammar, whole_regex_of
 from worker.grammar.planner import make_plan
-from worker.grammar.schema import schema_grammar
+from worker.grammar.schema.compiler import schema_grammar
 from worker.grammar.xgrammar import chunks, utf8_ranges
 
 _SWALLOWED = re.compile("[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f-\xff][0-9a-fA-F]")

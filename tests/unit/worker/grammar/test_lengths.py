@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from shared.protocol.formats import TOOL_FORMATS, OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from tests.support.grammar_oracle import Texts
+from worker.engine.lengths import LengthChecker, LengthLimits, characters_in, closing_lengths
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan, plain_plan
-from worker.grammar.schema import schema_grammar
-from worker.json_schema.lengths import LengthChecker, LengthLimits, characters_in, closing_lengths
+from worker.grammar.schema.compiler import schema_grammar
 
 NAMED = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 3}, "b": {"type": "string"}}}
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from tests.support.grammar_oracle import Texts, tiny_oracle
+from worker.engine.lengths import LengthChecker
 from worker.grammar.ebnf import Rules
-from worker.grammar.limits import length_limits_of
 from worker.grammar.patterns import regex_of, without_upper_limit
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan
 from worker.grammar.regex_writer import written
-from worker.json_schema.lengths import LengthChecker
+from worker.grammar.schema.limits import length_limits_of
 
 LONG = {"type": "string", "pattern": "^[a-z]{1,64}$"}
 LIMITED = LONG | {"maxLength": 64}

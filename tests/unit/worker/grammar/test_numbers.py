@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.support.grammar_oracle import Texts
 from worker.grammar.ebnf import Rules
-from worker.grammar.numbers import integer_range, number_range
+from worker.grammar.schema.numbers import integer_range, number_range
 
 _ends = st.none() | st.integers(-3000, 3000)
 _decimals = st.none() | st.decimals(-30, 30, places=2)

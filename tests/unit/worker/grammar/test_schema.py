@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.support.grammar_oracle import Texts
 from tests.support.paths import ROOT
-from worker.grammar.schema import schema_grammar
-from worker.json_schema.keywords import ASSERTIONS, FORMATS, UNSUPPORTED, SchemaError, UnsupportedKeyword
+from worker.grammar.schema.compiler import schema_grammar
+from worker.grammar.schema.keywords import ASSERTIONS, FORMATS, UNSUPPORTED, SchemaError, UnsupportedKeyword
 
 PAIR = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "null"}}, "required": ["a"]}
 TREE = {

@@ -2,7 +2,7 @@
 
 A grammar may accept fewer texts than the schema, but never others. So properties come in the schema's order, an object
 with ``properties`` has no additional ones unless ``additionalProperties`` allows them, and an unbounded range is
-limited to a large number. Keywords that a grammar can't enforce are refused (:mod:`worker.json_schema.keywords`).
+limited to a large number. Keywords that a grammar can't enforce are refused (:mod:`worker.grammar.schema.keywords`).
 """
 
 from collections import deque
@@ -13,25 +13,25 @@ from typing import Any
 
 import msgspec
 
+from shared.parsers.schema_types import hashable, kinds_of_value
 from worker.grammar.ebnf import Rules, either, literal, repeated, sequence
 from worker.grammar.json_text import BOOLEAN, COMMA, NULL, JsonRules, enclosed
-from worker.grammar.members import Member, counted_parts, object_of, subset_of
-from worker.grammar.numbers import multiples, number_range
-from worker.grammar.strings import Strings
-from worker.grammar.unlisted import UnlistedMembers
-from worker.json_schema.alternatives import Alternatives
-from worker.json_schema.keywords import ARRAY, NUMBER, OBJECT, NoValue, SchemaError, UnsupportedKeyword
-from worker.json_schema.merging import Schema, both, hashable, member_schemas, same
-from worker.json_schema.reading import (
+from worker.grammar.schema.alternatives import Alternatives
+from worker.grammar.schema.keywords import ARRAY, NUMBER, OBJECT, NoValue, SchemaError, UnsupportedKeyword
+from worker.grammar.schema.members import Member, counted_parts, object_of, subset_of
+from worker.grammar.schema.merging import Schema, both, member_schemas, same
+from worker.grammar.schema.numbers import multiples, number_range
+from worker.grammar.schema.reading import (
     KINDS,
     bounds_of,
     escaped,
     items_of,
     kinds_of,
-    kinds_of_value,
     limit_of,
     target_of,
 )
+from worker.grammar.schema.strings import Strings
+from worker.grammar.schema.unlisted import UnlistedMembers
 
 MAX_DEPTH = 64
 """Maximum nesting depth of schemas. The depth restarts at each reference."""
@@ -47,9 +47,9 @@ _ROOT = "root"
 def schema_grammar(text: str, *, strict: bool = True, lengths: bool = True, minimums: bool = False) -> str:
     """Return the EBNF grammar of the JSON texts that are valid under the schema in ``text``, except for ``maxLength``.
 
-    :mod:`worker.json_schema.lengths` enforces ``maxLength``. With ``lengths=False`` the grammar itself does, which is
+    :mod:`worker.engine.lengths` enforces ``maxLength``. With ``lengths=False`` the grammar itself does, which is
     expensive. With ``minimums=True``, that module also enforces ``minLength`` above
-    :data:`~worker.json_schema.lengths.GRAMMAR_MINIMUM`. With ``strict=False``, keywords that a grammar can't enforce
+    :data:`~worker.engine.lengths.GRAMMAR_MINIMUM`. With ``strict=False``, keywords that a grammar can't enforce
     are ignored. Raises :class:`SchemaError`.
     """
     rules = Rules()
@@ -305,7 +305,7 @@ class SchemaCompiler:
     def _unique_values(self, schema: Schema, path: str) -> list[Any] | None:
         """Return the values that an array may have once each, in the order of the schema.
 
-        None if they are not listed: then :mod:`worker.json_schema.lengths` ends the text at one that occurs again.
+        None if they are not listed: then :mod:`worker.engine.lengths` ends the text at one that occurs again.
         """
         if schema.get("uniqueItems") is not True or schema.get("maxItems") in (0, 1):
             return None

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from worker.engine.lengths import GRAMMAR_MINIMUM
 from worker.grammar.ebnf import Rules, literal, sequence, united
 from worker.grammar.json_text import JsonRules
 from worker.grammar.patterns import regex_of, without_upper_limit
@@ -22,10 +23,9 @@ from worker.grammar.regex import (
 )
 from worker.grammar.regex import Choice as AnyOf
 from worker.grammar.regex_writer import written
-from worker.json_schema.keywords import FORMATS, NoValue, SchemaError, UnsupportedKeyword
-from worker.json_schema.lengths import GRAMMAR_MINIMUM
-from worker.json_schema.merging import Schema
-from worker.json_schema.reading import bounds_of
+from worker.grammar.schema.keywords import FORMATS, NoValue, SchemaError, UnsupportedKeyword
+from worker.grammar.schema.merging import Schema
+from worker.grammar.schema.reading import bounds_of
 
 _COMPARISON = 50
 """Steps that the comparison of two patterns counts for."""
@@ -51,7 +51,7 @@ class Strings:
     ) -> None:
         """``step`` is called with a path and a number of steps (by default 1), and limits their sum.
 
-        Other arguments: :class:`worker.grammar.schema.SchemaCompiler`.
+        Other arguments: :class:`worker.grammar.schema.compiler.SchemaCompiler`.
         """
         self._rules = rules
         self._json = json

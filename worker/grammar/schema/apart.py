@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from worker.json_schema.merging import Matches, Schema, both, hashable, member_schemas, same
-from worker.json_schema.reading import KINDS, kinds_of, kinds_of_value
+from shared.parsers.schema_types import hashable, kinds_of_value
+from worker.grammar.schema.merging import Matches, Schema, both, member_schemas, same
+from worker.grammar.schema.reading import KINDS, kinds_of
 
 _MAX_DEPTH = 4
 _MEMBERS = frozenset({"properties", "patternProperties"})

@@ -21,7 +21,7 @@ APPLIED = frozenset(
         "dependentSchemas", "contains", "minContains", "maxContains", "unevaluatedProperties", "unevaluatedItems",
     }
 )  # fmt: skip
-"""Keywords that :mod:`worker.json_schema.alternatives` turns into the others."""
+"""Keywords that :mod:`worker.grammar.schema.alternatives` turns into the others."""
 INTERNAL = frozenset({"absent", "checked", "counted", "excluded", "further"})
 """Our own: ``absent`` lists the names that an object doesn't have, ``checked`` has schemas of properties that don't
 count as evaluated, ``counted`` says that ``minLength`` must be held by the grammar, ``excluded`` lists values that are

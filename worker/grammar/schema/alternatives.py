@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from worker.json_schema import keywords
-from worker.json_schema.apart import Apart
-from worker.json_schema.keywords import SchemaError, UnsupportedKeyword
-from worker.json_schema.merging import Matches, Schema, merged, same
-from worker.json_schema.reading import items_of, target_of
+from worker.grammar.schema import keywords
+from worker.grammar.schema.apart import Apart
+from worker.grammar.schema.keywords import SchemaError, UnsupportedKeyword
+from worker.grammar.schema.merging import Matches, Schema, merged, same
+from worker.grammar.schema.reading import items_of, target_of
 
 MAX_ALTERNATIVES = 64
 """Maximum number of flat schemas of one schema."""

@@ -13,8 +13,7 @@ from typing import Any
 
 import msgspec
 
-from worker.json_schema.merging import hashable
-from worker.json_schema.reading import items_of, target_of
+from shared.parsers.schema_types import hashable, target_of
 
 _SPECIAL = re.compile(r'["\\]')
 _VALUE_STARTS = frozenset('{["-0123456789tfn')
@@ -30,6 +29,8 @@ GRAMMAR_MINIMUM = 4
 
 _NEVER = 2**31 - 1
 """More characters than a string has."""
+_UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, msgspec.MsgspecError)
+"""Errors of text that is not JSON, and of schemas that are none."""
 
 
 class LengthLimits(msgspec.Struct, frozen=True, array_like=True):
@@ -89,7 +90,7 @@ class _JsonReader:
         """Those of the value that may begin here."""
         try:
             self._schemas = self._expanded([self._document])
-        except ValueError:
+        except _UNREADABLE:
             self.ended = True
 
     @property
@@ -141,7 +142,7 @@ class _JsonReader:
             self._loops = self._loops or _is_loop(self._tail)
         try:
             return self._read(text, at)
-        except (ValueError, msgspec.MsgspecError):
+        except _UNREADABLE:
             self.ended = True
             return len(text)
 
@@ -263,9 +264,9 @@ class _JsonReader:
             seen.add(id(schema))
             found.append(schema)
             if "$ref" in schema:
-                waiting.append(target_of(self._document, schema["$ref"], ""))
+                waiting.append(target_of(self._document, schema["$ref"]))
             for keyword in ("allOf", "anyOf", "oneOf"):
-                waiting += items_of(schema, keyword, "")
+                waiting += schema.get(keyword, ())
             waiting += [schema.get(keyword) for keyword in ("if", "then", "else")]
             for keyword in ("dependentSchemas", "dependencies"):
                 waiting += schema.get(keyword, {}).values()

@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from worker.json_schema.keywords import SchemaError, UnsupportedKeyword
+from shared.parsers.schema_types import hashable
+from worker.grammar.schema.keywords import SchemaError, UnsupportedKeyword
 
 Schema = Mapping[str, Any]
 
@@ -53,18 +54,6 @@ def same(first: Any, second: Any) -> bool:
         elif isinstance(one, list | dict) or isinstance(one, bool) != isinstance(other, bool) or one != other:
             return False
     return True
-
-
-def hashable(value: Any) -> Any:
-    """Return a value that equals that of another JSON value if both are equal in JSON."""
-    match value:
-        case dict():
-            return frozenset((name, hashable(part)) for name, part in value.items())
-        case list():
-            return tuple(hashable(part) for part in value)
-        case bool():
-            return ("", value)
-    return value
 
 
 def both(schemas: list[Any]) -> Any:

@@ -1,15 +1,15 @@
 """Typed access to the keywords of a JSON Schema."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any
-from urllib.parse import unquote
 
 import msgspec
 
-from worker.json_schema import keywords
-from worker.json_schema.keywords import NoValue, SchemaError, UnsupportedKeyword
-from worker.json_schema.merging import Schema
+from shared.parsers import schema_types
+from worker.grammar.schema import keywords
+from worker.grammar.schema.keywords import NoValue, SchemaError, UnsupportedKeyword
+from worker.grammar.schema.merging import Schema
 
 KINDS = ("object", "array", "string", "number", "integer", "boolean", "null")
 _GROUPS = (
@@ -35,23 +35,6 @@ def kinds_of(schema: Schema, path: str) -> list[str]:
         if kind not in KINDS:
             raise SchemaError(f"{path}/type", f"there is no type {msgspec.json.encode(kind).decode()}")
     return kinds
-
-
-def kinds_of_value(value: Any) -> set[str]:
-    """Return the JSON Schema types of a JSON value."""
-    match value:
-        case None:
-            return {"null"}
-        case bool():
-            return {"boolean"}
-        case int() | float():
-            return {"integer", "number"} if value % 1 == 0 else {"number"}
-        case str():
-            return {"string"}
-        case list():
-            return {"array"}
-        case _:
-            return {"object"}
 
 
 def items_of(schema: Schema, keyword: str, path: str) -> list[Any]:
@@ -102,16 +85,10 @@ def target_of(document: Any, reference: Any, path: str) -> Any:
         raise SchemaError(where, "expected a text")
     if reference != "#" and not reference.startswith("#/"):
         raise UnsupportedKeyword(where, f"'{reference}' is no reference into the schema itself: '#/...' is supported")
-    target = document
-    for part in reference.split("/")[1:]:
-        key = unquote(part).replace("~1", "/").replace("~0", "~")
-        if isinstance(target, list) and key.isdecimal() and int(key) < len(target):
-            target = target[int(key)]
-        elif isinstance(target, Mapping) and key in target:
-            target = target[key]
-        else:
-            raise SchemaError(where, f"the schema has nothing at '{reference}'")
-    return target
+    try:
+        return schema_types.target_of(document, reference)
+    except LookupError:
+        raise SchemaError(where, f"the schema has nothing at '{reference}'") from None
 
 
 def escaped(name: str) -> str:

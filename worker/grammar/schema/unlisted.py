@@ -6,12 +6,12 @@ from typing import Any
 
 from worker.grammar.ebnf import Ranges, Rules, character_class, either, literal, repeated, sequence, united, without
 from worker.grammar.json_text import COLON, PLAIN, PLAIN_CHARACTER, JsonRules
-from worker.grammar.members import name_matching
 from worker.grammar.regex import Node, PatternError, first_characters, lengths
-from worker.grammar.strings import Strings
-from worker.json_schema.keywords import NoValue, UnsupportedKeyword
-from worker.json_schema.merging import Schema, both
-from worker.json_schema.reading import escaped
+from worker.grammar.schema.keywords import NoValue, UnsupportedKeyword
+from worker.grammar.schema.members import name_matching
+from worker.grammar.schema.merging import Schema, both
+from worker.grammar.schema.reading import escaped
+from worker.grammar.schema.strings import Strings
 
 
 class UnlistedMembers:

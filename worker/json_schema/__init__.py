@@ -1,1 +1,0 @@
-"""Reading of JSON Schemas: supported keywords, merging, and length limits."""

@@ -172,7 +172,15 @@ class _Worker:
             self.id, names, settings, engine, jobs, modalities=model.modalities, sampling=model.sampling
         )
         health = HealthFile(settings.health_file)
-        self.heartbeat = Heartbeat(self.queue, self.id, jobs, self.record, lease=settings.lease, health=health)
+        self.heartbeat = Heartbeat(
+            self.queue,
+            self.id,
+            jobs,
+            self.record,
+            lease=settings.lease,
+            health=health,
+            yield_slot=self.consumer.yield_slot,
+        )
         self.draining = Draining(
             self.id,
             self.queue,

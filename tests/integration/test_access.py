@@ -349,6 +349,16 @@ def test_a_single_request_waits_no_longer_than_a_slot_for_anothers_many(one_slot
     assert 6 in order_of_service(fleet, first, [*[many] * 12, one])[:2]
 
 
+def test_a_key_with_all_slots_leaves_one_to_another_key(closed_fleet: tuple[Fleet, str]) -> None:
+    fleet, _ = closed_fleet
+    greedy, other = create(fleet, "--name", "greedy"), create(fleet, "--name", "other")
+    longest = {"model": "sim", "input": "[[tokens 100000]]", "background": True}
+    asked = [post(fleet, greedy, longest, "/v1/responses")[2]["id"] for _ in range(18)]
+    status, _, answer = post(fleet, other, {**BODY, "max_tokens": 1}, **{"x-queue-timeout": "30"})
+    ends = [post(fleet, greedy, path=f"/v1/responses/{one}/cancel")[2]["status"] for one in asked]
+    assert (status, set(ends)) == (200, {"cancelled"}), answer
+
+
 def test_the_queue_is_bounded_by_the_wait_that_it_means(empty_fleet: Fleet) -> None:
     empty_fleet.worker(*SIMULATED, "--max-batch", "2", "--sim-step", "0.01")
     empty_fleet.api("--max-wait", "1")

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 from arq.connections import ArqRedis
 
@@ -118,6 +119,14 @@ async def reap(client: Client) -> None:
     await client.expire_leases()
     requeued, _ = await client.queue.reap()
     assert requeued == ["a", "b"]
+
+
+async def yield_slot(client: Client) -> None:
+    await client.claimed("a", "b")
+    await client.redis.zadd(keys.load(WORKER.model), {"w1": 1})
+    await client.queue.enqueue([msgspec.structs.replace(job("c"), tenant="key-1")], limit=10)
+    assert await client.queue.yield_slot("w1", [("a", 1)]) == "a"
+    assert await client.queue.depth() == (2, 1)
 
 
 async def occupancy(client: Client) -> None:
@@ -258,6 +267,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "shared/protocol/queue/cancel.lua": (cancel,),
     "shared/protocol/queue/renew.lua": (renew,),
     "shared/protocol/queue/release.lua": (release,),
+    "shared/protocol/queue/yield.lua": (yield_slot,),
     "shared/protocol/queue/reap.lua": (reap,),
     "shared/protocol/queue/occupancy.lua": (occupancy,),
     "shared/protocol/queue/emit.lua": (emit_deltas, emit_ends),

@@ -87,6 +87,11 @@ class Attempt:
         return self.request is not None and self.request.tier == "batch"
 
     @property
+    def is_patient(self) -> bool:
+        """Whether its request is in one of the classes that are served last."""
+        return self.request is not None and self.request.tier in ("batch", "flex")
+
+    @property
     def is_suspect(self) -> bool:
         """Whether engines or workers may have ended because of its request."""
         return self.claim.crashes > 0 or self.claim.lost_workers >= SUSPECT_LOST_WORKERS

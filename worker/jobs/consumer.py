@@ -87,11 +87,28 @@ class JobConsumer:
         """Cancel the running jobs. Their leases are not released."""
         await cancel_all(self._tasks)
 
+    async def yield_slot(self) -> None:
+        """Leave a slot to a tenant that waits and has fewer slots than its share, if this worker is full.
+
+        The job that leaves is the newest of its tenant, batch and flex requests before others.
+
+        Raises :class:`RedisError` or :class:`OSError` when the store fails.
+        """
+        if self._closed or len(self._tasks) < self.engine.capacity:
+            return
+        now = time.monotonic()
+        last_first = sorted(self.jobs.by_number.values(), key=lambda attempt: (attempt.is_patient, attempt.claimed_at))
+        offered = {attempt.queued.tenant: attempt.lease for attempt in last_first if may_leave(attempt, now=now)}
+        if offered:
+            claims = [(lease.job, lease.attempt) for lease in offered.values()]
+            left = await self.queue.yield_slot(self.worker, claims)
+            self.jobs.abandon([lease for lease in offered.values() if lease.job == left], "preempted")
+
     def _leaving(self) -> Attempt | None:
         """Return the attempt in the only slot, if it leaves it to a request that is no batch request."""
         attempts = self.jobs.by_number.values() if self.engine.capacity == 1 else ()
         now = time.monotonic()
-        return next((attempt for attempt in attempts if may_leave(attempt, now=now)), None)
+        return next((attempt for attempt in attempts if attempt.is_batch and may_leave(attempt, now=now)), None)
 
     def _slots(self) -> int:
         if self._closed:

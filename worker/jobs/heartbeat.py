@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from shared.protocol.queue import JobQueue
@@ -16,9 +17,14 @@ from worker.jobs.registry_record import RegistryRecord
 logger = logging.getLogger(__name__)
 
 
+async def _no_slots() -> None:
+    """For a worker that serves nothing."""
+
+
 @dataclass(slots=True, eq=False)
 class Heartbeat:
-    """Renews the worker's registry record and leases, and returns jobs with expired leases to the queue."""
+    """Renews the worker's registry record and leases, and returns jobs to the queue: those with expired leases, and one
+    whose slot another tenant gets."""
 
     queue: JobQueue
     worker: str
@@ -28,6 +34,8 @@ class Heartbeat:
     lease: float
     """Duration of a lease in seconds."""
     health: HealthFile = field(default_factory=HealthFile)
+    yield_slot: Callable[[], Awaitable[None]] = _no_slots
+    """Leaves a slot to a tenant below its share (:meth:`~worker.jobs.consumer.JobConsumer.yield_slot`)."""
     _triggered: asyncio.Event = field(default_factory=asyncio.Event)
     _status: str = ""
     """The status that the registry has."""
@@ -45,7 +53,8 @@ class Heartbeat:
         self._triggered.set()
 
     async def renew(self) -> None:
-        """Renew the leases and the registry record, stop jobs whose lease was lost, and reap expired leases.
+        """Renew the leases and the registry record, stop jobs whose lease was lost, reap expired leases, and
+        share slots.
 
         Leases come first: without them, other workers start the same jobs.
 
@@ -68,6 +77,7 @@ class Heartbeat:
         requeued, _ = await self.queue.reap()
         if requeued:
             logger.warning("%d jobs lost their worker and wait for another: %s", *summary(requeued))
+        await self.yield_slot()
 
     async def withdraw(self) -> None:
         """Remove the registry record, and the worker from the wake-up list."""

@@ -181,7 +181,8 @@ for at = 11, images - 1, 2 do
   bytes = bytes + #ARGV[at + 1]
 end
 
-local past = redis.call('HMGET', FAIR_QUEUE, 'time:' .. CLASS, finish_field(CLASS, ACCOUNT))
+local WEIGHT_FIELD = 'weight:' .. parse_account(ACCOUNT)
+local past = redis.call('HMGET', FAIR_QUEUE, 'time:' .. CLASS, finish_field(CLASS, ACCOUNT), WEIGHT_FIELD)
 local tag = math.max(tag_of(past[1]), tag_of(past[2]))
 local ahead = redis.call('ZCOUNT', QUEUE, '-inf', string.format('(%.0f', base + tag))
 if ahead + #new > MAX_JOBS then
@@ -225,6 +226,9 @@ local reply = {ahead, 0, 0, 0, 0}
 local weight = weight_of(FAIR_QUEUE, CLASS, ACCOUNT, tonumber(ARGV[9]), tonumber(ARGV[10]))
 if weight ~= 1 then
   redis.call('SET', WEIGHT, string.format('%.17g', weight), 'PX', JOB_TTL)
+  redis.call('HSET', FAIR_QUEUE, WEIGHT_FIELD, string.format('%.17g', weight))
+elseif past[3] then
+  redis.call('HDEL', FAIR_QUEUE, WEIGHT_FIELD)
 end
 for _, at in ipairs(new) do
   local job, payload, digests = ARGV[at], ARGV[at + 1], ARGV[at + 3]

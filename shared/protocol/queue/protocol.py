@@ -49,7 +49,7 @@ _REPEAT_TTL_MS = 60_000
 """How long cancellations and charges are remembered, in case a command comes late or again; longer than a hanging store
 buffers commands."""
 
-_SCRIPTS = ("enqueue", "charge", "claim", "cancel", "renew", "release", "reap", "dead_letter")
+_SCRIPTS = ("enqueue", "charge", "claim", "cancel", "renew", "release", "yield", "reap", "dead_letter")
 
 _FULL: dict[int, FullBy] = {1: "jobs", 2: "bytes", 3: "tenant_bytes", 4: "images"}
 """The reasons in *enqueue*'s reply."""
@@ -271,6 +271,17 @@ class JobQueue:
         for job, attempt in claims:
             arguments += (job, attempt, int(job in suspects))
         return int(await self._run("release", [keys.moves(self.model)], arguments))
+
+    async def yield_slot(self, worker: str, offered: Iterable[tuple[str, int]]) -> str | None:
+        """Return one of the ``offered`` jobs to the queue if a tenant waits with fewer slots than its share.
+
+        Returns the id of the job, which ``worker`` must stop.
+
+        ``offered`` has at most one job of each tenant, as ``(job, attempt)``.
+        """
+        arguments: list[str | int] = [worker, *(part for claim in offered for part in claim)]
+        job = await self._run("yield", [keys.fair_queue(self.model), keys.moves(self.model)], arguments)
+        return None if job is None else job.decode()
 
     async def move_to_dead_letters(self, worker: str, claim: Claim, event: bytes, *, reply_to: str = "") -> None:
         """Move the payload of an unreadable job to the dead letters, and end the job with the encoded ``event``.

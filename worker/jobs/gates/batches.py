@@ -19,6 +19,9 @@ MAX_DURATION = 10.0
 MIN_RUN = 0.5
 """Minimum time between two preemptions in seconds. Recomputation of batch requests mostly takes less."""
 
+MIN_RETURN = 10.0
+"""Minimum time in seconds that a request that has left its slot runs before it leaves another one."""
+
 
 class BatchGate:
     """Preempts batch requests, at most half of the time.
@@ -125,17 +128,18 @@ class _Preemptible(Hold):
 
 
 def may_leave(attempt: Attempt, *, now: float) -> bool:
-    """Return whether a batch request may leave its worker to another request, and another attempt continue it.
+    """Return whether a request may leave its slot to another one, and another attempt continue it.
 
-    Another attempt computes the prompt again, so it has run for :data:`MIN_RUN` seconds since its first new token.
-    ``now`` is in monotonic seconds. Its tokens must be enough to continue it exactly.
+    Another attempt computes the prompt again, so it has run for :data:`MIN_RUN` seconds since its first new token, or
+    :data:`MIN_RETURN` if it has left a slot before. ``now`` is in monotonic seconds. Its tokens must be enough to
+    continue it exactly.
     """
     sequence, sampling = attempt.sequence, attempt.sequence.sampling
     repeated = sequence.constraint or sequence.images or sampling.frequency_penalty or sampling.presence_penalty
+    least = MIN_RETURN if attempt.claim.cause == "preempted" else MIN_RUN
     return (
-        attempt.is_batch
-        and attempt.stopped is None
-        and 0 < attempt.first_output_at < now - MIN_RUN
+        attempt.stopped is None
+        and 0 < attempt.first_output_at < now - least
         and not repeated
         and sampling.beams == 1
         and sampling.prompt_scoring is None
@@ -144,7 +148,7 @@ def may_leave(attempt: Attempt, *, now: float) -> bool:
 
 
 def _is_preemptible(attempt: Attempt) -> bool:
-    """Return whether other requests may preempt an attempt at a batch request.
+    """Return whether other requests may preempt an attempt.
 
     A suspect may not be preempted, because other suspects wait for it, nor one whose client expects a seed to
     reproduce its text.

@@ -1,12 +1,13 @@
-"""How many slots a worker keeps free of batch requests, and how they leave its only slot."""
+"""How many slots a worker keeps free of batch requests, and which requests leave their slots to others."""
 
 import asyncio
 import time
 
+import msgspec
 from arq.connections import ArqRedis
 
 from shared.protocol.queue import Claim, JobQueue
-from shared.protocol.request import ChatRequest, Job, Message, Tier
+from shared.protocol.request import ChatRequest, Constraint, Job, Message, Tier
 from tests.support.eventually import eventually
 from tests.support.job_rig import consumer_of
 from worker.jobs.active_jobs import ActiveJobs
@@ -21,10 +22,10 @@ class Rig:
         self.jobs = ActiveJobs()
         self.consumer = consumer_of(self.queue, self._serve, slots=slots, jobs=self.jobs, poll=0.05, batch_reserve=None)
 
-    async def put(self, *names: str, tier: Tier | None = None) -> None:
+    async def put(self, *names: str, tier: Tier | None = None, tenant: str = "") -> None:
         for name in names:
             request = ChatRequest(model="tiny", messages=(Message(role="user", content="a"),), tier=tier)
-            await self.queue.enqueue([Job(id=name, reply_to="r", request=request)], limit=100)
+            await self.queue.enqueue([Job(id=name, reply_to="r", request=request, tenant=tenant)], limit=100)
         self.consumer.wake()
 
     async def _serve(self, claim: Claim, job: Job) -> None:
@@ -78,6 +79,37 @@ async def test_a_batch_request_leaves_the_only_slot_to_other_requests_and_return
         await eventually(lambda: [*rig.running] == ["a"])
         (attempt,) = rig.jobs.by_number.values()
         assert (attempt.lease.attempt, attempt.claim.cause) == (2, "preempted")
+    finally:
+        running.cancel()
+        await rig.consumer.stop()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_the_newest_request_of_a_tenant_leaves_its_slot_to_another_tenant(redis: ArqRedis) -> None:
+    rig = Rig(redis)
+    running = asyncio.create_task(rig.consumer.run())
+    try:
+        await rig.put(*"abcd", tenant="greedy")
+        await eventually(lambda: len(rig.running) == 4)
+        await rig.put("x", tenant="other")
+        await rig.consumer.yield_slot()
+        assert "x" not in rig.running, "nothing of theirs would be left for the next attempt"
+        rig.have_output()
+        for attempt in rig.jobs.by_number.values():
+            if attempt.lease.job == "d":  # it can't be resumed exactly
+                attempt.sequence = msgspec.structs.replace(
+                    attempt.sequence, constraint=Constraint(kind="regex", value="a")
+                )
+        await rig.consumer.yield_slot()
+        await eventually(lambda: sorted(rig.running) == ["a", "b", "d", "x"])
+        rig.running["x"].set()
+        await eventually(lambda: sorted(rig.running) == ["a", "b", "c", "d"])
+        await redis.delete("vinoqueue:fair-queue:tiny")  # a second has passed
+        await rig.put("y", tenant="other")
+        for attempt in rig.jobs.by_number.values():
+            attempt.first_output_at = time.monotonic() - 5
+        await rig.consumer.yield_slot()
+        await eventually(lambda: sorted(rig.running) == ["a", "c", "d", "y"])
     finally:
         running.cancel()
         await rig.consumer.stop()

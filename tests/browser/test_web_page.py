@@ -81,6 +81,22 @@ def test_only_blocks_that_change_are_drawn_again(page: WebPage) -> None:
     assert same == [True, True, False]
 
 
+def test_the_end_of_a_text_is_shown_with_its_figures(page: WebPage) -> None:
+    shown = page.tab.evaluate("""async () => {
+        const { html, render } = await import("./web/vendor/htm-preact-3.1.1.js");
+        const { Message } = await import("./web/chat/message.js");
+        const box = document.createElement("div");
+        const whole = { finish: "stop", stats: { promptTokens: 1, tokens: 2 } };
+        return [["one", {}], ["one two", {}], ["one two three", whole]].map(([text, fields]) => {
+            const message = { id: "1", role: "assistant", model: "sim", text, reasoning: text, ...fields };
+            render(html`<${Message} message=${message} live=${true} all=${["1"]} />`, box);
+            return [...box.querySelectorAll(".markdown, .figures")].map((part) => part.textContent.trim());
+        });
+    }""")
+    # While it grows, it is drawn from time to time.
+    assert shown == [["one", "one", "sim"], ["one", "one", "sim"], ["one two three"] * 2 + ["sim · 1 + 2 tokens"]]
+
+
 def reload_in_the_middle(page: WebPage) -> None:
     """Reload the page once the browser has kept that the service makes the answer."""
     wait_until(lambda: '"seen":' in kept(page.tab), "the answer to be kept")

@@ -95,22 +95,23 @@ function UserMessage({ message, all }) {
     </div>`;
 }
 
-function Reasoning({ message, live }) {
+function Reasoning({ message, live, whole }) {
   const { reasoning, stats } = message;
   const took = stats?.reasoning === undefined ? "" : ` for ${Math.round(stats.reasoning)} s`;
   return html`<details class="reasoning">
     <summary>${live && !message.text ? "Reasoning …" : `Reasoning${took}`}</summary>
-    <div><${Markdown} text=${reasoning} /></div>
+    <div><${Markdown} text=${reasoning} whole=${whole} /></div>
   </details>`;
 }
 
 function Answer({ message, live, all }) {
   const [snippet, setSnippet] = useState(null);
   const body = () => requestBody(current(), message.parent, message.settings);
+  const whole = !live || message.finish !== undefined;
   const empty = !message.text && !message.reasoning && !message.calls?.length;
   return html`
-    ${message.reasoning && html`<${Reasoning} message=${message} live=${live} />`}
-    ${message.text && html`<${Markdown} text=${message.text} />`}
+    ${message.reasoning && html`<${Reasoning} message=${message} live=${live} whole=${whole} />`}
+    ${message.text && html`<${Markdown} text=${message.text} whole=${whole} />`}
     ${message.calls?.map((call, at) => html`<${Call} key=${at} call=${call} />`)}
     ${live && empty && html`<${Waiting} queue=${message.queue} />`}
     ${message.error && html`<p class="error" role="alert">${message.error}</p>`}

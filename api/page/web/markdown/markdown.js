@@ -1,6 +1,6 @@
 // A text in Markdown that may grow. Only the blocks that have changed are drawn again.
 
-import { html, useEffect, useRef } from "../vendor/htm-preact-3.1.1.js";
+import { html, useEffect, useLayoutEffect, useRef } from "../vendor/htm-preact-3.1.1.js";
 import { blocks } from "./render.js";
 
 /** Draws `text` in `place`, whose children are the blocks `before`. Returns the keys of the blocks.
@@ -18,15 +18,18 @@ export function update(place, before, text) {
   return found.map(({ key }) => key);
 }
 
-// Draws at most as often as leaves the browser nine tenths of its time.
-export function Markdown({ text }) {
+/** A text that is `whole` is drawn at once, with what is shown beside it; one that grows at most as often as leaves the
+ * browser nine tenths of its time.
+ * @param {{text: string, whole: boolean}} props */
+export function Markdown({ text, whole }) {
   const place = useRef(null);
   const state = useRef({ timer: 0, text: "", shown: null, keys: [] });
-  useEffect(() => {
+  useLayoutEffect(() => {
     const now = state.current;
     now.text = text;
-    if (now.timer) return;
+    if (now.timer && !whole) return;
     const draw = () => {
+      clearTimeout(now.timer);
       now.timer = 0;
       if (!place.current || now.shown === now.text) return;
       const began = performance.now();
@@ -35,7 +38,7 @@ export function Markdown({ text }) {
       now.timer = setTimeout(draw, Math.max(30, 9 * (performance.now() - began)));
     };
     draw();
-  }, [text]);
+  }, [text, whole]);
   useEffect(() => () => clearTimeout(state.current.timer), []);
   return html`<div class="markdown" ref=${place}></div>`;
 }

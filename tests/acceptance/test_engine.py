@@ -1,6 +1,7 @@
 """The OpenVINO engine on the real model: company that does not matter, preemption, clean ends."""
 
 import time
+from collections import Counter
 
 import pytest
 from openvino_genai.py_openvino_genai import PipelineMetrics
@@ -9,6 +10,7 @@ from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.request import Sampling
 from tests.support.engine_driver import CONTEXT, TOPICS, Bench, options
 from tests.support.engine_outputs import deltas_of, text_of, tokens_of
+from tests.support.logits_reference import Reference
 from tests.support.paths import MODELS
 from worker.engine.engine import OpenVINOEngine
 from worker.engine.protocol import EngineLoadError, Sequence
@@ -160,17 +162,32 @@ def test_what_beam_search_would_ignore_is_refused(bench: Bench, field: str, valu
     assert refusal.value.problem.param == field
 
 
-def test_penalties_count_what_was_generated_before_the_interruption(tiny: Bench) -> None:
-    penalties = {"presence_penalty": 1.5, "frequency_penalty": 1.5}
-    whole = tiny.one("Tell me a story about a lighthouse.", **penalties)
-    rest = tiny.one("Tell me a story about a lighthouse.", generated=tokens_of(whole)[:12], **penalties)
-    assert tokens_of(rest) == tokens_of(whole)[12:]
+@pytest.mark.parametrize(
+    "penalties", [{"presence_penalty": 1.5, "frequency_penalty": 0.7}, {"frequency_penalty": -0.4}]
+)
+def test_penalties_are_subtracted_and_count_what_was_generated_before_an_interruption(
+    tiny: Bench, penalties: dict[str, float]
+) -> None:
+    below_0 = tuple((token, -50.0) for token in range(len(tiny.engine._vocabulary)))
+    sequence = tiny.sequence("Tell me a story about a lighthouse.", logit_bias=below_0, **penalties)  # type: ignore[arg-type]
+    (whole,) = tiny.run([sequence])
+    tokens = tokens_of(whole)
+    rows = Reference(TINY).logprobs(sequence.prompt + tokens)[len(sequence.prompt) - 1 :]
+    for position, token in enumerate(tokens):
+        for earlier, times in Counter(tokens[:position]).items():
+            rows[position][earlier] -= penalties.get("presence_penalty", 0) + penalties["frequency_penalty"] * times
+        assert rows[position].max() - rows[position][token] < 1e-3, position
+    steps = tiny.engine.gauges().steps
+    rest = tiny.one("Tell me a story about a lighthouse.", generated=tokens[:12], **penalties)
+    assert tokens_of(rest) == tokens[12:]
     assert deltas_of(rest)[0].position == 12
+    assert tiny.engine.gauges().steps - steps < len(tokens), "tokens were generated again"
 
 
 def test_a_beginning_that_can_not_be_made_again_is_gone_on_from(tiny: Bench) -> None:
     other = tokens_of(tiny.one("Name three colours."))[:12]
-    rest = tiny.one("Tell me a story about a lighthouse.", generated=other, presence_penalty=1.5)
+    looking = Bench(TINY, prompt_lookup=True)  # the pipeline applies penalties itself
+    rest = looking.one("Tell me a story about a lighthouse.", generated=other, presence_penalty=1.5)
     assert deltas_of(rest)[0].position == 12
     assert rest[-1].reason in ("stop", "length")
 

@@ -131,7 +131,9 @@ class OpenVINOEngine:
             return
         for number in numbers:
             running = self._table.running.get(number)
-            if running is not None and running.is_resumable(sees_images=self._sees_images):
+            if running is not None and running.is_resumable(
+                sees_images=self._sees_images, adjusts_logits=self.engine_info.adjusts_logits
+            ):
                 self._drop(running)
                 self._table.wait(running.generation, Waiting.PREEMPTED)
                 self._preemptions += 1
@@ -216,18 +218,23 @@ class OpenVINOEngine:
     def _start(self, generation: Generation, *, repeat: bool = True) -> RunningSequence:
         """Add a new sequence to the pipeline, or the rest of an interrupted one.
 
-        A grammar can't start in the middle of an output, some penalties count only tokens that the pipeline itself has
+        A grammar can't start in the middle of an output, the pipeline's own penalties may count only tokens that it has
         generated, and on an NPU prompt and output together may be too long for a prompt. Such sequences are generated
         again from their start and compared with the known tokens, unless ``repeat`` is false.
         """
         sequence = generation.sequence
         tokens = tuple(generation.tokens)
-        stateful = generation.is_stateful(sees_images=self._sees_images)
+        adjusts = self.engine_info.adjusts_logits
+        stateful = generation.is_stateful(sees_images=self._sees_images, adjusts_logits=adjusts)
         too_long = self._shape is not None and len(sequence.prompt) + len(tokens) > self._shape.prompt
         done: tuple[int, ...] = () if repeat and (stateful or too_long) else tokens
         repeated = len(tokens) - len(done)
         config = configure(
-            sequence, self._pipeline.get_config(), done=len(done), max_new_tokens=generation.remaining + repeated
+            sequence,
+            self._pipeline.get_config(),
+            done=len(done),
+            max_new_tokens=generation.remaining + repeated,
+            adjusts_logits=adjusts,
         )
         apply_speculation(config, sequence.sampling, self._speculation)
         if sequence.images and sequence.sampling.beams == 1:
@@ -242,7 +249,7 @@ class OpenVINOEngine:
             number=number,
             width=self._logits_width,
             logprobs=not self._batched,
-            limits=self.engine_info.limits_strings,
+            adjusts_logits=adjusts,
         )
         try:
             handle = add_prompt(

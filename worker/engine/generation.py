@@ -99,15 +99,17 @@ class Generation:
     def _constrained_from_start(self) -> bool:
         return self.sequence.constraint is not None and not self.sequence.triggers
 
-    def is_stateful(self, *, sees_images: bool) -> bool:
+    def is_stateful(self, *, sees_images: bool, adjusts_logits: bool) -> bool:
         """Return whether the pipeline can continue the sequence correctly only if it generated the tokens itself.
 
-        ``sees_images``: the pipeline is that of a vision-language model.
+        ``sees_images``: the pipeline is that of a vision-language model. ``adjusts_logits``: penalties are applied by
+        the logits hook, which counts all tokens.
         """
         sampling = self.sequence.sampling
-        # A vision-language model's pipeline does not know the prompt's tokens, so a repetition penalty ignores them.
+        # A vision-language model's pipeline does not know the prompt's tokens, so its repetition penalty ignores them.
         penalty = sees_images and sampling.repetition_penalty not in (None, 1)
-        return bool(self.is_constrained or sampling.frequency_penalty or sampling.presence_penalty or penalty)
+        counts = sampling.frequency_penalty or sampling.presence_penalty or penalty
+        return bool(self.is_constrained or (counts and not adjusts_logits))
 
     def append(
         self,

@@ -155,7 +155,7 @@ def describe(
         device=options.device,
         load_seconds=time.monotonic() - started,
         logits=loaded.logits_width > 0,
-        limits_strings=loaded.logits_width > 0 and options.speculation == "none",
+        adjusts_logits=loaded.logits_width > 0 and options.speculation == "none",
         vocabulary=loaded.vocabulary.digest(template),
         devices=devices,
         engine=loaded.choice.kind,

@@ -110,7 +110,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     ``max_prompt`` is the maximum length of a prompt in tokens; 0 if only the context limits it.
 
     ``devices`` are all that OpenVINO finds. ``logits`` is whether the engine has access to the model's logits,
-    ``limits_strings`` whether it masks tokens by ``length_limits``.
+    ``adjusts_logits`` whether it masks tokens by ``length_limits``, and applies penalties itself.
     ``vocabulary`` is the digest of its vocabulary and chat template. ``engine`` is an :data:`EngineKind` or
     ``simulated``, and ``reason`` says why it was chosen. ``prefix_caching`` is whether prompts reuse the KV cache of
     earlier ones.
@@ -124,7 +124,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     load_seconds: float
     devices: tuple[str, ...] = ()
     logits: bool = False
-    limits_strings: bool = False
+    adjusts_logits: bool = False
     vocabulary: str = ""
     engine: str = ""
     reason: str = ""

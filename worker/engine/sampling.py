@@ -22,14 +22,20 @@ from worker.engine.protocol import Ending, Output, Sequence, StepOutput
 
 
 def configure(
-    sequence: Sequence, defaults: openvino_genai.GenerationConfig, *, done: int, max_new_tokens: int
+    sequence: Sequence,
+    defaults: openvino_genai.GenerationConfig,
+    *,
+    done: int,
+    max_new_tokens: int,
+    adjusts_logits: bool = False,
 ) -> openvino_genai.GenerationConfig:
     """Apply the sampling of a sequence to ``defaults``, a fresh copy that is modified and returned.
 
     The sampling is complete: a field that is not set has no effect, whatever the model's own config says.
-    ``done`` is the number of generated tokens that are passed to the pipeline as part of the prompt; frequency and
-    presence penalties do not count those. Stop strings are handled by :class:`~worker.engine.text.TextStream`: the
-    pipeline emits the part of a stop string that shares a token with other text.
+    ``done`` is the number of generated tokens that are passed to the pipeline as part of the prompt. With
+    ``adjusts_logits``, the logits hook applies the penalties; the pipeline's own frequency and presence penalties do
+    not count the ``done`` tokens, and raise logits below 0. Stop strings are handled by
+    :class:`~worker.engine.text.TextStream`: the pipeline emits the part of one that shares a token with other text.
     """
     sampling, config = sequence.sampling, defaults
     config.max_new_tokens = max_new_tokens
@@ -47,9 +53,10 @@ def configure(
         if sampling.seed is not None:
             # A resumed sequence must not draw the same random numbers again.
             config.rng_seed = (sampling.seed + done) % 2**64
-    config.frequency_penalty = _or(sampling.frequency_penalty, 0.0)
-    config.presence_penalty = _or(sampling.presence_penalty, 0.0)
-    config.repetition_penalty = _or(sampling.repetition_penalty, 1.0)
+    own = Sampling() if adjusts_logits else sampling
+    config.frequency_penalty = _or(own.frequency_penalty, 0.0)
+    config.presence_penalty = _or(own.presence_penalty, 0.0)
+    config.repetition_penalty = _or(own.repetition_penalty, 1.0)
     if sampling.beams > 1:
         config.do_sample = False
         config.num_beams = sampling.beams

@@ -76,17 +76,17 @@ class RunningSequence(FollowedSequence):
         if self.started:
             generation.cached = min(generation.cached, len(generation.sequence.prompt) + images)
 
-    def is_resumable(self, *, sees_images: bool) -> bool:
+    def is_resumable(self, *, sees_images: bool, adjusts_logits: bool) -> bool:
         """Return whether it can leave the pipeline, and be resumed exactly without recomputing all of it.
 
-        ``sees_images``: the pipeline is that of a vision-language model.
+        Arguments are as in :meth:`Generation.is_stateful`.
         """
         generation = self.generation
         return (
             self.beams == 1
             and generation.prompt_scoring is None
             and not generation.sequence.images
-            and not generation.is_stateful(sees_images=sees_images)
+            and not generation.is_stateful(sees_images=sees_images, adjusts_logits=adjusts_logits)
         )
 
     def generated(self, most: int) -> Sequence[int]:

@@ -96,9 +96,8 @@ class JobConsumer:
         """
         if self._closed or len(self._tasks) < self.engine.capacity:
             return
-        now = time.monotonic()
         last_first = sorted(self.jobs.by_number.values(), key=lambda attempt: (attempt.is_patient, attempt.claimed_at))
-        offered = {attempt.queued.tenant: attempt.lease for attempt in last_first if may_leave(attempt, now=now)}
+        offered = {attempt.queued.tenant: attempt.lease for attempt in last_first if self._may_leave(attempt)}
         if offered:
             claims = [(lease.job, lease.attempt) for lease in offered.values()]
             left = await self.queue.yield_slot(self.worker, claims)
@@ -107,8 +106,11 @@ class JobConsumer:
     def _leaving(self) -> Attempt | None:
         """Return the attempt in the only slot, if it leaves it to a request that is no batch request."""
         attempts = self.jobs.by_number.values() if self.engine.capacity == 1 else ()
-        now = time.monotonic()
-        return next((attempt for attempt in attempts if attempt.is_batch and may_leave(attempt, now=now)), None)
+        return next((attempt for attempt in attempts if attempt.is_batch and self._may_leave(attempt)), None)
+
+    def _may_leave(self, attempt: Attempt) -> bool:
+        adjusts = self.engine.info is not None and self.engine.info.adjusts_logits
+        return may_leave(attempt, now=time.monotonic(), adjusts_logits=adjusts)
 
     def _slots(self) -> int:
         if self._closed:

@@ -120,7 +120,7 @@ class JobRunner:
             await self._report_tokens(attempt, prepared)
             return
         engine = await self.engine.wait()
-        if prepared.counted is not None and not engine.info.limits_strings:
+        if prepared.counted is not None and not engine.info.adjusts_logits:
             prepared = msgspec.structs.replace(prepared, plan=prepared.counted)
         plan = prepared.plan
         if plan.constraint is not None and self.grammars is not None:

@@ -1,5 +1,6 @@
 """What sequences read from their rows of logits, log probabilities, and the biases that they add to them."""
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -43,31 +44,81 @@ _MASKED = -1e9
 tokens with infinity, is followed even if its only tokens are masked."""
 
 
+class Penalties:
+    """The penalties of one sequence.
+
+    ``repetition_penalty`` divides the logits of all tokens that are in the prompt or were generated, or multiplies them
+    below 0, as transformers and vLLM do. Then, ``presence_penalty`` is subtracted from those of generated tokens, and
+    ``frequency_penalty`` as often as they were (OpenAI's formula, https://platform.openai.com/docs/api-reference/chat).
+    """
+
+    def __init__(self, sampling: Sampling, prompt: Sequence[int]) -> None:
+        self._repetition = numpy.float32(sampling.repetition_penalty or 1)
+        self._frequency = sampling.frequency_penalty or 0.0
+        self._presence = sampling.presence_penalty or 0.0
+        self._tokens = numpy.array(sorted(set(prompt)) if self._repetition != 1 else (), numpy.intp)
+        self._places = {token: place for place, token in enumerate(self._tokens.tolist())}
+        self._subtracted = numpy.zeros(len(self._tokens), numpy.float32)
+        self._generated: set[int] = set()
+        self._counted = 0
+
+    @classmethod
+    def of(cls, sampling: Sampling, prompt: Sequence[int]) -> "Penalties | None":
+        """Return the penalties of a sequence with this ``prompt``, or None if it has none."""
+        has = sampling.frequency_penalty or sampling.presence_penalty or sampling.repetition_penalty not in (None, 1)
+        return cls(sampling, prompt) if has else None
+
+    def count(self, generated: Sequence[int]) -> None:
+        """Count the tokens that were generated since the last call; ``generated`` are all of them."""
+        for token in generated[self._counted :]:
+            place = self._places.setdefault(token, len(self._tokens))
+            if place == len(self._tokens):
+                self._tokens = numpy.append(self._tokens, token)
+                self._subtracted = numpy.append(self._subtracted, numpy.float32(0))
+            self._subtracted[place] += self._frequency + (0.0 if token in self._generated else self._presence)
+            self._generated.add(token)
+        self._counted = len(generated)
+
+    def apply_to(self, row: Row) -> None:
+        """Change a row in place."""
+        logits = row[self._tokens]
+        if self._repetition != 1:
+            logits = numpy.where(logits < 0, logits * self._repetition, logits / self._repetition)
+        row[self._tokens] = logits - self._subtracted
+
+
 class Bias:
-    """The bias of one sequence: a constant one, and masks of tokens that must not come next."""
+    """What is added to the logits of one sequence: a constant bias, masks of tokens that must not come next, and then
+    penalties."""
 
     def __init__(
-        self, sampling: Sampling, bad_word_tokens: Sequence[tuple[int, ...]] = (), *, limited: bool = False
+        self,
+        sampling: Sampling,
+        bad_word_tokens: Sequence[tuple[int, ...]] = (),
+        *,
+        limited: bool = False,
+        penalties: Penalties | None = None,
     ) -> None:
         """``bad_word_tokens`` are sequences of tokens that must not be generated; the last of several is masked after
-        the others. ``limited``: its JSON text has limits."""
+        the others. ``limited``: its JSON text has limits. Without ``penalties``, the pipeline applies them."""
         self._sampling = sampling
         self._limited = limited
+        self._penalties = penalties
         self._excluded: NDArray[numpy.bool_] | None = None
         self._tokens = [word[0] for word in bad_word_tokens if len(word) == 1]
         self._words = [word for word in bad_word_tokens if len(word) > 1]
+        self._biased = bool(sampling.logit_bias or sampling.allowed_token_ids or self._tokens)
         self._constant: Row | None = None
         self._completing: list[int] = []
 
     def __bool__(self) -> bool:
         """Whether the sequence has any bias."""
-        sampling = self._sampling
-        return bool(sampling.logit_bias or sampling.allowed_token_ids or self._tokens or self._words or self._limited)
+        return bool(self._biased or self._words or self._limited or self._penalties)
 
     @property
     def lookback(self) -> int:
         """Number of generated tokens that :meth:`prepare` needs."""
-        return max((len(word) - 1 for word in self._words), default=0)
+        return sys.maxsize if self._penalties else max((len(word) - 1 for word in self._words), default=0)
 
     def prepare(self, generated: Sequence[int], excluded: NDArray[numpy.bool_] | None = None) -> None:
         """Prepare the bias of the next token. ``generated`` are the tokens before it, at least :attr:`lookback`.
@@ -75,16 +126,21 @@ class Bias:
         ``excluded`` says of each token whether the limits of the JSON text exclude it.
         """
         self._excluded = excluded
+        if self._penalties:
+            self._penalties.count(generated)
         self._completing = [word[-1] for word in self._words if tuple(generated[-(len(word) - 1) :]) == word[:-1]]
 
     def add_to(self, row: Row) -> None:
         """Add the bias to a row."""
-        if self._constant is None:
-            self._constant = self._make(len(row))
-        row += self._constant
+        if self._biased:
+            if self._constant is None:
+                self._constant = self._make(len(row))
+            row += self._constant
         row[self._completing] += _MASKED
         if self._excluded is not None:
             row[: len(self._excluded)][self._excluded[: len(row)]] += _MASKED
+        if self._penalties:
+            self._penalties.apply_to(row)
 
     def _make(self, width: int) -> Row:
         allowed = list(self._sampling.allowed_token_ids)
@@ -116,12 +172,17 @@ class RowReader:
     """The rows of one sequence that needs them: keeps those of a step until its tokens are read."""
 
     def __init__(
-        self, sampling: Sampling, bad_word_tokens: Sequence[tuple[int, ...]] = (), *, limited: bool = False
+        self,
+        sampling: Sampling,
+        bad_word_tokens: Sequence[tuple[int, ...]] = (),
+        *,
+        limited: bool = False,
+        penalties: Penalties | None = None,
     ) -> None:
         """Arguments are those of a :class:`Bias`."""
         self._top = sampling.top_logprobs
-        self.bias = Bias(sampling, bad_word_tokens, limited=limited)
-        self.reads = not limited or sampling.logprobs or needs_rows(sampling)
+        self.bias = Bias(sampling, bad_word_tokens, limited=limited, penalties=penalties)
+        self.reads = not (limited or penalties) or sampling.logprobs or needs_rows(sampling)
         """Whether log probabilities are read. Otherwise, no row is copied."""
         self._rows: list[Row] = []
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from shared.protocol.request import PromptScoring
 from worker.engine.logits.operation import Logits, StepInput
-from worker.engine.logits.readers import PromptReader, RowReader, needs_rows
+from worker.engine.logits.readers import Penalties, PromptReader, RowReader, needs_rows
 from worker.engine.protocol import Sequence
 from worker.engine.sampling import score_prompt
 
@@ -200,20 +200,22 @@ def readers_of(
     number: int,
     width: int,
     logprobs: bool = False,
-    limits: bool = True,
+    adjusts_logits: bool = True,
 ) -> Readers:
     """Return the readers of a sequence with the request id ``number``; change its ``config`` if its prompt is scored.
 
     A row has ``width`` logits; 0 if they can't be read. ``logprobs``: log probabilities of tokens come from their rows,
-    because the pipeline reports none. ``limits``: limits of its JSON text are enforced. The first token of a
-    scored prompt is salted with a multiple of the width, which the graph removes, so that the prompt differs from all
-    that are cached.
+    because the pipeline reports none. ``adjusts_logits``: limits of its JSON text and its penalties
+    are applied. The first token of a scored prompt is salted with a multiple of the width, which the graph removes, so
+    that the prompt differs from all that are cached.
     """
-    limited = limits and bool(sequence.length_limits)
-    wanted = scoring or limited or needs_rows(sequence.sampling) or (logprobs and sequence.sampling.logprobs)
+    limited = adjusts_logits and bool(sequence.length_limits)
+    penalties = Penalties.of(sequence.sampling, sequence.prompt) if adjusts_logits and width else None
+    adjusted = limited or penalties is not None
+    wanted = scoring or adjusted or needs_rows(sequence.sampling) or (logprobs and sequence.sampling.logprobs)
     if not width or not wanted:
         return Readers(input_tokens)
-    reader = RowReader(sequence.sampling, sequence.bad_word_tokens, limited=limited)
+    reader = RowReader(sequence.sampling, sequence.bad_word_tokens, limited=limited, penalties=penalties)
     reader.reads = reader.reads or scoring is not None
     if scoring is None:
         return Readers(input_tokens, reader)

@@ -127,15 +127,16 @@ class _Preemptible(Hold):
         self._gate.remove(self._attempt)
 
 
-def may_leave(attempt: Attempt, *, now: float) -> bool:
+def may_leave(attempt: Attempt, *, now: float, adjusts_logits: bool) -> bool:
     """Return whether a request may leave its slot to another one, and another attempt continue it.
 
     Another attempt computes the prompt again, so it has run for :data:`MIN_RUN` seconds since its first new token, or
     :data:`MIN_RETURN` if it has left a slot before. ``now`` is in monotonic seconds. Its tokens must be enough to
-    continue it exactly.
+    continue it exactly, which they are with penalties if the engine ``adjusts_logits``.
     """
     sequence, sampling = attempt.sequence, attempt.sequence.sampling
-    repeated = sequence.constraint or sequence.images or sampling.frequency_penalty or sampling.presence_penalty
+    penalty = sampling.frequency_penalty or sampling.presence_penalty
+    repeated = sequence.constraint or sequence.images or (penalty and not adjusts_logits)
     least = MIN_RETURN if attempt.claim.cause == "preempted" else MIN_RUN
     return (
         attempt.stopped is None

@@ -208,7 +208,7 @@ async def test_prompts_and_grammars_count_for_the_tenant_which_may_be_told_to_wa
 
 @pytest.mark.parametrize("limits", [True, False])
 async def test_a_grammar_counts_the_characters_of_strings_where_the_engine_does_not(rig: Rig, limits: bool) -> None:
-    rig.load(msgspec.structs.replace(INFO, limits_strings=limits))
+    rig.load(msgspec.structs.replace(INFO, adjusts_logits=limits))
     rig.prompts.constraint = Constraint(kind="grammar", value="any")
     counted = Constraint(kind="grammar", value="counted")
     rig.prompts.counted = Plan(constraint=counted, param="response_format")

@@ -3,7 +3,7 @@
 import numpy
 
 from shared.protocol.request import Sampling
-from worker.engine.logits.readers import Bias
+from worker.engine.logits.readers import Bias, Penalties
 
 
 def added(bias: Bias, generated: tuple[int, ...] = (), width: int = 6) -> list[float]:
@@ -39,6 +39,25 @@ def test_the_last_token_of_a_word_is_masked_after_the_others() -> None:
     assert added(bias, (2,)) == [0, 0, 0, 0, -INF, 0]
     assert added(bias, (1, 2)) == [0, 0, 0, -INF, -INF, 0]
     assert added(bias, (2, 1)) == [0] * 6
+
+
+PENALTIES = Sampling(presence_penalty=0.5, frequency_penalty=0.25, repetition_penalty=2.0)
+
+
+def test_penalties_are_subtracted_after_the_repetition_penalty() -> None:
+    row = numpy.array([1, 1, 1, -1, -1, -1], numpy.float32)
+    penalties = Penalties.of(PENALTIES, (0, 3))
+    bias = Bias(PENALTIES, penalties=penalties)
+    for generated in ((), (1, 4), (1, 4, 4, 0)):
+        bias.prepare(generated[-bias.lookback :])
+    bias.add_to(row)
+    assert row.tolist() == [0.5 - 0.75, 0.5 - 0.75, 1, -2, -2 - 1, -1]
+
+
+def test_only_generated_tokens_have_frequency_and_presence_penalties() -> None:
+    sampling = Sampling(presence_penalty=-1.5, repetition_penalty=1.0)
+    assert added(Bias(sampling, penalties=Penalties.of(sampling, (0, 3))), (2, 2)) == [0, 0, 1.5, 0, 0, 0]
+    assert Penalties.of(Sampling(presence_penalty=0.0, repetition_penalty=1.0), (0,)) is None
 
 
 def test_excluded_tokens_are_masked() -> None:

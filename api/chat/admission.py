@@ -98,7 +98,7 @@ class Admission:
         if key is None:
             return AdmittedRequest(_limited(request, maximum), queue_timeout=wait)
         owners = (key,) if team is None else (key, team)
-        tokens = _counted_tokens(request, context, owners)
+        tokens = 0 if request.tokenization is not None else _counted_tokens(request, context, owners)
         admitted = AdmittedRequest(
             _limited(_with_tier(request, key), maximum),
             key.id,
@@ -106,15 +106,13 @@ class Admission:
             Weights(key.weight or 1, team.weight or 1 if team is not None else 1),
             wait,
         )
-        rate_limited = any(owner.rate_limited for owner in owners)
-        if not rate_limited and not any(any(owner.budgets) for owner in owners):
+        if not any(owner.is_limited for owner in owners):
             return admitted
         reservation = Reservation(key, self.limiter.new_name(), tokens, team)
         counts, refusal = await self._reserve(reservation)
         if refusal is not None:
             raise LimitReached(reservation, refusal, counts)
-        # Budgets reserve nothing.
-        return replace(admitted, counts=counts, reservation=reservation if rate_limited else None)
+        return replace(admitted, counts=counts, reservation=reservation)
 
     def _queue_timeout(self, key: ApiKey | None, team: Team | None, headers: Lookup) -> float | None:
         allowed: float | None = _own(key, team, "queue_timeout")
@@ -159,12 +157,18 @@ class LimitReached(RequestRefused):
 def _limit_problem(reservation: Reservation, refusal: Refusal) -> RequestRefused:
     owner = reservation.limited[refusal.by_team]
     name = f"team '{owner.name or owner.id}' of this API key" if refusal.by_team else "this API key"
-    if refusal.limit in ("tokens_per_day", "tokens_per_month") and refusal.wait is not None:
+    if refusal.limit in ("tokens_per_day", "tokens_per_month"):
+        budget = f"its budget of {getattr(owner, refusal.limit)} {refusal.limit.replace('_', ' ')}"
+        if refusal.wait is None:
+            return refuse(
+                ProblemKind.RATE_LIMITED,
+                f"Requests in progress of {name} may use up {budget}. Please try again when one of them has ended.",
+                retry_after=_RETRY_SOON,
+            )
         reset = datetime.fromtimestamp(round((time.time() + refusal.wait) / 60) * 60, UTC)
         return refuse(
             ProblemKind.BUDGET,
-            f"{name[0].upper()}{name[1:]} has used up its budget of {getattr(owner, refusal.limit)} "
-            f"{refusal.limit.replace('_', ' ')}. "
+            f"{name[0].upper()}{name[1:]} has used up {budget}. "
             f"It can be used again from {reset:%Y-%m-%dT%H:%M:%SZ} on.",
             retry_after=refusal.wait,
         )

@@ -45,9 +45,10 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     created: UnixTime = 0.0
 
     @property
-    def rate_limited(self) -> bool:
+    def is_limited(self) -> bool:
         """Whether requests must reserve tokens or a place."""
-        return (self.requests_per_minute or self.tokens_per_minute or self.concurrency) is not None
+        limits = (self.requests_per_minute, self.tokens_per_minute, self.concurrency, *self.budgets)
+        return any(limit is not None for limit in limits)
 
     @property
     def budgets(self) -> tuple[int | None, int | None]:

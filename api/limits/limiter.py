@@ -42,6 +42,11 @@ class Reservation:
     team: Team | None = None
 
     @property
+    def place(self) -> str:
+        """Its name in the store."""
+        return f"{self.tokens} {self.name}"
+
+    @property
     def limited(self) -> tuple[Limited, ...]:
         """Who has limits."""
         return (self.key,) if self.team is None else (self.key, self.team)
@@ -90,7 +95,7 @@ class Limiter:
             owners,
             [
                 reservation.tokens,
-                reservation.name,
+                reservation.place,
                 self._longest_ms,
                 keys.replica(""),
                 self._replica,
@@ -127,7 +132,7 @@ class Limiter:
         """Settle a request that used ``used`` tokens. Raises what redis-py raises when the store is unreachable."""
         owners = reservation.limited
         limits = [_or_empty(owner.tokens_per_minute) for owner in owners]
-        await self._call(self._settle, owners, [used - reservation.tokens, reservation.name, *limits])
+        await self._call(self._settle, owners, [used - reservation.tokens, reservation.place, *limits])
 
     async def _call(self, script: AsyncScript, owners: Sequence[Limited], arguments: Sequence[str | int]) -> Any:
         names = [key(owner.limits_id) for owner in owners for key in (keys.buckets, keys.admitted)]

@@ -3,15 +3,15 @@
 -- Rates use the generic cell rate algorithm: a bucket is stored as the time at which it will be full again. A bucket
 -- holds the allowance of one minute.
 -- KEYS: buckets and admitted of the key, and of its team
--- ARGV: tokens of this request, its reservation ("NAME REPLICA"), maximum duration of a request (ms), prefix of
+-- ARGV: tokens of this request, its reservation ("TOKENS NAME REPLICA"), maximum duration of a request (ms), prefix of
 --       replicas' registry records, this replica, lease (ms), then of the key and of its team: requests per minute,
 --       tokens per minute, concurrent requests, tokens per day, tokens per month (each '' if unlimited), key of the
 --       spent tokens
 -- A reservation that is there already was made by this call, whose reply was lost: nothing is counted again.
--- Budgets are tokens per day and month of UTC, counted when requests end (see add_usage in the queue's prelude). Requests
--- that run while one is used up are served.
+-- Budgets are tokens per day and month of UTC, counted when requests end (see add_usage in the queue's prelude). A request is
+-- refused when what was spent and the tokens of the reservations, in the field "reserved" of the buckets, use one up.
 -- Returns {0 or the exceeded limit (1 requests, 2 tokens, 3 concurrency, 4 tokens per day, 5 tokens per month; 5 more if
---          it is the team's), ms to wait}, then of each: remaining requests, ms until the bucket is full, remaining
+--          it is the team's), ms to wait (0: until a reservation ends)}, then of each: remaining requests, ms until the bucket is full, remaining
 --          tokens, ms until the bucket is full, tokens spent this day, this month.
 local MINUTE, DAY = 60000, 86400000
 local NUMBER_OF_LIMITS = 5
@@ -34,6 +34,8 @@ local function read(at)
     concurrency = ARGV[first + 2], budgets = {ARGV[first + 3], ARGV[first + 4]}, spent_key = ARGV[first + 5],
     full = {}, left = {-1, -1}, back = {0, 0}, spent = {0, 0},
   }
+  owner.budgeted = owner.budgets[1] ~= '' or owner.budgets[2] ~= ''
+  owner.reserves = owner.budgeted or owner.rates[1] ~= '' or owner.rates[2] ~= '' or owner.concurrency ~= ''
   local stored = redis.call('HMGET', owner.buckets, 'requests', 'tokens', 'at')
   -- If the store's clock was set back since 'at', the time of the last reservation, the buckets move back with it.
   local set_back = (tonumber(stored[3]) or now) - now
@@ -67,15 +69,28 @@ local function time_left(buckets, replica)
   return since + LEASE - now
 end
 
+local function free(owner, place)
+  if redis.call('ZREM', owner.admitted, place) == 1 and owner.budgeted then
+    redis.call('HINCRBY', owner.buckets, 'reserved', -(tonumber(string.match(place, '^(%d+) ')) or 0))
+  end
+end
+
+-- Frees places of requests that have certainly ended.
+local function free_expired(owner)
+  for _, place in ipairs(redis.call('ZRANGEBYSCORE', owner.admitted, '-inf', now, 'LIMIT', 0, MOST_EXAMINED)) do
+    free(owner, place)
+  end
+end
+
 -- Frees places of replicas that have gone; returns the ms until the next ones are freed, 0 if none will be.
 local function free_places(owner)
   local soonest = math.huge
   local left = {[REPLICA] = math.huge}
   for _, place in ipairs(redis.call('ZRANGE', owner.admitted, 0, MOST_EXAMINED - 1)) do
-    local replica = string.match(place, ' (.+)$') or REPLICA
+    local replica = string.match(place, '^%d+ %S+ (.+)$') or REPLICA
     left[replica] = left[replica] or time_left(owner.buckets, replica) or math.huge
     if left[replica] <= 0 then
-      redis.call('ZREM', owner.admitted, place)
+      free(owner, place)
       redis.call('HDEL', owner.buckets, 'missed:' .. replica)
     else
       soonest = math.min(soonest, left[replica])
@@ -96,9 +111,22 @@ local function day_of_month(day)
   return of_year - math.floor((153 * math.floor((5 * of_year + 2) / 153) + 2) / 5) + 1
 end
 
--- Returns the budget that is used up, if any, and the ms until it is renewed.
+-- Returns the tokens of the reservations. Those of lost replicas are freed before they refuse a request.
+local function reserved_by(owner, most)
+  if redis.call('EXISTS', owner.admitted) == 0 then
+    redis.call('HDEL', owner.buckets, 'reserved')
+  end
+  local reserved = tonumber(redis.call('HGET', owner.buckets, 'reserved')) or 0
+  if reserved >= most then
+    free_places(owner)
+    reserved = tonumber(redis.call('HGET', owner.buckets, 'reserved')) or 0
+  end
+  return reserved
+end
+
+-- Returns the budget that is used up, if any, and the ms until it is renewed, 0 if only reservations use it up.
 local function used_up(owner)
-  if owner.budgets[1] == '' and owner.budgets[2] == '' then
+  if not owner.budgeted then
     return
   end
   local first = today - day_of_month(today) + 1
@@ -113,16 +141,21 @@ local function used_up(owner)
   end
   local following = first + 31
   local ends = {today + 1, following - day_of_month(following) + 1}
+  local left = {}
   for budget = 2, 1, -1 do
-    if owner.budgets[budget] ~= '' and owner.spent[budget] >= tonumber(owner.budgets[budget]) then
+    left[budget] = (tonumber(owner.budgets[budget]) or math.huge) - owner.spent[budget]
+    if left[budget] <= 0 then
       return 3 + budget, ends[budget] * DAY - now
     end
+  end
+  local least = left[2] <= left[1] and 2 or 1
+  if reserved_by(owner, left[least]) >= left[least] then
+    return 3 + least, 0
   end
 end
 
 -- Returns whether all places are taken, and the ms until some are freed.
 local function crowded(owner)
-  redis.call('ZREMRANGEBYSCORE', owner.admitted, '-inf', now)
   if owner.concurrency == '' or redis.call('ZCARD', owner.admitted) < tonumber(owner.concurrency) then
     return false
   end
@@ -132,6 +165,7 @@ end
 
 -- Returns the exceeded limit, 0 if there is none, and the ms to wait.
 local function check(owner)
+  free_expired(owner)
   local limit, wait = used_up(owner)
   if owner.repeated then
     limit = nil
@@ -171,11 +205,15 @@ local function reserve(owner, refused)
     end
   end
   if not refused then
-    redis.call('PEXPIRE', owner.buckets, math.max(MINUTE, owner.back[1], owner.back[2]) + 1000)
-    if owner.rates[1] ~= '' or owner.rates[2] ~= '' or owner.concurrency ~= '' then
-      redis.call('ZADD', owner.admitted, now + tonumber(LONGEST), RESERVATION)
+    if owner.reserves then
+      local is_new = redis.call('ZADD', owner.admitted, now + tonumber(LONGEST), RESERVATION) == 1
+      if is_new and owner.budgeted then
+        redis.call('HINCRBY', owner.buckets, 'reserved', string.format('%.0f', TOKENS))
+      end
       redis.call('PEXPIRE', owner.admitted, LONGEST)
     end
+    local least = owner.budgeted and tonumber(LONGEST) or MINUTE
+    redis.call('PEXPIRE', owner.buckets, math.max(least, owner.back[1], owner.back[2]) + 1000)
   end
 end
 

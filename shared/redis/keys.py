@@ -145,15 +145,16 @@ journal_needed = _named("journal:needed")
 
 buckets = _named("buckets")
 """Hash of the rate limits of an API key or a team: for each limit, the time (ms) at which its bucket is full again; for
-each absent replica that holds concurrency places, the time since when it is absent (see ``reserve.lua``)."""
+each absent replica that holds concurrency places, the time since when it is absent; ``reserved``, the tokens of all
+reservations (see ``reserve.lua``)."""
 
 spent = _named("spent")
 """Hash with a TTL: the tokens that an API key or a team used on each day of the last month, by the day's number; for
 budgets."""
 
 admitted = _named("admitted")
-"""Sorted set of the requests in flight of an API key or a team, "NAME REPLICA", scored by the time (ms) by which they
-have certainly ended."""
+"""Sorted set of the requests in flight of an API key or a team, "TOKENS NAME REPLICA", scored by the time (ms) by which
+they have certainly ended."""
 
 
 def stored(key_id: str, response_id: str) -> str:

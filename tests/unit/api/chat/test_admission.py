@@ -237,9 +237,13 @@ async def test_requests_for_tokens_count_for_no_rate(parts: Parts, redis: ArqRed
 async def test_batch_requests_count_only_for_the_budgets_of_a_team(parts: Parts, redis: ArqRedis) -> None:
     made = await create_team(redis, Team(id="-", requests_per_minute=1, tokens_per_day=10), by="test")
     await parts.keyring.refresh()
-    for _ in range(2):
-        admitted = await parts.chat.admission.admit(key(team=made.id), chat("batch"), {})
-        assert admitted.reservation is None
+    admitted = await parts.chat.admission.admit(key(team=made.id), chat("batch"), {})
+    refusal = await refused(parts.chat.admission, key(team=made.id), chat("batch"))
+    assert (refusal.problem.kind, refusal.problem.retry_after) == (ProblemKind.RATE_LIMITED, 1)
+    assert f"Requests in progress of team '{made.id}' of this API key may use up its budget" in refusal.problem.message
+    assert admitted.reservation is not None
+    await parts.chat.admission.limiter.settle(admitted.reservation, 0)
+    assert (await parts.chat.admission.admit(key(team=made.id), chat("batch"), {})).reservation is not None
     today = int(await store_time(redis)) // DAY
     await awaitable(redis.hset(keys.spent(f"team:{made.id}"), str(today), "10"))
     refusal = await refused(parts.chat.admission, key(team=made.id), chat("batch"))

@@ -249,8 +249,9 @@ async def test_budgets_are_renewed_with_the_day_and_the_month(
     for name, reset in (("tokens_per_day", of_day), ("tokens_per_month", of_month)):
         _, refusal, _ = await reserve(limiter, key(**{name: 60}))
         assert refusal == Refusal(name, reset)  # type: ignore[arg-type]
-        _, refusal, _ = await reserve(limiter, key(**{name: 61}))
+        reservation, refusal, _ = await reserve(limiter, key(**{name: 61}))
         assert refusal is None
+        await limiter.settle(reservation, 0)
 
 
 async def test_a_month_is_the_sum_of_its_days(limiter: Limiter, redis: ArqRedis, wall_clock: WallClock) -> None:
@@ -261,9 +262,33 @@ async def test_a_month_is_the_sum_of_its_days(limiter: Limiter, redis: ArqRedis,
     assert (await reserve(limiter, key(tokens_per_month=29)))[1] is not None
 
 
-async def test_budgets_alone_hold_no_place(limiter: Limiter, redis: ArqRedis) -> None:
-    await reserve(limiter, key(tokens_per_day=9))
-    assert await redis.zcard(keys.admitted("key-1")) == 0
+@pytest.mark.parametrize("budget", ["tokens_per_day", "tokens_per_month"])
+async def test_requests_in_progress_count_towards_a_budget(limiter: Limiter, budget: LimitName) -> None:
+    of = key(**{budget: 1000})
+    reservations = [await reserve(limiter, of, 400) for _ in range(4)]
+    assert [refusal for _, refusal, _ in reservations] == [None, None, None, Refusal(budget, None)]
+    await limiter.settle(reservations[0][0], 10)
+    assert (await reserve(limiter, of, 5000))[1] is None, "a budget is exceeded by one request at most"
+    assert (await reserve(limiter, of, 1))[1] == Refusal(budget, None)
+
+
+async def test_what_a_lost_replica_reserved_of_a_budget_is_freed(redis: ArqRedis, wall_clock: WallClock) -> None:
+    of = key(tokens_per_day=1000)
+    gone, here = limiter_of(redis, "gone"), limiter_of(redis, "here", lease=60)
+    await reserve(gone, of, 1000)
+    assert (await reserve(here, of))[1] == Refusal("tokens_per_day", None)
+    wall_clock.advance(60)
+    assert (await reserve(here, of))[1] is None
+    assert int(await awaitable(redis.hget(keys.buckets("key-1"), "reserved")) or 0) == 1
+
+
+async def test_what_was_reserved_of_a_budget_ends_with_its_place(redis: ArqRedis, wall_clock: WallClock) -> None:
+    of, limiter = key(tokens_per_day=10), limiter_of(redis, longest=600)
+    await reserve(limiter, of, 10)
+    wall_clock.advance(300)
+    assert (await reserve(limiter, of))[1] is not None
+    wall_clock.advance(301)
+    assert (await reserve(limiter, of))[1] is None
 
 
 async def test_most_of_a_budget_is_logged_once(

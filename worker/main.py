@@ -13,6 +13,7 @@ from typing import Any
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
+from shared.protocol.parser_names import PARSERS
 from shared.protocol.queue import Emitter, JobQueue
 from shared.protocol.registry import LeaseMismatch
 from shared.protocol.request import ChatRequest, Tokenization
@@ -52,7 +53,7 @@ from worker.jobs.publisher import Publisher
 from worker.jobs.registry_record import RegistryRecord
 from worker.jobs.request_cache import RequestCache
 from worker.jobs.runner import JobRunner
-from worker.model.source import ModelError
+from worker.model.source import ModelError, check_parser
 from worker.processes.call_process import ServiceUnavailable
 from worker.processes.child import LoadError
 from worker.prompt.messages import PromptOptions
@@ -129,6 +130,8 @@ class _Worker:
                 context_length=model.context_length,
                 max_prompt=shape.prompt if shape else 0,
                 chat_template=template,
+                tool_parser=check_parser("tool_parser", settings.tool_parser),
+                reasoning_parser=check_parser("reasoning_parser", settings.reasoning_parser),
             ),
             check_loaded=self.model.check,
         )
@@ -280,6 +283,8 @@ async def _serve(settings: WorkerSettings) -> int:
     if computes_on_cpus(settings):
         run_on(cpus_for_others(cpus))
     names = served_names(settings)
+    for kind in PARSERS:
+        check_parser(kind, getattr(settings, kind))
     name = settings.worker_id or f"{settings.node}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
     reconnections = Reconnections()
     redis, payloads, images = clients = tuple(connect(settings.redis_url, reconnections) for _ in range(3))

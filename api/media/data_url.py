@@ -6,6 +6,9 @@ _PREFIX = "data:"
 _BASE64 = ";base64"
 _SHOWN = 64
 
+MAX_IMAGE_BYTES = 10 * 2**20
+"""Maximum size of an image file in bytes."""
+
 
 class MediaError(Exception):
     """A file of a request can't be read. The message tells the client why, and starts with a lower-case letter."""

@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 import httpcore2
 
 from api.base.fairness import FairPlaces, Holding, TenantBytes
-from api.media.data_url import MediaError, too_large
+from api.media.data_url import MAX_IMAGE_BYTES, MediaError, too_large
 from api.media.lookups import Lookups
 from api.media.network import CheckedNetwork, Meter
 from shared.runtime.settings import ApiSettings
@@ -43,13 +43,13 @@ TIMEOUT = 5.0
 class Downloads:
     """Downloads files by ``http`` and ``https``, within each tenant's share of places and memory."""
 
-    def __init__(self, settings: ApiSettings) -> None:
+    def __init__(self, settings: ApiSettings, *, max_image_bytes: int = MAX_IMAGE_BYTES) -> None:
         """Nothing is downloaded without ``media_domains``. ``max_media_bytes`` bounds the files that requests have
         downloaded and not queued yet."""
         domains = settings.media_domains.split(",")
         self._domains = tuple(domain.strip().lower().rstrip(".") for domain in domains if domain.strip())
         self._private_addresses = settings.media_private_addresses
-        self._limit = settings.max_image_bytes
+        self._limit = max_image_bytes
         full = "Too many bytes of images are being downloaded. Please try again later."
         self._memory = TenantBytes(settings.max_media_bytes, full=full)
         self._places = FairPlaces(MAX_DOWNLOADS, share=DOWNLOADS_OF_TENANT)

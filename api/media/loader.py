@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from api.base import metrics as catalogue
 from api.base.fairness import Holding
-from api.media.data_url import MediaError, decode_data_url, is_data_url, too_large
+from api.media.data_url import MAX_IMAGE_BYTES, MediaError, decode_data_url, is_data_url, too_large
 from api.media.download import Downloads
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import LOCAL, ChatRequest, Image
@@ -37,12 +37,19 @@ class _File(NamedTuple):
 class MediaLoader:
     """Reads images within limits."""
 
-    def __init__(self, downloads: Downloads, settings: ApiSettings, registry: CollectorRegistry) -> None:
+    def __init__(
+        self,
+        downloads: Downloads,
+        settings: ApiSettings,
+        registry: CollectorRegistry,
+        *,
+        max_image_bytes: int = MAX_IMAGE_BYTES,
+    ) -> None:
         self._downloads = downloads
         folder = settings.allowed_local_media_path
         self._local_path = Path(folder).resolve() if folder else None
         self._max_images = settings.max_images
-        self._max_image_bytes = settings.max_image_bytes
+        self._max_image_bytes = max_image_bytes
         self._times = catalogue.IMAGE_SECONDS.histogram(registry)
         self._bytes = catalogue.IMAGE_BYTES.counter(registry)
         self._failures = catalogue.IMAGE_FAILURES.counter(registry)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast
 import msgspec
 from redis.asyncio import Redis
 
+from shared.protocol.parser_names import NONE
 from shared.redis import keys
 from shared.redis.raw_connection import Argument
 from shared.redis.records import skipped_unreadable
@@ -38,9 +39,6 @@ MAKING_WEIGHTS = "making int8 weights"
 TEXT = "text"
 IMAGE = "image"
 
-NO_FORMAT = "none"
-"""In place of a format, for a model that has none, or an unknown one."""
-
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 _Amount = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 _Word = Annotated[str, msgspec.Meta(max_length=64)]
@@ -49,8 +47,8 @@ _Word = Annotated[str, msgspec.Meta(max_length=64)]
 class ModelFormats(msgspec.Struct, frozen=True, kw_only=True):
     """How a model writes calls and reasoning, as its chat template shows when it is loaded."""
 
-    tool_parser: _Word = NO_FORMAT
-    reasoning_parser: _Word = NO_FORMAT
+    tool_parser: _Word = NONE
+    reasoning_parser: _Word = NONE
     replaced: Annotated[tuple[_Word, ...], msgspec.Meta(max_length=32)] = ()
     """What the template would refuse or lose, and is replaced (see :class:`worker.prompt.facts.TemplateFacts`)."""
 

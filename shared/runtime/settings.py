@@ -47,6 +47,7 @@ REMOVED = {
     "sim_load": "put [[load SECONDS]] into the simulated model's source",
     "sim_context": "put [[context N]] into the simulated model's source",
     "max_image_pixels": "an image file has at most 64 megapixels",
+    "max_image_bytes": "an image file has at most 10 MiB",
     "schema_bytes": "a JSON schema or grammar has at most 64 KiB",
     "batch_pause": "batch requests make room for others by preemption and --batch-reserve",
     "max_lost_workers": "a request is refused after 5 lost workers",
@@ -183,9 +184,6 @@ class ApiSettings(Settings):
         32 * 2**20, description="Maximum size of the body of a request with images, in bytes; larger bodies get 413."
     )
     max_images: PositiveInt = Field(16, description="Maximum number of images in a request; more get 400.")
-    max_image_bytes: PositiveInt = Field(
-        10 * 2**20, description="Maximum size of each image file in bytes; larger ones get 400."
-    )
     max_media_bytes: PositiveInt = Field(
         256 * 2**20,
         description="Maximum size in bytes of the images of the unfinished requests for the same model; beyond it, or "
@@ -406,6 +404,12 @@ class WorkerSettings(EngineSettings):
         "NAME from '--model' or derives one from its source.",
     )
     chat_template: str = Field("", description="File with a Jinja chat template that replaces the model's own.")
+    tool_parser: str = Field(
+        "auto",
+        description="Format of the model's tool calls, by our name or that of OpenVINO Model Server or vLLM; 'auto' is "
+        "what its chat template shows, and with 'none' calls stay in the content.",
+    )
+    reasoning_parser: str = Field("auto", description="Format of the model's reasoning, in the same way.")
     worker_id: str = Field(
         "",
         description="Name of the worker in status and logs; set it for a name that outlasts restarts; empty derives "

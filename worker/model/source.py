@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from shared.protocol.parser_names import PARSERS, ParserKind
 from worker.model.split import parts, split_model_in, whole_name
 
 SourceKind = Literal["default", "file", "folder", "hub"]
@@ -31,6 +32,14 @@ _QUANTISATION = re.compile(r"[-._](?:UD-)?(?:I?Q\d\w*|BF16|F?P?16|F?P?32|MXFP4\w
 
 class ModelError(Exception):
     """A model is not available. The message says what was looked for and what to do."""
+
+
+def check_parser(kind: ParserKind, name: str) -> str:
+    """Return what the name of a format means (see :data:`PARSERS`). Raises :class:`ModelError` for an unknown one."""
+    known = PARSERS[kind]
+    if name not in known:
+        raise ModelError(f"The {kind.replace('_', ' ')} '{name}' is unknown. Known are {', '.join(known)}.")
+    return known[name]
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):

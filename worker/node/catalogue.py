@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, field_validator
 
+from shared.protocol.parser_names import PARSERS
 from shared.runtime.settings import (
     REMOVED,
     EngineSettings,
@@ -20,7 +21,7 @@ from shared.runtime.settings import (
     joined_reasons,
 )
 from worker.engine.backends import BACKENDS
-from worker.model.source import ModelError, check_name, parse_source
+from worker.model.source import ModelError, check_name, check_parser, parse_source
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,8 @@ _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 _OF_WORKERS = frozenset(EngineSettings.model_fields) - frozenset(Settings.model_fields) - {"model"} | {
     "chat_template",
+    "tool_parser",
+    "reasoning_parser",
     "image_pixels",
     "batch_reserve",
 }
@@ -151,6 +154,9 @@ def _entry(path: Path, text: str, name: str, table: object, defaults: WorkerSett
         field = "aliases"
         for alias in entry.aliases:
             check_name(alias)
+        for kind in PARSERS:
+            field = kind
+            check_parser(kind, getattr(worker, kind))
         field = "source"
         if BACKENDS[worker.engine].has_model:
             parse_source(f"{name}={entry.source}")

@@ -23,6 +23,7 @@ def _load(options: PromptOptions) -> Callable[[ChatRequest], Prepared]:
             context_length=options.context_length,
             max_prompt=options.max_prompt,
             chat_template=options.chat_template,
+            parsers=(options.tool_parser, options.reasoning_parser),
         )
     except ChatTemplateError as error:
         origin = "given by --chat-template" if options.chat_template else f"of {options.path}"

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import msgspec
 
 from shared.protocol.formats import OutputFormat, ToolFormatName
-from shared.protocol.registry import NO_FORMAT, ModelFormats
+from shared.protocol.parser_names import NONE
+from shared.protocol.registry import ModelFormats
 
 _REPLACED: Mapping[str, str] = {
     "system": "system_messages_merged",
@@ -77,7 +78,7 @@ class TemplateFacts(msgspec.Struct, frozen=True, kw_only=True):
         """The formats of the output, and what is replaced in messages."""
         usual = TemplateFacts()
         return ModelFormats(
-            tool_parser=self.output.tools or NO_FORMAT,
-            reasoning_parser=self.output.reasoning or NO_FORMAT,
+            tool_parser=self.output.tools or NONE,
+            reasoning_parser=self.output.reasoning or NONE,
             replaced=tuple(name for field, name in _REPLACED.items() if getattr(self, field) != getattr(usual, field)),
         )

@@ -8,6 +8,7 @@ import msgspec
 
 from shared.protocol.errors import ContextExcess, ProblemKind, context_exceeded, refuse
 from shared.protocol.formats import OutputFormat
+from shared.protocol.parser_names import AUTO
 from shared.protocol.registry import ModelFormats
 from shared.protocol.request import ChatRequest
 from worker.engine.npu import check_prompt
@@ -83,6 +84,7 @@ class TemplatePromptMaker:
         pieces: Sequence[bytes] = (),
         template: ChatTemplate | None,
         tool_template: ChatTemplate | None = None,
+        parsers: tuple[str, str] = (AUTO, AUTO),
         special_texts: SpecialTexts,
         bos_tokens: tuple[int, ...],
         vocabulary_size: int,
@@ -95,7 +97,8 @@ class TemplatePromptMaker:
         """``decode`` returns the text of token ids, ``pieces`` are the bytes of each token.
 
         ``template`` is None for a model without one, ``tool_template`` for one that has none of its own for requests
-        with tools. ``bos_tokens`` are the ids at the start of every plain prompt.
+        with tools. ``parsers`` are those of tool calls and of reasoning (see :func:`~worker.prompt.probe.probe`).
+        ``bos_tokens`` are the ids at the start of every plain prompt.
 
         ``special_ids`` maps special texts to token ids. ``missing_bytes`` are the bytes without a token,
         ``boundaries`` the texts of BOS and EOS.
@@ -105,8 +108,10 @@ class TemplatePromptMaker:
         self._encoder = Encoder(encode, special_texts)
         self._encode, self._decode = encode, decode
         self._token_pieces = pieces
-        self._chat = _Chat(template, probe(template, special_ids or ())) if template else None
-        self._tool_chat = _Chat(tool_template, probe(tool_template, special_ids or ())) if tool_template else None
+        self._chat, self._tool_chat = (
+            _Chat(source, probe(source, special_ids or (), *parsers)) if source else None
+            for source in (template, tool_template)
+        )
         chat = self._tool_chat or self._chat
         self.formats = chat.facts.formats if chat else None
         self._specials = special_texts

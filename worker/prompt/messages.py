@@ -6,6 +6,7 @@ engine nor the heartbeat. It loads a tokenizer but no model.
 
 import msgspec
 
+from shared.protocol.parser_names import AUTO
 from shared.protocol.registry import ModelFormats
 from worker.engine.protocol import PlacedImage
 from worker.grammar.plan import Plan
@@ -18,6 +19,7 @@ class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
     simulated engine has none. ``context_length`` is the maximum length of prompt and output in tokens, ``max_prompt``
     that of a prompt, 0 being no other limit, ``schema_bytes`` the maximum size of each schema and grammar in a request.
     ``chat_template`` is the text of a template that replaces the model's own, or empty.
+    ``tool_parser`` and ``reasoning_parser`` are values of :data:`~shared.protocol.parser_names.PARSERS`.
     """
 
     engine: str
@@ -26,6 +28,8 @@ class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_prompt: int = 0
     schema_bytes: int = 65_536
     chat_template: str = ""
+    tool_parser: str = AUTO
+    reasoning_parser: str = AUTO
 
 
 class Prepared(msgspec.Struct, frozen=True, array_like=True):

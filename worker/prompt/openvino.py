@@ -6,6 +6,7 @@ from pathlib import Path
 
 import openvino_genai
 
+from shared.protocol.parser_names import AUTO
 from worker.engine.vocabulary import read_pieces
 from worker.grammar.spelling import missing_bytes, spells_everyday_text
 from worker.model.chat_template import OwnTemplates, own_templates
@@ -21,10 +22,16 @@ _ONE_THREAD = {"INFERENCE_NUM_THREADS": 1}
 
 
 def load_prompt_maker(
-    path: str, *, context_length: int, max_prompt: int = 0, chat_template: str = ""
+    path: str,
+    *,
+    context_length: int,
+    max_prompt: int = 0,
+    chat_template: str = "",
+    parsers: tuple[str, str] = (AUTO, AUTO),
 ) -> TemplatePromptMaker:
     """Load the tokenizer of the GGUF file or IR folder at ``path``. ``chat_template``, if any, replaces its own.
 
+    ``parsers`` are those of tool calls and of reasoning (see :func:`~worker.prompt.probe.probe`).
     ``context_length`` and ``max_prompt`` are as in :class:`~worker.prompt.messages.PromptOptions`.
 
     Raises :class:`RuntimeError` when the tokenizer can't be loaded, and
@@ -61,6 +68,7 @@ def load_prompt_maker(
         pieces=pieces,
         template=template,
         tool_template=tool_template,
+        parsers=parsers,
         special_texts=SpecialTexts(special_texts.values()),
         bos_tokens=_bos_tokens(tokenizer),
         vocabulary_size=vocabulary_size,

@@ -7,7 +7,7 @@ has written.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -20,6 +20,7 @@ from shared.protocol.formats import (
     ReasoningFormatName,
     ToolFormatName,
 )
+from shared.protocol.parser_names import AUTO, NONE
 from shared.protocol.request import ChatRequest, Message, Tool, ToolCall
 from worker.prompt.conversation import render
 from worker.prompt.facts import TemplateFacts
@@ -135,15 +136,31 @@ _TURNS = tuple(
 )
 
 
-def probe(template: ChatTemplate, special_texts: Container[str] = ()) -> TemplateFacts:
-    """Return what ``template`` does. ``special_texts`` are the special tokens of the model's vocabulary."""
-    return _Prober(template, special_texts).facts
+def probe(
+    template: ChatTemplate,
+    special_texts: Container[str] = (),
+    tool_parser: str = AUTO,
+    reasoning_parser: str = AUTO,
+) -> TemplateFacts:
+    """Return what ``template`` does. ``special_texts`` are the special tokens of the model's vocabulary.
+
+    The parsers are values of :data:`~shared.protocol.parser_names.PARSERS`, which override what the template shows.
+    """
+    facts = _Prober(template, special_texts, tool_parser).facts
+    output = facts.output
+    if tool_parser == NONE:
+        output = msgspec.structs.replace(output, tools=None)
+    if reasoning_parser != AUTO:
+        named = None if reasoning_parser == NONE else cast("ReasoningFormatName", reasoning_parser)
+        output = msgspec.structs.replace(output, reasoning=named)
+    return msgspec.structs.replace(facts, output=output)
 
 
 class _Prober:
-    def __init__(self, template: ChatTemplate, special_texts: Container[str]) -> None:
+    def __init__(self, template: ChatTemplate, special_texts: Container[str], tool_parser: str) -> None:
         self._template = template
         self._special_texts = special_texts
+        self._given = cast("ToolFormatName", tool_parser) if tool_parser in TOOL_FORMATS else None
         self.facts = TemplateFacts()
         for form in _FORM:
             self._mend(form)
@@ -153,7 +170,7 @@ class _Prober:
         output = OutputFormat(tools=self._tool_format(shows_calls) if shows_tools else None)
         if output.tools is None:
             self._set(tools_as_text=True)
-            output = OutputFormat(tools=TOOL_FORMAT)
+            output = OutputFormat(tools=self._given or TOOL_FORMAT)
         self._set(output=output)
         for calling in _CALLING:
             self._mend(calling)
@@ -239,12 +256,12 @@ class _Prober:
         It is the one that the template writes. If it writes none, or only JSON, it is that of its instructions or of
         the vocabulary, and calls are written into the content.
         """
-        written = self._written_format() if shows_calls else None
-        if shows_calls and (written is None or not TOOL_FORMATS[written].leads):
+        written = self._given or (self._written_format() if shows_calls else None)
+        if shows_calls and (self._given or written is None or not TOOL_FORMATS[written].leads):
             return written
         instructions = (self._render([_USER], _PAIR) or "").replace(self._render([_USER]) or "", "")
-        candidates = _ranked(instructions)
-        if not shows_calls:
+        candidates = [self._given] if self._given else _ranked(instructions)
+        if not (shows_calls or self._given):
             candidates += [name for name in TOOL_FORMATS if _in_vocabulary(name, self._special_texts)]
         before = self.facts
         for name in candidates:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from shared.protocol.formats import OutputFormat, ReasoningFormatName
+from shared.protocol.parser_names import AUTO
 from shared.protocol.registry import ModelFormats
 from shared.protocol.request import ChatRequest
 from worker.engine.simulated import decode, encode
@@ -14,7 +15,12 @@ from worker.prompt.maker import Prompt, check_length
 
 
 def load_prompt_maker(
-    path: str, *, context_length: int, max_prompt: int = 0, chat_template: str = ""
+    path: str,
+    *,
+    context_length: int,
+    max_prompt: int = 0,
+    chat_template: str = "",
+    parsers: tuple[str, str] = (AUTO, AUTO),
 ) -> "SimulatedPromptMaker":
     """Return the prompt maker, which uses neither files nor templates, and is not for NPUs."""
     return SimulatedPromptMaker(context_length=context_length)

@@ -69,10 +69,10 @@ def downloads(**options: Any) -> Load:
     defaults: dict[str, Any] = {
         "media_domains": "*",
         "media_private_addresses": True,
-        "max_image_bytes": LIMIT,
         "max_media_bytes": 10 * LIMIT,
     }
-    opened = Downloads(ApiSettings.model_construct(**(defaults | options)))
+    limit = options.pop("max_image_bytes", LIMIT)
+    opened = Downloads(ApiSettings.model_construct(**(defaults | options)), max_image_bytes=limit)
 
     async def load(url: str, tenant: str = "a") -> bytes:
         with opened.request(tenant) as share:

@@ -44,9 +44,10 @@ async def load(by: MediaLoader, request: ChatRequest) -> tuple[ChatRequest, dict
 def loader(
     local_path: Path | str = "", *, memory: int = 1000, registry: CollectorRegistry | None = None, **options: Any
 ) -> MediaLoader:
-    limits = {"max_images": 3, "max_image_bytes": 10} | options
+    limits = {"max_images": 3} | options
     settings = ApiSettings.model_construct(allowed_local_media_path=str(local_path), **limits)
-    return MediaLoader(FakeDownloads(memory, cat=CAT, dog=DOG), settings, registry or CollectorRegistry())
+    downloads = FakeDownloads(memory, cat=CAT, dog=DOG)
+    return MediaLoader(downloads, settings, registry or CollectorRegistry(), max_image_bytes=10)
 
 
 def request_with(*messages: tuple[str, ...]) -> ChatRequest:

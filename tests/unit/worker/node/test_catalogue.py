@@ -40,6 +40,11 @@ def test_entries_have_names_sources_and_settings(tmp_path: Path) -> None:
         ('[models.a]\nsource = "default"\ndevise = "GPU"\n', 3, "models.a.devise: is unknown (did you mean 'device'?)"),
         ('[models.a]\nsource = "default"\nmax_batch = 0\n', 3, "models.a.max_batch: input should be 'auto' or "),
         ('[models.a]\nsource = "default"\nmemory = 24\n', 3, "models.a.memory: 24 bytes are too few for a model"),
+        (
+            '[models.a]\nsource = "default"\ntool_parser = "x"\n',
+            3,
+            "models.a.tool_parser: The tool parser 'x' is unknown",
+        ),
         ('[models.a]\nsource = "default"\nredis_url = "redis://x"\n', 3, "models.a.redis_url: is unknown"),
         ('[models.a]\nsource = "default"\nreplicas = [3, 2]\n', 3, "models.a.replicas: must be [LEAST, MOST]"),
         ('[models.a]\nsource = "/missing.gguf"\n', 2, "was not found"),

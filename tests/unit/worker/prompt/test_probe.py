@@ -176,6 +176,23 @@ def test_turns_are_as_they_are_where_the_template_takes_them(source: str) -> Non
     assert not turns & set(_facts(source).formats.replaced)
 
 
+@pytest.mark.parametrize(
+    ("source", "tool_parser", "reasoning_parser", "tools", "reasoning", "as_text"),
+    [
+        (families.HERMES, "qwen3_coder", "auto", "qwen3_coder", "think", False),
+        (families.HERMES, "none", "none", None, None, False),
+        (families.CHATML, "llama3_json", "think", "llama3_json", "think", True),
+        (families.CHATML, "none", "auto", None, None, True),
+        (families.LFM2, "lfm2", "auto", "lfm2", None, False),
+    ],
+)
+def test_a_format_that_the_operator_names_replaces_the_one_that_the_template_shows(
+    source: str, tool_parser: str, reasoning_parser: str, tools: str | None, reasoning: str | None, as_text: bool
+) -> None:
+    facts = probe(_template(source), (), tool_parser, reasoning_parser)
+    assert (facts.output.tools, facts.output.reasoning, facts.tools_as_text) == (tools, reasoning, as_text)
+
+
 def test_users_see_what_is_replaced() -> None:
     assert {"call_ids_mapped", "turns_merged"} <= set(_facts(families.MISTRAL).formats.replaced)
     assert str(_facts(families.CHATML).formats).startswith("tool calls: hermes, reasoning: none, replaced: tools as")

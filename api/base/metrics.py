@@ -151,8 +151,8 @@ MIGRATIONS = Description(
     "vinoqueue_migrations",
     "counter",
     "Jobs that continued in another attempt, by `reason`: `worker_lost` (the lease expired), `worker_draining`, "
-    "`engine_lost` (the worker replaced its engine process) or `preempted` (a batch request left its worker's only "
-    "slot to another request). Counted when the request ends.",
+    "`engine_lost` (the worker replaced its engine process) or `preempted` (it left its slot to another "
+    "request or key). Counted when the request ends.",
     ("model", "reason"),
     "streams stall; workers or engines die",
 )

@@ -119,6 +119,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Sampling parameters and stop conditions. ``None`` means the model's default, or else the dialect's."""
 
     max_tokens: int | None = None
+    max_length: int | None = None
+    """Maximum number of tokens of prompt and output without ``max_tokens``: a default of models."""
     min_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None

@@ -1,7 +1,10 @@
 """The OpenVINO engine on the real model: company that does not matter, preemption, clean ends."""
 
+import json
+import shutil
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from openvino_genai.py_openvino_genai import PipelineMetrics
@@ -208,6 +211,23 @@ def test_stop_strings_end_the_text_and_free_the_slot(bench: Bench) -> None:
     kept = bench.one("What is the capital of France?", stop=("Par",), include_stop=True)
     assert text_of(kept) == whole[: at + 3]
     assert bench.engine.gauges().requests == 0
+
+
+def test_a_folders_generation_config_means_what_it_means_in_transformers(tiny: Bench, tmp_path: Path) -> None:
+    """A list of end tokens, and stop strings, end texts; beams, a temperature of 0 and a short length do no harm."""
+    question = "Tell me a story about a lighthouse."
+    whole = tiny.one(question)
+    folder = tmp_path / "stated"
+    shutil.copytree(TINY, folder)
+    tokens, text = tokens_of(whole), text_of(whole)
+    end, stop = tokens[5], text[len(text) // 2 :][:2]
+    stated = {"do_sample": True, "temperature": 0.0, "top_k": -1, "max_length": 3, "num_beams": 4}
+    (folder / "generation_config.json").write_text(json.dumps(stated | {"eos_token_id": [7, end]}))
+    outputs = Bench(folder).one(question)
+    assert (tokens_of(outputs), outputs[-1].reason) == (tokens[: tokens.index(end) + 1], "stop")
+    (folder / "generation_config.json").write_text(json.dumps(stated | {"stop_strings": [stop]}))
+    outputs = Bench(folder).one(question)
+    assert (text_of(outputs), outputs[-1].reason, outputs[-1].ending) == (text[: text.index(stop)], "stop", None)
 
 
 def test_length_and_stop_tokens_end_an_answer(bench: Bench) -> None:

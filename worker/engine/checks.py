@@ -5,27 +5,11 @@ from typing import Literal
 from shared.protocol.errors import ContextExcess, ProblemKind, RequestRefused, context_exceeded, logits_refused, refuse
 from shared.protocol.request import Sampling
 from worker.engine.protocol import Sequence
+from worker.model.generation_config import OPEN_ABOVE, OPEN_BELOW, RANGES, in_range
 
 Speculation = Literal["none", "draft", "lookup"]
 
 MAX_BEAMS = 64
-
-_RANGES: tuple[tuple[str, float, float], ...] = (
-    ("temperature", 0.0, 100.0),
-    ("top_p", 0.0, 1.0),
-    ("min_p", 0.0, 1.0),
-    ("top_k", 0, 2**31 - 1),
-    ("frequency_penalty", -2.0, 2.0),
-    ("presence_penalty", -2.0, 2.0),
-    ("repetition_penalty", 0.0, 100.0),
-    ("min_tokens", 0, 2**31 - 1),
-    ("max_tokens", 0, 2**63 - 1),
-    ("seed", 0, 2**64 - 1),
-)
-"""Sampling fields with their minimum and maximum, both inclusive except as below."""
-
-_OPEN_BELOW = {"repetition_penalty"}
-_OPEN_ABOVE = {"min_p"}
 
 _FIELDS: dict[Speculation, frozenset[str]] = {
     "none": frozenset(),
@@ -62,15 +46,11 @@ def max_output_tokens(sequence: Sequence, *, vocabulary: int, context_length: in
 
 def check_sampling(sequence: Sequence) -> None:
     """Raise :class:`RequestRefused` when a sampling field is outside the range that the pipeline supports."""
-    for field, least, most in _RANGES:
+    for field, (least, most) in RANGES.items():
         value = getattr(sequence.sampling, field)
-        if value is None:
-            continue
-        above = value > least or (value == least and field not in _OPEN_BELOW)
-        below = value < most or (value == most and field not in _OPEN_ABOVE)
-        if not (above and below):
-            low = f"{'above' if field in _OPEN_BELOW else 'from'} {least:g}"
-            high = f"{'below' if field in _OPEN_ABOVE else 'to'} {most:g}"
+        if value is not None and not in_range(field, value):
+            low = f"{'above' if field in OPEN_BELOW else 'from'} {least:g}"
+            high = f"{'below' if field in OPEN_ABOVE else 'to'} {most:g}"
             raise _invalid(field, f"Invalid '{field}': the engine takes values {low} {high}, but got {value}.")
     _check_beams(sequence)
     if any(token < 0 for token in sequence.sampling.stop_token_ids):

@@ -38,6 +38,7 @@ from worker.engine.stateful import Handle, paced
 from worker.engine.table import NO_REASON, RunningSequence, SequenceTable, Waiting
 from worker.engine.weights import served_path
 from worker.model.devices import device_kind
+from worker.model.generation_config import end_tokens, stop_strings
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +82,9 @@ class OpenVINOEngine:
         LogitsHook.listener = paced(self._pipeline, RowAssigner(self._table.running))
         self._recovery = Recovery(self._pipeline, self._table, self._restart, self._refuse_failed)
         end = self._pipeline.get_tokenizer().get_eos_token_id()
-        self._end_tokens = frozenset({end, *self._pipeline.get_config().stop_token_ids})
+        # A GGUF file states its end tokens in the pipeline's config.
+        stated = end_tokens(served) or self._pipeline.get_config().stop_token_ids
+        self._end_tokens, self._end_texts = frozenset({end, *stated}), stop_strings(served)
         self._shape = loaded.shape
         self._cache_tokens = loaded.cache_tokens
         progress("hashing the model")
@@ -213,7 +216,9 @@ class OpenVINOEngine:
             cache_tokens=self._cache_tokens,
         )
         limit = room if sequence.sampling.max_tokens is None else min(room, sequence.sampling.max_tokens)
-        return Generation(sequence, self._vocabulary, end_tokens=self._end_tokens, limit=limit)
+        return Generation(
+            sequence, self._vocabulary, end_tokens=self._end_tokens, end_texts=self._end_texts, limit=limit
+        )
 
     def _start(self, generation: Generation, *, repeat: bool = True) -> RunningSequence:
         """Add a new sequence to the pipeline, or the rest of an interrupted one.
@@ -231,7 +236,7 @@ class OpenVINOEngine:
         repeated = len(tokens) - len(done)
         config = configure(
             sequence,
-            self._pipeline.get_config(),
+            self._end_tokens,
             done=len(done),
             max_new_tokens=generation.remaining + repeated,
             adjusts_logits=adjusts,

@@ -21,10 +21,17 @@ class Generation:
     The token that ends a sequence counts as generated; its text is shown only with ``include_stop``.
     """
 
-    def __init__(self, sequence: Sequence, vocabulary: Vocabulary, *, end_tokens: Iterable[int], limit: int) -> None:
-        """``end_tokens`` are the model's end-of-text ids, in addition to those in the sampling.
-
-        ``limit`` is the maximum number of generated tokens, including those in ``sequence.generated``.
+    def __init__(
+        self,
+        sequence: Sequence,
+        vocabulary: Vocabulary,
+        *,
+        end_tokens: Iterable[int],
+        end_texts: tuple[str, ...] = (),
+        limit: int,
+    ) -> None:
+        """``end_tokens`` are the model's end-of-text ids, and ``end_texts`` its stop strings, in addition to those in
+        the sampling. ``limit`` is the maximum number of generated tokens, including those in ``sequence.generated``.
         """
         sampling = sequence.sampling
         self.sequence = sequence
@@ -41,10 +48,11 @@ class Generation:
         self._stop_tokens = frozenset(sampling.stop_token_ids)
         if not sampling.ignore_eos:
             self._stop_tokens = self._stop_tokens.union(end_tokens)
+        texts = sampling.stop if sampling.ignore_eos else (*sampling.stop, *end_texts)
         stops: StopSearch | None = None
-        if sampling.stop:
+        if texts:
             parser = sequence.markup.parser() if sequence.markup is not None else None
-            stops = StopSearch(sampling.stop, include=sampling.include_stop, parser=parser)
+            stops = StopSearch(texts, include=sampling.include_stop, parser=parser)
         self._stream = TextStream(
             vocabulary,
             stops=stops,
@@ -139,7 +147,7 @@ class Generation:
             )
         elif appended or text:
             delta = Delta(position, appended, text)
-        ending = Ending(stop=self._stream.stop) if self._stream.stop else None
+        ending = Ending(stop=self._stream.stop) if self._stream.stop in self.sequence.sampling.stop else None
         return Output(self.sequence.number, len(self.tokens), delta, self.stop_reason, ending, self.cached or 0)
 
     def _push(self, tokens: Iterable[int]) -> str:

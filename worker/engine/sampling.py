@@ -5,7 +5,7 @@ silently ignores some values that it does not support. The defaults of speculati
 prompt lookup, follow OpenVINO Model Server's documentation: 5 assistant tokens, n-grams of up to 3 tokens.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import openvino_genai
@@ -23,13 +23,13 @@ from worker.engine.protocol import Ending, Output, Sequence, StepOutput
 
 def configure(
     sequence: Sequence,
-    defaults: openvino_genai.GenerationConfig,
+    end_tokens: Collection[int],
     *,
     done: int,
     max_new_tokens: int,
     adjusts_logits: bool = False,
 ) -> openvino_genai.GenerationConfig:
-    """Apply the sampling of a sequence to ``defaults``, a fresh copy that is modified and returned.
+    """Return the config for the sampling of a sequence, which ends with one of ``end_tokens``.
 
     The sampling is complete: a field that is not set has no effect, whatever the model's own config says.
     ``done`` is the number of generated tokens that are passed to the pipeline as part of the prompt. With
@@ -37,10 +37,10 @@ def configure(
     not count the ``done`` tokens, and raise logits below 0. Stop strings are handled by
     :class:`~worker.engine.text.TextStream`: the pipeline emits the part of one that shares a token with other text.
     """
-    sampling, config = sequence.sampling, defaults
+    sampling, config = sequence.sampling, openvino_genai.GenerationConfig()
     config.max_new_tokens = max_new_tokens
     config.min_new_tokens = max(0, min((sampling.min_tokens or 0) - done, max_new_tokens))
-    config.stop_token_ids = config.stop_token_ids | set(sampling.stop_token_ids)
+    config.stop_token_ids = {*end_tokens, *sampling.stop_token_ids}
     config.ignore_eos = sampling.ignore_eos
     config.logprobs = int(sampling.logprobs or needs_rows(sampling))
     # The pipeline requires a top_p above 0. 0 means greedy decoding.

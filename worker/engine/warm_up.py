@@ -77,8 +77,7 @@ def warm_up(
     the rows of both tokens, when its biases do not reach the pipeline, or when a step fails although the logits are
     finite.
     """
-    config = pipeline.get_config()
-    config.do_sample = False
+    config = openvino_genai.GenerationConfig()
     config.max_new_tokens = 2
     config.logprobs = 1
     config.ignore_eos = True
@@ -124,7 +123,7 @@ def warm_up(
 
 def _run_image(pipeline: Pipeline, request_id: int, prompt: list[int]) -> None:
     """Run a request with an image. Raises :class:`EngineLoadError` when the model can't encode it."""
-    config = pipeline.get_config()
+    config = openvino_genai.GenerationConfig()
     config.max_new_tokens = 1
     try:
         add_prompt(pipeline, request_id, prompt, config, [_IMAGE], spelled=True)

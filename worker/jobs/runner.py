@@ -241,6 +241,8 @@ class JobRunner:
         if request.sampling.beams > 1:
             # The pipeline has no beam search with penalties, so those of the model do not apply.
             own = msgspec.structs.replace(own, frequency_penalty=None, presence_penalty=None, repetition_penalty=None)
+        if own.max_tokens is None and (own.max_length or 0) > prompt_tokens:
+            own = msgspec.structs.replace(own, max_tokens=(own.max_length or 0) - prompt_tokens)
         sampling = fill_in(fill_in(request.sampling, own), request.defaults)
         context = min(engine.context_length, engine.cache_tokens)
         room = context - prompt_tokens

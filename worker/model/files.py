@@ -1,12 +1,10 @@
-"""What the files of a model say: size, images, recommended properties and sampling."""
+"""What the files of a model say: size, images and recommended properties."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from shared.protocol.request import Sampling
 from shared.runtime.plugin_config import PluginValue
 from worker.model.devices import device_kinds
 from worker.model.split import parts
@@ -37,18 +35,6 @@ Properties = Mapping[str, Mapping[str, PluginValue]]
 
 _PROPERTIES = "vinoqueue.json"
 """File in an IR folder with the :data:`Properties` recommended for its weights."""
-
-_SAMPLED = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "frequency_penalty",
-    "presence_penalty",
-    "repetition_penalty",
-    "length_penalty",
-)
-"""Fields of a ``generation_config.json`` that are fields of :class:`Sampling`."""
 
 SMALL_MODEL = 256_000_000
 """Maximum size in bytes of a GGUF file of which the weight cache holds other forms by default."""
@@ -89,24 +75,3 @@ def read_properties(path: Path, device: str) -> dict[str, PluginValue]:
         return {}
     recommended = msgspec.json.decode(file.read_bytes(), type=dict[str, dict[str, PluginValue]])
     return {name: value for kind in device_kinds(device) for name, value in recommended.get(kind, {}).items()}
-
-
-def default_sampling(path: Path) -> Sampling:
-    """Return the sampling that the model at ``path`` states in its ``generation_config.json``.
-
-    Without ``do_sample``, a model is greedy by default. A GGUF file states nothing, as does a file that is not a JSON
-    object of the known types. Raises :class:`OSError` when the file can't be read.
-    """
-    file = path / "generation_config.json"
-    if not file.is_file():
-        return Sampling()
-    try:
-        config = json.loads(file.read_bytes())
-        if not isinstance(config, dict):
-            return Sampling()
-        stated = {name: value for name in _SAMPLED if (value := config.get(name)) is not None}
-        if config.get("do_sample") is not None or "temperature" in stated:
-            stated["temperature"] = stated.get("temperature", 1.0) if config.get("do_sample") else 0.0
-        return msgspec.convert(stated, Sampling)
-    except ValueError:
-        return Sampling()

@@ -15,7 +15,8 @@ import msgspec
 from shared.protocol.request import Sampling
 from worker.model import huggingface
 from worker.model.cache import cached_folder
-from worker.model.files import LANGUAGE_MODEL, VISION_FILES, default_sampling, model_bytes
+from worker.model.files import LANGUAGE_MODEL, VISION_FILES, model_bytes
+from worker.model.generation_config import default_sampling
 from worker.model.gguf import GGUFError, read_header
 from worker.model.header import check_header
 from worker.model.huggingface import Download

@@ -218,6 +218,23 @@ async def test_a_grammar_counts_the_characters_of_strings_where_the_engine_does_
     assert sequence.constraint == (rig.prompts.constraint if limits else counted)
 
 
+@pytest.mark.parametrize(
+    ("own", "tokens"),
+    [
+        (Sampling(max_length=600), 600 - len(PROMPT)),
+        (Sampling(max_length=600, max_tokens=7), 7),
+        (Sampling(max_length=len(PROMPT)), 4096 - len(PROMPT)),
+    ],
+)
+async def test_a_models_own_lengths_limit_requests_without_one(rig: Rig, own: Sampling, tokens: int) -> None:
+    rig.load()
+    rig.runner.sampling = own
+    rig.start("a")
+    await settle()
+    (sequence,) = rig.engine.added
+    assert sequence.sampling.max_tokens == tokens
+
+
 @pytest.mark.parametrize(("beams", "penalty"), [(1, 1.1), (2, None)])
 async def test_the_engine_gets_complete_sampling_and_no_penalties_of_the_model_in_a_beam_search(
     rig: Rig, beams: int, penalty: float | None

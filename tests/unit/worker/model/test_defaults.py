@@ -8,7 +8,7 @@ import pytest
 from shared.protocol.request import Sampling, fill_in
 from tests.support.gguf_files import gguf_bytes
 from worker.model import local
-from worker.model.files import default_sampling
+from worker.model.generation_config import default_sampling, end_tokens, stop_strings
 from worker.model.local import resolve
 
 INTERFACE = Sampling(temperature=1.0, top_p=1.0, top_k=40)
@@ -48,7 +48,10 @@ def test_what_the_interface_leaves_open_stays_open() -> None:
         ({"do_sample": False, "repetition_penalty": 1.1}, Sampling(temperature=0.0, repetition_penalty=1.1)),
         ({"do_sample": True, "top_k": None}, Sampling(temperature=1.0)),
         ({"bos_token_id": 1, "transformers_version": "5"}, Sampling()),
-        ({"top_k": "many"}, Sampling()),
+        ({"top_k": "many", "top_p": 0.5}, Sampling(top_p=0.5)),
+        ({"do_sample": True, "temperature": 0.0, "top_k": -1}, Sampling(temperature=0.0, top_k=0)),
+        ({"do_sample": True, "top_p": 3, "repetition_penalty": 0}, Sampling(temperature=1.0)),
+        ({"max_length": 4096, "max_new_tokens": 512}, Sampling(max_length=4096, max_tokens=512)),
         (["temperature"], Sampling()),
     ],
 )
@@ -57,6 +60,29 @@ def test_a_folders_generation_config_gives_the_models_defaults(
 ) -> None:
     (tmp_path / "generation_config.json").write_text(json.dumps(config))
     assert default_sampling(tmp_path) == stated
+
+
+@pytest.mark.parametrize(
+    ("generation", "config", "ids"),
+    [
+        ({"eos_token_id": [2, 3]}, {"eos_token_id": 4}, {2, 3}),
+        ({"eos_token_id": 2}, {}, {2}),
+        ({"transformers_version": "5"}, {"eos_token_id": [4, 5]}, {4, 5}),
+        (None, {"text_config": {"eos_token_id": [6]}}, {6}),
+        (None, {"eos_token_id": None}, set()),
+    ],
+)
+def test_either_file_states_the_end_tokens(tmp_path: Path, generation: object, config: object, ids: set[int]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    if generation is not None:
+        (tmp_path / "generation_config.json").write_text(json.dumps(generation))
+    assert end_tokens(tmp_path) == ids
+
+
+@pytest.mark.parametrize(("stated", "texts"), [("x", ("x",)), (["x", "", 3, "yz"], ("x", "yz")), (None, ())])
+def test_the_stop_strings_of_a_model(tmp_path: Path, stated: object, texts: tuple[str, ...]) -> None:
+    (tmp_path / "generation_config.json").write_text(json.dumps({"stop_strings": stated}))
+    assert stop_strings(tmp_path) == texts
 
 
 def test_a_model_without_a_readable_config_sets_nothing(tmp_path: Path) -> None:

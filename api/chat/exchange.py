@@ -25,6 +25,7 @@ from api.media.loader import MediaLoader
 from api.stored.record import StoredResponse, record_of
 from api.stored.store import ResponseStore
 from shared.protocol.errors import RequestRefused
+from shared.protocol.queue import Cancelled
 from shared.protocol.request import ChatRequest
 from shared.tracing import NO_SPAN, Span, Tracing
 
@@ -81,7 +82,7 @@ class ChatExchange:
     _ended: bool = False
     """Whether the response is complete, so that its record stays."""
     _stream: ResponseStream | None = None
-    _cancellation: asyncio.Task[frozenset[str]] | None = None
+    _cancellation: asyncio.Task[Cancelled] | None = None
 
     def __post_init__(self, started_at: float) -> None:
         self.recorder = UsageRecorder(

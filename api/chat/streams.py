@@ -14,6 +14,7 @@ from api.chat.relay import Relay
 from api.chat.stream import ResponseStream
 from api.models.directory import RETRY_NO_WORKER, Directory
 from shared.protocol.errors import Problem, ProblemKind
+from shared.protocol.queue import Cancelled
 from shared.redis.outage import when_reachable
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import BackgroundTasks
@@ -86,10 +87,10 @@ class OpenStreams:
             self._timers[stream] = loop.call_later(duration, stream.fail, _TIMED_OUT)
         return stream
 
-    def close(self, stream: ResponseStream) -> asyncio.Task[frozenset[str]] | None:
+    def close(self, stream: ResponseStream) -> asyncio.Task[Cancelled] | None:
         """Stop relaying to ``stream`` and cancel its unfinished jobs, unless they go on without this replica.
 
-        Returns the task that cancels them, if any are cancelled; its result are those that workers had claimed.
+        Returns the task that cancels them, if any are cancelled.
         """
         self._relay.close(stream)
         timer = self._timers.pop(stream, None)
@@ -97,8 +98,8 @@ class OpenStreams:
             timer.cancel()
         return self.cancel(stream.model, stream.jobs) if stream.has_unfinished_jobs else None
 
-    def cancel(self, model: str, jobs: Sequence[str]) -> asyncio.Task[frozenset[str]]:
-        """Cancel the unfinished ``jobs`` in the background; the task returns those that workers had claimed.
+    def cancel(self, model: str, jobs: Sequence[str]) -> asyncio.Task[Cancelled]:
+        """Cancel the unfinished ``jobs`` in the background; return the task.
 
         Retries while the store is unreachable: otherwise workers would continue to compute.
         """

@@ -43,7 +43,7 @@ class UsageRecorder:
         """How the request ended: a finish reason, a problem kind, or ``aborted`` when the client disconnected."""
         self.prompts: tuple[int, ...] = ()
         """Indexes of the prompts whose tokens are counted."""
-        self._without_images: dict[int, int] = {}
+        self.text_tokens: dict[int, int] = {}
         """Number of tokens of each prompt that is counted without its images."""
 
     def started(self, prompt: int, event: Started) -> None:
@@ -55,14 +55,14 @@ class UsageRecorder:
             self.queue_wait = max(0.0, waited)
         if prompt not in self.prompts:
             self.prompts += (prompt,)
-            self._without_images[prompt] = event.prompt_tokens
+            self.text_tokens[prompt] = event.prompt_tokens
             self.prompt_tokens += event.prompt_tokens
             self.cached_tokens += event.cached_tokens
 
     def finished(self, prompt: int, event: Finished | Alternatives) -> None:
         """Count the tokens of the images in the prompt with index ``prompt``, once for all of its choices."""
         if event.prompt_tokens:
-            self.prompt_tokens += event.prompt_tokens - self._without_images.pop(prompt, event.prompt_tokens)
+            self.prompt_tokens += event.prompt_tokens - self.text_tokens.pop(prompt, event.prompt_tokens)
 
     def delta(self, event: Delta) -> None:
         """Count new tokens. Runs once per token."""

@@ -6,12 +6,23 @@ replies. All times are the store's own.
 
 from shared.protocol.queue.emitter import Emitter, Lease, StaleClaims
 from shared.protocol.queue.packing import JOB_FUNCTION, JobsTooLarge
-from shared.protocol.queue.protocol import EQUAL, RESERVED_MS, Claim, FullBy, JobQueue, QueueFull, Route, Weights
+from shared.protocol.queue.protocol import (
+    EQUAL,
+    RESERVED_MS,
+    Cancelled,
+    Claim,
+    FullBy,
+    JobQueue,
+    QueueFull,
+    Route,
+    Weights,
+)
 
 __all__ = [
     "EQUAL",
     "JOB_FUNCTION",
     "RESERVED_MS",
+    "Cancelled",
     "Claim",
     "Emitter",
     "FullBy",

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- Corrects a tenant's finish tag once the usage of a request is known, and counts its reasoning, which workers cannot tell
--- from other text. A repeated call does nothing.
+-- Corrects a tenant's finish tag once the usage of a request is known, and counts what workers do not: its reasoning, which
+-- they cannot tell from other text, and jobs that were cancelled while they waited for another attempt. A repeated call does nothing.
 -- A token has the weight that it had when the request was enqueued: since then, keys of its team have come and gone. What
 -- a tenant used beyond the estimate while no other one waited has delayed nobody, and costs nothing.
 -- KEYS: see the prelude, fair_queue, the weight of the request, by default 1; empty once the request was corrected
 -- ARGV: priority class, account, tokens used beyond the estimate (negative if fewer), TTL (ms) of the mark that the
---       request was corrected, reasoning (a UsageCounts)
+--       request was corrected, usage (a UsageCounts)
 local weight = redis.call('GET', KEYS[7]) or 1
 if weight == '' then
   return

@@ -22,7 +22,7 @@ from shared.protocol.prefix import prefix_digests
 from shared.protocol.queue.packing import MAX_BYTES, pack_jobs
 from shared.protocol.queue.texts import PRIORITY_CLASSES, queue_keys, script_text
 from shared.protocol.request import ChatRequest, Job, Tier, decode_request
-from shared.protocol.usage import UsageCounts, account_of
+from shared.protocol.usage import NOTHING_USED, UsageCounts, account_of
 from shared.redis import keys
 from shared.redis.client import database_of
 from shared.redis.raw_connection import Argument
@@ -86,6 +86,14 @@ class Claim:
     def history(self) -> list[Event]:
         """Return the events of earlier attempts. Raises :class:`msgspec.DecodeError` on malformed bytes."""
         return decode_journal(self.journal)
+
+
+class Cancelled(NamedTuple):
+    """What cancelled jobs were doing: a worker had ``claimed`` them, or they waited for another attempt, ``requeued``.
+    The usage of the latter is counted by nobody else."""
+
+    claimed: frozenset[str] = frozenset()
+    requeued: frozenset[str] = frozenset()
 
 
 class QueueFull(Exception):
@@ -191,24 +199,25 @@ class JobQueue:
         self.routed.update({route: count for route, count in zip(_ROUTES, routed, strict=True) if count})
         return int(ahead)
 
-    async def charge(self, account: str, tier: Tier | None, tokens: int, *, job: str, reasoning: int = 0) -> None:
+    async def charge(
+        self, account: str, tier: Tier | None, tokens: int, *, job: str, used: UsageCounts = NOTHING_USED
+    ) -> None:
         """Correct the charge of ``account`` (:func:`~shared.protocol.usage.account_of`) at enqueue by ``tokens``,
-        negative if the estimate was too high; count ``reasoning`` tokens.
+        negative if the estimate was too high; count what was ``used`` and no worker has counted.
 
         ``job`` is the request's first job. A request is corrected once.
         """
-        used = UsageCounts(reasoning_tokens=reasoning).encode()
-        arguments: list[str | int] = [_class_of(tier), account, tokens, _REPEAT_TTL_MS, used]
+        arguments: list[str | int] = [_class_of(tier), account, tokens, _REPEAT_TTL_MS, used.encode()]
         await self._run("charge", [keys.fair_queue(self.model), keys.charged(job)], arguments)
 
     async def any_claimed(self, jobs: Iterable[str]) -> bool:
         """Return whether any of ``jobs`` is or was claimed."""
         return bool(await self.redis.exists(*(key(job) for job in jobs for key in (keys.state, keys.journal))))
 
-    async def cancel(self, jobs: Iterable[str]) -> frozenset[str]:
-        """Cancel jobs, even before they are enqueued; return those that are claimed."""
+    async def cancel(self, jobs: Iterable[str]) -> Cancelled:
+        """Cancel jobs, even before they are enqueued."""
         arguments: list[Argument] = [_REPEAT_TTL_MS, encode_event(CANCELLED), *jobs]
-        return frozenset(job.decode() for job in await self._run("cancel", [], arguments))
+        return Cancelled(*(frozenset(map(bytes.decode, ids)) for ids in await self._run("cancel", [], arguments)))
 
     async def shared_request(self, request_id: str) -> ChatRequest | None:
         """Return the shared request with this id; ``None`` when all of its jobs have ended.

@@ -12,11 +12,13 @@ from api.chat.exchange import ChatExchange
 from api.keys import ApiKey
 from api.limits import Limiter, Reservation
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
-from shared.protocol.events import Rejected, Started
+from shared.protocol.events import Delta, Rejected, Started, encode_event
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import announce
 from shared.protocol.request import ChatRequest, Message, Sampling
+from shared.protocol.usage import DAY, UsageCounts
 from shared.redis import keys
+from shared.redis.clock import store_time
 from shared.runtime.settings import ApiSettings
 from tests.support.eventually import PATIENCE
 from tests.support.jobs import WORKER
@@ -179,3 +181,18 @@ async def test_a_request_that_was_queued_although_the_reply_was_lost_costs_nothi
     with pytest.raises(RequestRefused):
         await harness.accept(chat())
     assert await harness.charged() == 0
+
+
+async def test_leaving_while_the_request_waits_for_another_attempt_is_counted_here(harness: Harness) -> None:
+    """No worker has the job any more that would count it."""
+    exchange = await harness.accept(chat(n=2))
+    await harness.queue.claim("w1", used=0, slots=1)
+    exchange.recorder.started(0, started := Started("w1", 5000, "f"))
+    for event in (started, delta := Delta(0, (7, 8, 9), "abc")):
+        exchange.stream.choices[0].push(1, event)
+    await awaitable(harness.redis.rpush(keys.journal(job := exchange.stream.jobs[0]), encode_event(delta)))
+    await harness.queue.release("w1", [(job, 1)])
+    await harness.end(exchange)
+    today = int(await store_time(harness.redis)) // DAY
+    counted = await awaitable(harness.redis.hget(keys.usage(str(today)), f"{KEY.id} other {WORKER.model}"))
+    assert UsageCounts.decode(counted or b"") == UsageCounts(requests=1, prompt_tokens=5000, completion_tokens=3)

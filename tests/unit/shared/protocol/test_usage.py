@@ -62,7 +62,7 @@ async def test_an_attempt_that_has_lost_its_lease_counts_nothing(redis: ArqRedis
 async def test_reasoning_counts_once_for_a_request(redis: ArqRedis) -> None:
     await end(redis, await claimed(redis, "a", "key-1"))
     for _ in range(2):
-        await JobQueue(redis, "tiny").charge("key-1", None, 0, job="a", reasoning=2)
+        await JobQueue(redis, "tiny").charge("key-1", None, 0, job="a", used=UsageCounts(reasoning_tokens=2))
     assert await usage(redis) == {"key-1 other tiny": USED + UsageCounts(reasoning_tokens=2)}
 
 

@@ -23,6 +23,13 @@ ADDED = {
     "name",
     "presence_penalty",
     "store",
+    # Fields that only Anthropic's beta types have.
+    "allowed_fallback_models",
+    "compaction",
+    "context_management",
+    "estimated_tokens",
+    "fallback_credit",
+    "iterations",
 }
 """Fields that the SDK does not have, but that other servers and their clients do."""
 

@@ -76,7 +76,7 @@ class MessagesResponseEncoder(ResponseEncoder):
         if self._hidden == "reasoning":
             self._reasoning.append(text)
             return opened
-        return opened + self._delta({"type": "thinking_delta", "thinking": text})
+        return opened + self._delta({"type": "thinking_delta", "thinking": text, "estimated_tokens": None})
 
     def call(self, choice: int, index: int, call_id: str, name: str) -> bytes:
         """Encode the start of a tool call, with the empty delta that the reference has first."""
@@ -97,7 +97,7 @@ class MessagesResponseEncoder(ResponseEncoder):
     def usage(self, usage: Usage) -> bytes:
         """Encode the end of the message: stop reason and token counts."""
         ending = self._ending(self._reason, self._stop, usage)
-        return _event("message_delta", {"delta": ending, "usage": self._usage(usage)})
+        return _event("message_delta", {"delta": ending, "usage": self._usage(usage), "context_management": None})
 
     def failure(self, problem: Problem) -> bytes:
         """Encode an error event, which ends the stream."""
@@ -116,6 +116,7 @@ class MessagesResponseEncoder(ResponseEncoder):
             "model": self._request.model,
             "content": content,
             **ending,
+            "context_management": None,
             "diagnostics": None,
             "usage": self._usage(usage) | _CONSTANT_USAGE,
         }
@@ -137,6 +138,8 @@ class MessagesResponseEncoder(ResponseEncoder):
             "output_tokens": output,
             "output_tokens_details": {"thinking_tokens": reasoning},
             "server_tool_use": None,
+            "fallback_credit": None,
+            "iterations": None,
         }
 
     def _blocks(self, choice: Choice) -> list[dict[str, object]]:
@@ -163,7 +166,7 @@ class MessagesResponseEncoder(ResponseEncoder):
             )
         return closed + _event("content_block_start", {"index": self._index, "content_block": block})
 
-    def _delta(self, delta: dict[str, str]) -> bytes:
+    def _delta(self, delta: dict[str, str | None]) -> bytes:
         return _event("content_block_delta", {"index": self._index, "delta": delta})
 
     def _close(self) -> bytes:

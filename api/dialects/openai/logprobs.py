@@ -53,7 +53,7 @@ class Offsets:
         return offsets
 
 
-def completion_logprobs(tokens: Sequence[TokenLogprob], offsets: Offsets) -> dict[str, list[object] | None]:
+def completion_logprobs(tokens: Sequence[TokenLogprob], offsets: Offsets) -> dict[str, list[object]]:
     """Return the ``logprobs`` object of a completion.
 
     The most likely tokens at each position include the sampled one, which may thus be one more than requested.
@@ -61,12 +61,12 @@ def completion_logprobs(tokens: Sequence[TokenLogprob], offsets: Offsets) -> dic
     return {
         "tokens": [_shown(token.piece) for token in tokens],
         "token_logprobs": [token.logprob for token in tokens],
-        "top_logprobs": [_most_likely(token) for token in tokens] if any(token.top for token in tokens) else None,
+        "top_logprobs": [*map(_most_likely, tokens)],
         "text_offset": [*offsets.of(token.piece for token in tokens)],
     }
 
 
-def prompt_logprobs_object(prompt: PromptLogprobs, text: str, count: int) -> dict[str, list[object] | None]:
+def prompt_logprobs_object(prompt: PromptLogprobs, text: str, count: int) -> dict[str, list[object]]:
     """Return the ``logprobs`` object of a completion's prompt, which begins with a token without a log probability.
 
     Tokens that precede ``text``, such as one for the beginning of a text, have the offset 0.
@@ -78,16 +78,14 @@ def prompt_logprobs_object(prompt: PromptLogprobs, text: str, count: int) -> dic
     return {
         "tokens": [_shown(piece) for piece in pieces],
         "token_logprobs": [None, *(token.logprob for token in tokens)],
-        "top_logprobs": [None, *map(_most_likely, tokens)] if count else None,
+        "top_logprobs": [None, *map(_most_likely, tokens)],
         "text_offset": [max(0, offset - before) for offset in Offsets().of(pieces)],
     }
 
 
-def joined(
-    prompt: dict[str, list[object] | None], text: dict[str, list[object] | None]
-) -> dict[str, list[object] | None]:
+def joined(prompt: dict[str, list[object]], text: dict[str, list[object]]) -> dict[str, list[object]]:
     """Return the ``logprobs`` object of a prompt and the text after it."""
-    return {field: None if values is None else [*values, *(text[field] or ())] for field, values in prompt.items()}
+    return {field: [*values, *text[field]] for field, values in prompt.items()}
 
 
 def _most_likely(token: TokenLogprob) -> msgspec.Raw:

@@ -64,6 +64,6 @@ def _tier(request: ResponsesRequest) -> str:
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     if tool["type"] == "custom":
-        return {"description": None} | _given(tool) | {"format": _given(tool.get("format") or PLAIN_TEXT)}
+        return _given(tool) | {"format": _given(tool.get("format") or PLAIN_TEXT)}
     shown = {"description": None, "parameters": None} | _given(tool)
     return shown | {"strict": bool(tool.get("strict"))}

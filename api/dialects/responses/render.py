@@ -161,7 +161,7 @@ class ResponsesEncoder(ResponseEncoder):
         return (
             self._head
             | {"status": status, "completed_at": None, "error": None, "incomplete_details": None, "usage": None}
-            | {"output": [*self._items, *growing]}
+            | {"output": [*self._items, *growing], "access_programs": None}
             | fields
             | self._echoed
         )

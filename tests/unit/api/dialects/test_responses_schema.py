@@ -76,7 +76,6 @@ ITEMS = (
 )
 OMITTED = {
     "Response": {
-        "access_programs",
         "conversation",
         "image",
         "input_transformations",

@@ -13,10 +13,10 @@ from typing import Any
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
-from shared.protocol.parser_names import PARSERS
+from shared.protocol.parser_names import AUTO, PARSERS
 from shared.protocol.queue import Emitter, JobQueue
 from shared.protocol.registry import LeaseMismatch
-from shared.protocol.request import ChatRequest, Tokenization
+from shared.protocol.request import ChatRequest, Tokenization, fill_in
 from shared.redis.client import connect, raw_connection
 from shared.redis.reconnections import Reconnections
 from shared.redis.store_check import StoreCheck
@@ -53,6 +53,7 @@ from worker.jobs.publisher import Publisher
 from worker.jobs.registry_record import RegistryRecord
 from worker.jobs.request_cache import RequestCache
 from worker.jobs.runner import JobRunner
+from worker.model.request_defaults import given_defaults
 from worker.model.source import ModelError, check_parser
 from worker.processes.call_process import ServiceUnavailable
 from worker.processes.child import LoadError
@@ -107,9 +108,17 @@ class _Worker:
         Raises :class:`ModelError` when the chat template named in the settings can't be read, and
         :class:`EngineLoadError` for properties that no engine can have.
         """
-        template = read_template(settings.chat_template)
+        template, defaults = read_template(settings.chat_template), given_defaults()
+        model = model._replace(sampling=fill_in(defaults.sampling, model.sampling))
+        changes: dict[str, Any] = {kind: check_parser(kind, getattr(settings, kind)) for kind in PARSERS}
+        changes |= {"template_kwargs": defaults.template_kwargs, "system": defaults.system or ""}
         options = EngineOptions.from_settings(
-            settings, path=model.path, context_length=model.context_length, cpus=cpus, chat_template=template
+            settings,
+            path=model.path,
+            context_length=model.context_length,
+            cpus=cpus,
+            chat_template=template,
+            prompts="".join(f"{name}={value}" for name, value in changes.items() if value not in (AUTO, {}, "")),
         )
         backend, shape = BACKENDS[settings.engine], static_shape(options)
         self.id = worker
@@ -130,8 +139,7 @@ class _Worker:
                 context_length=model.context_length,
                 max_prompt=shape.prompt if shape else 0,
                 chat_template=template,
-                tool_parser=check_parser("tool_parser", settings.tool_parser),
-                reasoning_parser=check_parser("reasoning_parser", settings.reasoning_parser),
+                **changes,
             ),
             check_loaded=self.model.check,
         )

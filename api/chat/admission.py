@@ -93,7 +93,8 @@ class Admission:
         context = self.directory.fleet.context_length(own) or LARGEST
         request = _within(request, context)
         check_response_size(request)
-        maximum = _own(key, team, "default_max_tokens") or self.settings.default_max_tokens or LARGEST
+        own_default = _own(key, team, "default_max_tokens") or defaults.max_tokens
+        maximum = own_default or self.settings.default_max_tokens or LARGEST
         maximum = min(maximum, most_tokens(request, MAX_RESPONSE_BYTES))
         if key is None:
             return AdmittedRequest(_limited(request, maximum), queue_timeout=wait)

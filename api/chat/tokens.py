@@ -11,6 +11,7 @@ from api.chat.exchange import ChatExchange, ChatServices
 from api.dialects.anthropic import Anthropic
 from api.dialects.openai.tokens import (
     TokenizerInfoQuery,
+    parse_apply_template,
     parse_detokenize,
     parse_tokenize,
     parse_tokenizer_info,
@@ -46,6 +47,12 @@ class TokenHandler:
     async def detokenize(self) -> Response:
         """Return the text of tokens."""
         asked = await self._parsed(partial(parse_detokenize, served=self._served()))
+        return json_response(render_text(asked, await tokenized(self._services, asked)))
+
+    @route("POST", "/apply-template", "applyTemplate", body="ChatCompletionRequest", errors=ERRORS)
+    async def apply_template(self) -> Response:
+        """Return what the model's chat template makes of a chat completion's body, as llama.cpp does."""
+        asked = await self._parsed(partial(parse_apply_template, served=self._served()))
         return json_response(render_text(asked, await tokenized(self._services, asked)))
 
     @route("GET", "/tokenizer_info", "tokenizerInfo", query=TokenizerInfoQuery, errors=ERRORS)

@@ -56,6 +56,7 @@ def _combined(
         modalities=newest.modalities,
         temperature=newest.temperature,
         top_p=newest.top_p,
+        max_tokens=newest.max_tokens,
     )
     detail = "; ".join(f"{node.host}: {model.detail}" for node, model in entries if model.status == state)
     waited = 0.0 if served else max(model.waited for _, model in entries)

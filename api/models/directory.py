@@ -92,7 +92,9 @@ class Fleet:
     def sampling_defaults(self, model: str) -> Sampling:
         """Return the defaults that ``model`` has for sampling fields, as far as replicas know them."""
         info = self.models.get(model)
-        return Sampling(temperature=info.temperature, top_p=info.top_p) if info is not None else Sampling()
+        if info is None:
+            return Sampling()
+        return Sampling(temperature=info.temperature, top_p=info.top_p, max_tokens=info.max_tokens or None)
 
     def context_length(self, model: str) -> int:
         """Return the longest context of the workers of ``model`` in tokens; 0 if none is known."""

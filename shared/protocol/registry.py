@@ -118,6 +118,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     temperature: _Amount | None = None
     """The model's own default; None if it has none. The same applies to ``top_p``."""
     top_p: _Amount | None = None
+    max_tokens: _Count = 0
+    """The operator's default for the model; 0 if there is none."""
     formats: ModelFormats | None = None
     """None until the model is loaded, and without a chat template."""
 
@@ -153,6 +155,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     modalities: tuple[str, ...] = (TEXT,)
     temperature: _Amount | None = None
     top_p: _Amount | None = None
+    max_tokens: _Count = 0
     formats: ModelFormats | None = None
     state: str = ""
     """The best :data:`PlacementStatus` of a model that nodes load by demand; otherwise empty, as in the store."""
@@ -207,6 +210,7 @@ class DeclaredModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     modalities: tuple[str, ...] = ()
     temperature: _Amount | None = None
     top_p: _Amount | None = None
+    max_tokens: _Count = 0
 
     @property
     def in_memory(self) -> bool:
@@ -290,6 +294,7 @@ def model_of(worker: WorkerInfo) -> ModelInfo:
         modalities=worker.modalities,
         temperature=worker.temperature,
         top_p=worker.top_p,
+        max_tokens=worker.max_tokens,
         formats=worker.formats,
     )
 

@@ -198,6 +198,22 @@ def test_two_nodes_load_a_model_once_for_the_same_need(service: Fleet) -> None:
     assert sum(model.get("loads", 0) for found in nodes(service) for model in found["models"]) == 1
 
 
+def test_requests_have_the_defaults_of_their_models_entry(service: Fleet) -> None:
+    own = 'system = "Be brief."\nmax_tokens = 3\nchat_template_kwargs = {enable_thinking = true}\n'
+    node(service, catalogue(service, entry("a", "[[tokens 40]]") + own))
+
+    def ask(path: str, *roles: str, **fields: object) -> dict[str, Any]:
+        messages = [{"role": role, "content": "hello"} for role in roles]
+        status, _, body = service.request("POST", path, json.dumps({"model": "a", "messages": messages, **fields}))
+        assert status == 200, body
+        return dict(json.loads(body))
+
+    assert ask("/apply-template", "user") == {"prompt": "system: Be brief.\nuser: hello\nassistant:"}
+    assert ask("/apply-template", "system", "user")["prompt"].startswith("system: hello\nuser: hello\n")
+    assert ask("/v1/chat/completions", "user")["usage"]["completion_tokens"] == 3
+    assert ask("/v1/chat/completions", "user", max_tokens=5)["usage"]["completion_tokens"] == 5
+
+
 def test_a_changed_catalogue_is_followed_and_a_wrong_one_refused(service: Fleet) -> None:
     file = catalogue(service, entry("a"), entry("old"))
     process = node(service, file, memory="200MB")

@@ -156,7 +156,7 @@ def describe(
         load_seconds=time.monotonic() - started,
         logits=loaded.logits_width > 0,
         adjusts_logits=loaded.logits_width > 0 and options.speculation == "none",
-        vocabulary=loaded.vocabulary.digest(template),
+        vocabulary=loaded.vocabulary.digest(template + options.prompts),
         devices=devices,
         engine=loaded.choice.kind,
         reason=loaded.choice.reason,

@@ -27,6 +27,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     - ``plugin_config``: properties of the OpenVINO device.
     - ``max_batch``: maximum number of sequences in a batch; with ``fit_batch``, fewer if the KV cache is too small.
     - ``chat_template``: digest of a template that replaces the model's own, or empty.
+    - ``prompts``: what else changes prompts, as text: workers with another one can't continue a stream.
     - ``cpus``: the CPUs that the engine may use; empty: those of its parent.
     - ``sim_step`` is in seconds.
     """
@@ -48,6 +49,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     context_length: int
     sim_step: float
     chat_template: str = ""
+    prompts: str = ""
     cpus: tuple[int, ...] = ()
 
     @classmethod
@@ -59,6 +61,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
         context_length: int,
         cpus: Collection[int] = (),
         chat_template: str = "",
+        prompts: str = "",
     ) -> Self:
         """Return the options for the model at ``path`` from a worker's settings.
 
@@ -82,6 +85,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
             context_length=context_length,
             sim_step=settings.sim_step,
             chat_template=hashlib.sha256(chat_template.encode()).hexdigest() if chat_template else "",
+            prompts=prompts,
             cpus=tuple(sorted(cpus)),
         )
 

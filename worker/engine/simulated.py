@@ -193,7 +193,7 @@ class SimulatedEngine:
             fingerprint="fp_simulated",
             device="SIMULATED",
             load_seconds=time.monotonic() - started,
-            vocabulary=self._vocabulary.digest(options.chat_template),
+            vocabulary=self._vocabulary.digest(options.chat_template + options.prompts),
             engine="simulated",
             reason="the setting --engine",
         )

@@ -97,5 +97,6 @@ class RegistryRecord:
             logits=engine.logits if engine else False,
             temperature=self.sampling.temperature,
             top_p=self.sampling.top_p,
+            max_tokens=self.sampling.max_tokens or 0,
             formats=self.formats,
         )

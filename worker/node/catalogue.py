@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, field_validator
+from pydantic import ByteSize, ConfigDict, Field, ValidationError, field_validator
 
 from shared.protocol.parser_names import PARSERS
 from shared.runtime.settings import (
@@ -21,6 +21,7 @@ from shared.runtime.settings import (
     joined_reasons,
 )
 from worker.engine.backends import BACKENDS
+from worker.model.request_defaults import RequestDefaults
 from worker.model.source import ModelError, check_name, check_parser, parse_source
 
 logger = logging.getLogger(__name__)
@@ -50,11 +51,11 @@ def _duration(text: object) -> object:
     return text
 
 
-class _Entry(BaseModel):
+class _Entry(RequestDefaults):
     model_config = ConfigDict(extra="allow", strict=True)
 
     source: Annotated[str, Field(min_length=1)]
-    aliases: list[str] = []
+    aliases: list[str] = Field(default_factory=list)
     keep: str = "15m"
     replicas: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=1)]] | None = None
     memory: MemorySize = ByteSize(0)
@@ -84,6 +85,8 @@ class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True):
     memory: int = 0
     """Bytes that the model takes as the operator says; 0 if it is estimated and measured."""
     settings: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
+    """Fields of :class:`~worker.model.request_defaults.RequestDefaults`."""
 
     @property
     def keep_seconds(self) -> float:
@@ -175,6 +178,7 @@ def _entry(path: Path, text: str, name: str, table: object, defaults: WorkerSett
         memory=int(entry.memory),
         priority=entry.priority,
         settings=settings,
+        defaults=entry.given,
     )
 
 

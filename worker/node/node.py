@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
@@ -21,6 +22,7 @@ from shared.runtime.settings import NodeSettings, WorkerSettings, environment
 from shared.runtime.ticks import until
 from shared.runtime.version import VERSION
 from worker.engine.backends import BACKENDS
+from worker.model.request_defaults import VARIABLE
 from worker.node.catalogue import CatalogueEntry, CatalogueError, read_catalogue
 from worker.node.devices import HOST, Memory, place
 from worker.node.memory import Measurement, Measurements, expected, needed
@@ -285,7 +287,8 @@ class Node:
         return expected(entry.source, max_context=settings.max_context) if has_model else None
 
     def _environment(self, entry: CatalogueEntry, worker: str) -> Mapping[str, str]:
-        return environment(self._worker_settings(entry, worker), WorkerSettings)
+        defaults = {VARIABLE: msgspec.json.encode(entry.defaults).decode()}
+        return environment(self._worker_settings(entry, worker), WorkerSettings) | defaults
 
     def _worker_settings(self, entry: CatalogueEntry, worker: str) -> WorkerSettings:
         own = {name: getattr(self._settings, name) for name in WorkerSettings.model_fields}

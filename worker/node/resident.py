@@ -237,7 +237,7 @@ class Resident:
     def declared(self) -> DeclaredModel:
         """Return its part of the node's registry record."""
         status = {"absent": "failed" if self.blocked else "unloaded"}.get(self.here, self.here)
-        known = self.measured or self._expected
+        known, own = self.measured or self._expected, self.entry.defaults
         return DeclaredModel(
             name=self.entry.name,
             source=self.entry.source,
@@ -260,8 +260,9 @@ class Resident:
             context_length=known.context_length if known else 0,
             fingerprint=known.fingerprint if known else "",
             modalities=known.modalities if known else (),
-            temperature=known.temperature if known else None,
-            top_p=known.top_p if known else None,
+            temperature=own.get("temperature", known.temperature if known else None),
+            top_p=own.get("top_p", known.top_p if known else None),
+            max_tokens=own.get("max_tokens", 0),
         )
 
     def _detail(self) -> str:

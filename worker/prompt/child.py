@@ -10,6 +10,7 @@ from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.request import ChatRequest, Tokenization
 from worker.engine.backends import BACKENDS
 from worker.processes.channel import serve
+from worker.prompt.defaults import with_defaults
 from worker.prompt.maker import PromptMaker
 from worker.prompt.messages import Prepared, PromptOptions
 from worker.prompt.template import ChatTemplateError
@@ -32,6 +33,7 @@ def _load(options: PromptOptions) -> Callable[[ChatRequest], Prepared]:
         raise RuntimeError(f"The tokenizer of {options.path} can't be loaded: {error}") from error
 
     def prepare(request: ChatRequest) -> Prepared:
+        request = with_defaults(request, options.template_kwargs, options.system)
         check_size(request, options.schema_bytes)
         if request.tokenization is not None:
             return _tokenize(maker, request, request.tokenization)

@@ -4,6 +4,8 @@ The prompt process renders chat templates and tokenises text, so that a long or 
 engine nor the heartbeat. It loads a tokenizer but no model.
 """
 
+from typing import Any
+
 import msgspec
 
 from shared.protocol.parser_names import AUTO
@@ -20,6 +22,7 @@ class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
     that of a prompt, 0 being no other limit, ``schema_bytes`` the maximum size of each schema and grammar in a request.
     ``chat_template`` is the text of a template that replaces the model's own, or empty.
     ``tool_parser`` and ``reasoning_parser`` are values of :data:`~shared.protocol.parser_names.PARSERS`.
+    ``template_kwargs`` and ``system`` are those of chats that have none of their own.
     """
 
     engine: str
@@ -30,6 +33,8 @@ class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
     chat_template: str = ""
     tool_parser: str = AUTO
     reasoning_parser: str = AUTO
+    template_kwargs: dict[str, Any] = {}
+    system: str = ""
 
 
 class Prepared(msgspec.Struct, frozen=True, array_like=True):

@@ -1,4 +1,5 @@
-"""vLLM's ``/tokenize``, ``/detokenize`` and ``/tokenizer_info``: parsers of requests, and renderers of responses.
+"""Parsers and renderers of vLLM's ``/tokenize``, ``/detokenize`` and ``/tokenizer_info``, and llama.cpp's
+``/apply-template``.
 
 Their model may be left out if only one is served.
 """
@@ -12,6 +13,7 @@ from api.dialects.base.body import decode_object
 from api.dialects.base.fields import Items, NonEmptyText, Strict
 from api.dialects.base.query import validate_query
 from api.dialects.base.sampling import TokenId
+from api.dialects.base.token_count import counting
 from api.dialects.base.validation import invalid, missing, validate
 from api.dialects.openai.extensions import ServedChatRequest
 from api.dialects.openai.parse import translate
@@ -86,6 +88,18 @@ def parse_tokenize(body: bytes, served: Sequence[str] = ()) -> ChatRequest:
     special = request.prompt is not None if request.add_special_tokens is None else request.add_special_tokens
     wanted = Tokenization(add_special_tokens=special, strings=bool(request.return_token_strs))
     return msgspec.structs.replace(plain, sampling=NO_RESPONSE, tokenization=wanted)
+
+
+def parse_apply_template(body: bytes, served: Sequence[str] = ()) -> ChatRequest:
+    """Parse the body of a request for a chat's prompt as text, llama.cpp's, which is that of a chat completion.
+
+    ``served`` are the names of the models. Raises :class:`RequestRefused` and no other exception.
+    """
+    value = decode_object(body)
+    request = validate(ServedChatRequest, value | {"model": model_of(value.get("model"), served)})
+    wanted = Tokenization(add_special_tokens=False, text=True)
+    chat = counting(translate(request))
+    return msgspec.structs.replace(chat, sampling=NO_RESPONSE, tokenization=wanted, n=1, stream=False)
 
 
 def parse_detokenize(body: bytes, served: Sequence[str] = ()) -> ChatRequest:

@@ -8,7 +8,13 @@ import msgspec
 import pytest
 
 from api.dialects.openai.parse import parse_chat
-from api.dialects.openai.tokens import parse_detokenize, parse_tokenize, render_text, render_tokens
+from api.dialects.openai.tokens import (
+    parse_apply_template,
+    parse_detokenize,
+    parse_tokenize,
+    render_text,
+    render_tokens,
+)
 from shared.protocol.errors import RequestRefused
 from shared.protocol.events import Tokenized
 from shared.protocol.request import ChatRequest, Tokenization
@@ -32,6 +38,17 @@ def test_special_tokens_are_added_to_prompts_unless_asked_otherwise() -> None:
     assert not wanted(prompt="Hi", add_special_tokens=False).add_special_tokens
     assert not wanted(messages=MESSAGES).add_special_tokens
     assert wanted(messages=MESSAGES, add_special_tokens=True).add_special_tokens
+
+
+def test_the_prompt_of_a_chat_completion_is_asked_for_as_text() -> None:
+    body = {"messages": MESSAGES, "n": 3, "stream": True, "temperature": 1, "reasoning_effort": "none"}
+    asked = parse_apply_template(json.dumps(body).encode(), ("m",))
+    chat = parse_chat(json.dumps({"model": "m", **body}).encode())
+    assert (asked.model, asked.messages, asked.template_kwargs) == ("m", chat.messages, chat.template_kwargs)
+    assert (asked.n, asked.stream, asked.tokenization) == (1, False, Tokenization(add_special_tokens=False, text=True))
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+    with pytest.raises(RequestRefused, match="images"):
+        parse_apply_template(json.dumps({"messages": [{"role": "user", "content": [picture]}]}).encode(), ("m",))
 
 
 def test_the_generation_prompt_is_left_out_if_asked_for() -> None:

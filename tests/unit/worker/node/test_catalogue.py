@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from shared.protocol.request import Sampling
 from shared.runtime.settings import WorkerSettings
+from worker.model.request_defaults import RequestDefaults
 from worker.node.catalogue import ALWAYS, CatalogueError, read_catalogue
 
 DEFAULTS = WorkerSettings()
@@ -22,6 +25,20 @@ def test_entries_have_names_sources_and_settings(tmp_path: Path) -> None:
     assert (small.name, small.keep_seconds, small.least, small.most) == ("org/small", 5400.0, 0, 2)
     assert small.memory == 3_000_000_000
     assert chat.digest != small.digest
+
+
+def test_an_entry_has_defaults_for_requests(tmp_path: Path) -> None:
+    file = tmp_path / "models.toml"
+    file.write_text(
+        '[models.a]\nsource = "default"\ntemperature = 0.6\ntop_k = 20\nmax_tokens = 100\nsystem = "Be brief."\n'
+        'reasoning_effort = "none"\nchat_template_kwargs = {style = "old", thinking = true}\n'
+    )
+    (entry,) = read_catalogue(file, DEFAULTS)
+    defaults = RequestDefaults.model_validate_json(msgspec.json.encode(entry.defaults))
+    assert defaults.sampling == Sampling(temperature=0.6, top_k=20, max_tokens=100)
+    # What is said in the template's own words has the last word.
+    variables = {"reasoning_effort": "none", "enable_thinking": False, "thinking": True, "style": "old"}
+    assert (defaults.system, defaults.template_kwargs) == ("Be brief.", variables)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +62,18 @@ def test_entries_have_names_sources_and_settings(tmp_path: Path) -> None:
             3,
             "models.a.tool_parser: The tool parser 'x' is unknown",
         ),
+        (
+            '[models.a]\nsource = "default"\ntemperature = 3\n',
+            3,
+            "models.a.temperature: input should be less than or equal",
+        ),
+        (
+            '[models.a]\nsource = "default"\nmax_tokens = "9"\n',
+            3,
+            "models.a.max_tokens: input should be a valid integer",
+        ),
+        ('[models.a]\nsource = "default"\nchat_template_kwargs = {tools = 1}\n', 3, "'tools' is set by the service"),
+        ('[models.a]\nsource = "default"\ntemperatur = 1\n', 3, "is unknown (did you mean 'temperature'?)"),
         ('[models.a]\nsource = "default"\nredis_url = "redis://x"\n', 3, "models.a.redis_url: is unknown"),
         ('[models.a]\nsource = "default"\nreplicas = [3, 2]\n', 3, "models.a.replicas: must be [LEAST, MOST]"),
         ('[models.a]\nsource = "/missing.gguf"\n', 2, "was not found"),

@@ -15,8 +15,8 @@ from typing import Any
 from PIL import Image as Picture
 
 from bench.report import save, table, with_spread
+from shared.parsers.formats import OutputFormat
 from shared.protocol.errors import RequestRefused
-from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Image, Job, Message
 from shared.runtime.event_loop import run as run_loop
 from worker.grammar.messages import GrammarOptions

@@ -13,7 +13,7 @@ from typing import Any
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
-from shared.protocol.parser_names import AUTO, PARSERS
+from shared.parsers.formats import AUTO, PARSERS
 from shared.protocol.queue import Emitter, JobQueue
 from shared.protocol.registry import LeaseMismatch
 from shared.protocol.request import ChatRequest, Tokenization, fill_in

@@ -6,27 +6,15 @@ request with stop strings, which end content only.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import cast
 
 import msgspec
 
-from shared.parsers.deepseek import read_deepseek_calls
-from shared.parsers.harmony import harmony_script
-from shared.parsers.json_calls import read_json_calls, read_mistral_calls
+from shared.parsers.formats import REASONING_FORMATS, TOOL_FORMATS, OutputFormat
+from shared.parsers.offer import Offer
 from shared.parsers.parts import CallArguments, CallClosed, CallOpened, Content, Part, Reasoning, Span, Writer
-from shared.parsers.pythonic import read_pythonic_calls
-from shared.parsers.qwen_xml import parameter_types, read_qwen_xml_calls
 from shared.parsers.source import Script, Source
-from shared.parsers.tagged import CallReader, tagged_script
+from shared.parsers.tagged import tagged_script
 from shared.protocol.events import Started
-from shared.protocol.formats import (
-    REASONING_FORMATS,
-    TOOL_FORMATS,
-    OutputFormat,
-    ReasoningFormatName,
-    ToolFormat,
-    ToolFormatName,
-)
 from shared.protocol.request import ChatRequest, Tool
 
 __all__ = [
@@ -104,11 +92,13 @@ def parser_for(
     ``in_reasoning``: the prompt ends inside the reasoning block (:meth:`OutputFormat.opens_reasoning`). ``in_content``:
     the prompt ends inside content.
     """
-    if "harmony" in (output.tools, output.reasoning):
-        return Parser(partial(harmony_script, in_reasoning=in_reasoning, with_calls=bool(tools)))
-    tool_format = TOOL_FORMATS[output.tools] if output.tools and tools else None
+    offer = Offer(tools)
     reasoning = REASONING_FORMATS[output.reasoning] if output.reasoning else None
-    if tool_format is None:
+    tool_format = TOOL_FORMATS[output.tools] if output.tools else None
+    if script := (tool_format and tool_format.script) or (reasoning and reasoning.script):
+        return Parser(partial(script, in_reasoning=in_reasoning, offer=offer))
+    read = tool_format.read if tool_format and tools else None
+    if tool_format is None or read is None:
         if reasoning is None:
             return None
         return Parser(partial(tagged_script, reasoning=reasoning, in_reasoning=in_reasoning, in_content=in_content))
@@ -120,7 +110,7 @@ def parser_for(
             in_content=in_content,
             triggers=tool_format.triggers,
             leads=tool_format.leads,
-            read_calls=_reader(tool_format, tools),
+            read_calls=partial(read, form=tool_format, offer=offer),
             calls_in_reasoning=tool_format.in_reasoning,
         )
     )
@@ -147,27 +137,7 @@ def markup_of(request: ChatRequest, started: Started) -> Markup | None:
     """
     if request.prompts or not request.sampling.skip_special_tokens or not (started.tools or started.reasoning):
         return None
-    output = OutputFormat(
-        tools=cast("ToolFormatName | None", started.tools or None),
-        reasoning=cast("ReasoningFormatName | None", started.reasoning or None),
-    )
+    output = OutputFormat(tools=started.tools or None, reasoning=started.reasoning or None)
     tools = request.tools if request.tool_choice != "none" else ()
     continued = request.turn == "continued" and bool(request.messages[-1].content)
     return Markup(output=output, tools=tools, in_reasoning=started.in_reasoning, in_content=continued)
-
-
-def _reader(tool_format: ToolFormat, tools: Sequence[Tool]) -> CallReader:
-    names = frozenset(tool.name for tool in tools)
-    match tool_format.name:
-        case "qwen3_coder":
-            return partial(read_qwen_xml_calls, tools={tool.name: parameter_types(tool.parameters) for tool in tools})
-        case "llama_pythonic" | "lfm2":
-            return partial(read_pythonic_calls, known=names, ends=tool_format.ends)
-        case "mistral" | "mistral_args":
-            return read_mistral_calls
-        case "deepseek_v3" | "deepseek_v31":
-            return read_deepseek_calls
-        case "llama3_json":
-            return partial(read_json_calls, known=names, ends=tool_format.ends, separators=",;")
-        case _:
-            return partial(read_json_calls, known=names, ends=tool_format.ends)

@@ -7,7 +7,9 @@ from collections.abc import Container
 
 import msgspec
 
+from shared.parsers.format import ToolFormat
 from shared.parsers.json_text import is_json_object, json_value
+from shared.parsers.offer import Offer
 from shared.parsers.parts import Writer
 from shared.parsers.source import NAME_LIMIT, Malformed, Script, Source, markers
 
@@ -21,19 +23,18 @@ _MISTRAL_CALL_ID = "[CALL_ID]"
 _MISTRAL_STOPS = (_MISTRAL_ARGS, _MISTRAL_CALL_ID)
 
 
-def read_json_calls(
-    source: Source, writer: Writer, trigger: str, *, known: Container[str], ends: tuple[str, ...], separators: str = ""
-) -> Script[None]:
-    """Read calls and the optional end marker after them. Without a ``trigger``, only ``known`` tools count as calls.
+def read_json_calls(source: Source, writer: Writer, trigger: str, form: ToolFormat, offer: Offer) -> Script[None]:
+    """Read calls and the optional end marker after them. Without a ``trigger``, only tools on offer count as calls.
 
     Raises :class:`Malformed` on invalid input.
     """
-    yield from json_calls(source, writer, known=None if trigger else known, separators=separators)
-    if (yield from source.match(*ends)) is not None:
+    separators = ",;" if form.leads else ""
+    yield from json_calls(source, writer, known=None if trigger else offer, separators=separators)
+    if (yield from source.match(*form.ends)) is not None:
         source.commit()
 
 
-def read_mistral_calls(source: Source, writer: Writer, trigger: str) -> Script[None]:
+def read_mistral_calls(source: Source, writer: Writer, trigger: str, form: ToolFormat, offer: Offer) -> Script[None]:
     """Read what follows Mistral's ``[TOOL_CALLS]``: JSON, or since its v11 tokenizer the other form.
 
     Raises :class:`Malformed` on invalid input.
@@ -52,7 +53,7 @@ def read_mistral_calls(source: Source, writer: Writer, trigger: str) -> Script[N
 
 
 def json_calls(
-    source: Source, writer: Writer, *, known: Container[str] | None = None, separators: str = ""
+    source: Source, writer: Writer, *, known: Container[object] | None = None, separators: str = ""
 ) -> Script[None]:
     """Read one or more objects or lists, adjacent or separated by one of ``separators``.
 
@@ -87,7 +88,7 @@ def stream_arguments(source: Source, writer: Writer) -> Script[None]:
     writer.close()
 
 
-def _list(source: Source, writer: Writer, known: Container[str] | None) -> Script[None]:
+def _list(source: Source, writer: Writer, known: Container[object] | None) -> Script[None]:
     yield from source.expect("[")
     while True:
         if (yield from source.skip_space()) != "{":
@@ -102,7 +103,7 @@ def _list(source: Source, writer: Writer, known: Container[str] | None) -> Scrip
         source.commit()
 
 
-def _call(source: Source, writer: Writer, known: Container[str] | None) -> Script[None]:
+def _call(source: Source, writer: Writer, known: Container[object] | None) -> Script[None]:
     """Read one call with its fields in any order, and emit it as soon as its name is known.
 
     Once the arguments are complete the call is valid, even if its closing brace is missing.

@@ -6,15 +6,19 @@ A value is read whole before it is output as JSON. Nothing is ever evaluated.
 import ast
 import json
 import re
-from collections.abc import Container
 from typing import Any
 
+from shared.parsers.format import ToolFormat
 from shared.parsers.json_text import quoted
+from shared.parsers.offer import Offer
 from shared.parsers.parts import Writer
 from shared.parsers.source import NAME_LIMIT, Malformed, Script, Source
 
 VALUE_LIMIT = 100_000
 """Maximum length of an argument in characters. Outside strings, each counts as ten, because it takes more time."""
+
+PYTHON_LIMIT = VALUE_LIMIT // 10
+"""Maximum length of a text that is parsed as Python wherever it is."""
 
 MAX_DEPTH = 64
 """Maximum depth of an argument's brackets."""
@@ -30,10 +34,8 @@ _ESCAPED = frozenset("\\'\"abfnrtv0xuU\n")
 _WORDS = {"true": True, "false": False, "null": None}
 
 
-def read_pythonic_calls(
-    source: Source, writer: Writer, trigger: str, *, known: Container[str], ends: tuple[str, ...]
-) -> Script[None]:
-    """Read one list. Without a ``trigger``, the first call must name a ``known`` tool.
+def read_pythonic_calls(source: Source, writer: Writer, trigger: str, form: ToolFormat, offer: Offer) -> Script[None]:
+    """Read one list. Without a ``trigger``, the first call must name a tool on offer.
 
     Raises :class:`Malformed` on invalid input.
     """
@@ -43,7 +45,7 @@ def read_pythonic_calls(
     while True:
         yield from source.skip_space()
         name = yield from source.run(_name_characters, NAME_LIMIT)
-        if not name or (first and not trigger and name not in known):
+        if not name or (first and not trigger and name not in offer):
             raise Malformed
         yield from _call(source, writer, name)
         first = False
@@ -53,7 +55,7 @@ def read_pythonic_calls(
     yield from source.expect("]")
     source.commit()
     yield from source.skip_space()
-    if (yield from source.match(*ends)) is not None:
+    if (yield from source.match(*form.ends)) is not None:
         source.commit()
 
 
@@ -74,7 +76,7 @@ def _call(source: Source, writer: Writer, name: str) -> Script[None]:
         source.commit()
         literal = yield from _literal(source)
         try:
-            value = _as_json(literal)
+            value = python_json(literal)
         except Malformed:
             if not source.exhausted:
                 raise
@@ -135,10 +137,10 @@ def _begun_string(literal: str) -> str:
     """
     if literal[:1] not in _inside_string:
         raise Malformed
-    return _as_json(_cut_escape.sub(r"\1", literal) + literal[0])[:-1]
+    return python_json(_cut_escape.sub(r"\1", literal) + literal[0])[:-1]
 
 
-def _as_json(literal: str) -> str:
+def python_json(literal: str) -> str:
     """Return a Python literal as JSON: strings, numbers, constants, lists, tuples, dictionaries with string keys."""
     try:
         value = _value(ast.parse(literal, mode="eval").body)

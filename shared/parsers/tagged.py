@@ -2,16 +2,12 @@
 
 from collections.abc import Callable
 
+from shared.parsers.format import ReasoningFormat
 from shared.parsers.parts import Writer, attempt
 from shared.parsers.source import Script, Source, markers
-from shared.protocol.formats import ReasoningFormat
 
-CallReader = Callable[[Source, Writer, str], Script[None]]
-"""Reads calls after a trigger, which has been consumed. An empty trigger means a lead comes next, not consumed yet.
-
-It emits the calls and raises :class:`shared.parsers.source.Malformed` on invalid input. Text that is then pending in
-the source is content.
-"""
+Calls = Callable[[Source, Writer, str], Script[None]]
+"""A :data:`~shared.parsers.format.CallReader` with its format and the tools."""
 
 
 def tagged_script(
@@ -23,7 +19,7 @@ def tagged_script(
     in_content: bool = False,
     triggers: tuple[str, ...] = (),
     leads: tuple[str, ...] = (),
-    read_calls: CallReader | None = None,
+    read_calls: Calls | None = None,
     calls_in_reasoning: bool = False,
 ) -> Script[None]:
     """Read the whole output. ``in_reasoning``: the prompt ends inside the reasoning block; ``in_content``: in content.
@@ -63,7 +59,7 @@ def tagged_script(
 
 
 def _read_reasoning(
-    source: Source, writer: Writer, reasoning: ReasoningFormat, triggers: tuple[str, ...], read_calls: CallReader | None
+    source: Source, writer: Writer, reasoning: ReasoningFormat, triggers: tuple[str, ...], read_calls: Calls | None
 ) -> Script[None]:
     def emit(piece: str) -> None:
         writer.reasoning(piece)

@@ -23,7 +23,7 @@ MoveCause = Literal["worker_lost", "worker_draining", "engine_lost", "preempted"
 class Started(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """The request was accepted by the engine. ``fingerprint`` identifies engine and model.
 
-    ``tools`` and ``reasoning`` name the formats (:mod:`shared.protocol.formats`) of calls and reasoning in the text;
+    ``tools`` and ``reasoning`` name the formats (:mod:`shared.parsers.formats`) of calls and reasoning in the text;
     empty if there are none. ``in_reasoning`` is set when the prompt itself opened the reasoning, so that the text
     starts inside it.
     """

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast
 import msgspec
 from redis.asyncio import Redis
 
-from shared.protocol.parser_names import NONE
 from shared.redis import keys
 from shared.redis.raw_connection import Argument
 from shared.redis.records import skipped_unreadable
@@ -36,6 +35,8 @@ FINDING_FILES = "looking for the model's files"
 shows the progress of a download too."""
 MAKING_WEIGHTS = "making int8 weights"
 """Beginning of the detail of a worker that converts its model, once."""
+NONE = "none"
+"""No format, or an unknown one."""
 TEXT = "text"
 IMAGE = "image"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.protocol.formats import TOOL_FORMATS, OutputFormat, ReasoningFormatName, ToolFormatName
+from shared.parsers.formats import TOOL_FORMATS, OutputFormat, ReasoningFormatName, ToolFormatName
 from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from shared.runtime.settings import WorkerSettings
 from worker.engine.grammar_compiler import GrammarError

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
+from shared.parsers.formats import OutputFormat
 from shared.protocol.errors import RequestRefused
-from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from tests.support.fuzzing import cases as examples
 from tests.support.grammar_oracle import GrammarOracle, tiny_oracle

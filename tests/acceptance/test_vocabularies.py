@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from shared.parsers.formats import OutputFormat
 from shared.protocol.errors import RequestRefused
-from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message, Sampling, Tool
 from shared.runtime.settings import EngineSettings
 from tests.support.grammar_oracle import GrammarOracle

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shared.parsers.formats import OutputFormat
 from shared.protocol.errors import ProblemKind, RequestRefused
-from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message
 from tests.support.fuzzing import cases
 from tests.support.regexes import regexes

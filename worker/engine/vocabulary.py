@@ -18,7 +18,7 @@ import openvino
 import openvino_genai
 from openvino import opset13 as opset
 
-from shared.protocol.formats import MARKERS
+from shared.parsers.formats import MARKERS
 from worker.engine.prompts import accept_spelled
 from worker.engine.protocol import EngineLoadError
 from worker.engine.text import Vocabulary

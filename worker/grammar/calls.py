@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
+from shared.parsers.format import CallShape, Elements
 from shared.parsers.schema_types import SchemaTypes
 from shared.protocol.errors import ProblemKind, refuse
-from shared.protocol.formats import DEEPSEEK_CALLS_BEGIN, DEEPSEEK_CALLS_END, CallShape, ToolFormat, ToolFormatName
 from shared.protocol.request import INPUT, ChatRequest, Tool
 from worker.engine.lengths import LengthLimits
 from worker.grammar import tags
@@ -17,66 +17,82 @@ from worker.grammar.json_text import JsonRules
 from worker.grammar.schema.compiler import SchemaCompiler, decoded
 from worker.grammar.schema.keywords import SchemaError, UnsupportedKeyword
 from worker.grammar.schema.limits import length_limits_of
+from worker.grammar.schema.members import subset_of
 
 _EVERY = ((1, LAST_CHARACTER),)
-_NO_TAG = character_class(without(_EVERY, ((0x3C, 0x3C),)))
-_NO_END = character_class(without(_EVERY, ((0x2F, 0x2F), (0x3C, 0x3C))))
-_TEXT = f'{_NO_TAG}* ("<"+ {_NO_END} {_NO_TAG}*)*'
-"""Text without ``</``, the start of an end tag, which would close the parameter."""
 
 
-def xml_parameters(rules: Rules, schema: Mapping[str, Any]) -> str:
-    """Return the expression of Qwen3-Coder's parameters for the object schema ``schema``, in its order.
+def element_arguments(rules: Rules, schema: Mapping[str, Any], elements: Elements) -> str:
+    """Return the expression of arguments as elements, for the object schema ``schema``, in its order.
 
-    Each is a tag, with raw text where the schema allows a string, and other values as JSON.
-
-    For raw text, ``enum`` and ``const`` are enforced; other keywords are ignored.
+    A value is raw text where the schema allows a string, and JSON otherwise. For raw text, ``enum`` and ``const`` are
+    enforced; other keywords are ignored.
     """
     required = schema.get("required", ())
     types = SchemaTypes(schema)
     parts = []
     for name, value in schema.get("properties", {}).items():
-        part = xml_parameter(name, _value(rules, schema, types, name, value))
+        kinds = types.types(value)
+        text = _raw_text(rules, types, value, elements) if "string" in kinds else ""
+        part = element(elements, name, text, text=True) if text else ""
+        if not text or (elements.text_begin and kinds != {"string"}):
+            other = element(elements, name, _json_value(rules, schema, name))
+            part = either([part, other]) if part else other
         parts.append(part if name in required else repeated(part, 0, 1))
     return sequence(parts)
 
 
-def xml_parameter(name: str, value: str) -> str:
-    """Return the expression of Qwen3-Coder's parameter ``name`` with ``value``."""
-    return sequence([literal(f"<parameter={name}>\n"), value, literal("\n</parameter>\n")])
+def element(elements: Elements, name: str, value: str, *, text: bool = False) -> str:
+    """Return the expression of the argument ``name`` with ``value``; ``text``: which is raw text."""
+    begin = elements.text_begin if text and elements.text_begin else elements.begin
+    end = elements.newline + elements.value_end + elements.separator
+    return sequence([literal(begin.replace("{key}", name)), value, literal(end)])
 
 
-def _value(rules: Rules, schema: Mapping[str, Any], types: SchemaTypes, name: str, value: Any) -> str:
-    if "string" in types.types(value):
-        options = types.options(value)
-        if options is None:
-            return _TEXT
+def _raw_text(rules: Rules, types: SchemaTypes, schema: Any, elements: Elements) -> str:
+    options = types.options(schema)
+    if options is not None:
         return rules.one_of(option if isinstance(option, str) else text.decode() for text, option in options.items())
+    # Text without the first two characters of an end tag, which would close the parameter.
+    first, second = map(ord, elements.value_end[:2])
+    no_tag = character_class(without(_EVERY, ((first, first),)))
+    no_end = character_class(without(_EVERY, tuple(sorted(((first, first), (second, second))))))
+    return f"{no_tag}* ({literal(chr(first))}+ {no_end} {no_tag}*)*"
+
+
+def _json_value(rules: Rules, schema: Mapping[str, Any], name: str, *, strict: bool = False) -> str:
     try:
-        return SchemaCompiler(rules, schema, strict=False).compile(("properties", name))
+        return SchemaCompiler(rules, schema, strict=strict, lengths=not strict).compile(("properties", name))
     except UnsupportedKeyword:
         return JsonRules(rules).value()
 
 
+def python_call(rules: Rules, function: "CallableTool") -> str:
+    """Return the expression of a Python call, whose keyword arguments are JSON or Python's constants."""
+    arguments(Rules(), function)  # Refuses what can't be held.
+    name = function.tool.name
+    if function.tool.custom is not None:
+        text = input_string(rules, function.tool.custom)
+        return sequence([literal(f'{name}({INPUT}="'), text, literal('")')])
+    schema = _parameters(function)
+    required = schema.get("required", ())
+    types = SchemaTypes(schema)
+    parts = []
+    for key, value in schema.get("properties", {}).items():
+        kinds = types.types(value)
+        constants = {"boolean": ["True", "False"], "null": ["None"]}
+        words = [literal(word) for kind, listed in constants.items() if kind in kinds for word in listed]
+        if kinds <= constants.keys() and types.options(value) is None:
+            expression = either(words)
+        else:
+            expression = _json_value(rules, schema, key, strict=function.tool.strict)
+        parts.append((sequence([literal(f"{key}="), rules.define(expression)]), key in required))
+    call = subset_of(rules, f"{name}(", parts, None, ")", 0, None)
+    return call or literal(f"{name}()")
+
+
 NO_PARAMETERS = '{"type":"object","properties":{}}'
 """Schema of a function that declares no parameters: an empty object, by OpenAI's reference."""
-
-_SEPARATORS: Mapping[ToolFormatName, str] = {
-    "hermes": "\n",
-    "qwen3_coder": "\n",
-    "llama3_json": ";",
-    "deepseek_v3": "\n",
-}
-"""Separator between two calls; empty for other formats."""
-
-_GROUPS: Mapping[ToolFormatName, tuple[str, str]] = {
-    "deepseek_v3": (DEEPSEEK_CALLS_BEGIN, DEEPSEEK_CALLS_END),
-    "deepseek_v31": (DEEPSEEK_CALLS_BEGIN, DEEPSEEK_CALLS_END),
-}
-"""Begin and end marker of a group of calls, for formats that have them."""
-
-_ONE_AT_A_TIME = frozenset({"harmony"})
-"""Formats whose messages contain one call and end the turn."""
 
 
 class CallableTool(msgspec.Struct, frozen=True):
@@ -102,33 +118,37 @@ def callable_tools(request: ChatRequest, *, minimums: bool) -> tuple[CallableToo
     )
 
 
-def optional_calls(form: ToolFormat, shape: CallShape, tools: Sequence[CallableTool], *, parallel: bool) -> tags.Format:
+def optional_calls(shape: CallShape, tools: Sequence[CallableTool], *, parallel: bool) -> tags.Format:
     """Return the format of free text in which every call trigger starts a valid call."""
     return tags.triggered(
-        [shape.trigger], _tags(shape, tools, parallel=parallel), stop_after_first=_single_call(form, parallel)
+        [shape.trigger], _tags(shape, tools, parallel=parallel), stop_after_first=_single_call(shape, parallel)
     )
 
 
-def required_calls(form: ToolFormat, shape: CallShape, tools: Sequence[CallableTool], *, parallel: bool) -> tags.Format:
+def required_calls(shape: CallShape, tools: Sequence[CallableTool], *, parallel: bool) -> tags.Format:
     """Return the format of one or more calls and nothing else."""
     every = _tags(shape, tools, parallel=parallel)
-    if shape.content == "calls" or _single_call(form, parallel):
+    if shape.listed or _single_call(shape, parallel):
         calls = tags.either(every)
     else:
-        calls = tags.separated(every, _SEPARATORS.get(form.name, ""))
-    if form.name not in _GROUPS:
-        return calls
-    begin, end = _GROUPS[form.name]
-    return tags.tag(begin, calls, end)
+        calls = tags.separated(every, shape.separator)
+    return calls if shape.group is None else tags.tag(shape.group[0], calls, shape.group[1])
 
 
-def json_array_calls(tools: Sequence[CallableTool], *, parallel: bool) -> str:
-    """Return the grammar of a JSON list of objects with ``name`` and ``arguments``: one, or more if ``parallel``."""
+def listed_calls(shape: CallShape, tools: Sequence[CallableTool], *, parallel: bool) -> str:
+    """Return the grammar of a list of calls, in JSON or in Python: one, or more if ``parallel``."""
     rules = Rules()
-    options = [
-        sequence([literal(_listed_begin(function)), arguments(rules, function), literal("}")]) for function in tools
-    ]
-    calls = JsonRules(rules).array(rules.define(either(options)), 1, None if parallel else 1)
+    if shape.content == "calls":
+        options = [
+            sequence(
+                [_numbered(shape.item_for(function.tool.name)), arguments(rules, function), literal(shape.item[1])]
+            )
+            for function in tools
+        ]
+        calls = JsonRules(rules).array(rules.define(either(options)), 1, None if parallel else 1)
+    else:
+        options = [python_call(rules, function) for function in tools]
+        calls = JsonRules(rules).listed(rules.define(either(options)), 1, None if parallel else 1)
     return rules.text(calls)
 
 
@@ -137,19 +157,31 @@ def argument_length_limits(shape: CallShape, tools: Sequence[CallableTool]) -> t
 
     The limits apply to strict tools only, because an argument that is too long ends the job.
     """
-    if shape.content == "xml":
+    if not is_counted(shape):
         return ()
     values: list[LengthLimits] = []
     for function in tools:
         if function.tool.strict and function.tool.parameters is not None:
-            listed = shape.content == "calls"
-            begin = _listed_begin(function) if listed else shape.begin_for(function.tool.name)
+            begin = shape.item_for(function.tool.name) if shape.listed else shape.begin_for(function.tool.name)
             values += length_limits_of([begin], function.tool.parameters, minimums=function.minimums)
     return tuple(values)
 
 
-def _listed_begin(function: CallableTool) -> str:
-    return f'{{"name": {_json(function.tool.name)}, "arguments": '
+def is_counted(shape: CallShape) -> bool:
+    """Whether arguments are JSON after a known text, so that :mod:`worker.json_schema.lengths` finds them."""
+    text = shape.item[0] if shape.content == "calls" else shape.begin
+    return shape.content in ("arguments", "calls") and "{n}" not in text
+
+
+def _numbered(text: str) -> str:
+    """Return the expression of ``text`` with a number in each ``{n}``."""
+    first, *others = map(literal, text.split("{n}"))
+    return sequence([first, *(part for other in others for part in ("[0-9]+", other))])
+
+
+def _parameters(function: CallableTool) -> Mapping[str, Any]:
+    schema: Mapping[str, Any] = decoded(function.tool.parameters or NO_PARAMETERS)
+    return schema
 
 
 def arguments(rules: Rules, function: CallableTool) -> str:
@@ -177,26 +209,27 @@ def arguments(rules: Rules, function: CallableTool) -> str:
 
 
 def _tags(shape: CallShape, tools: Sequence[CallableTool], *, parallel: bool) -> list[tags.Format]:
-    if shape.content == "calls":
-        return [tags.tag(shape.begin, tags.grammar(json_array_calls(tools, parallel=parallel)), shape.end)]
-    return [tags.tag(shape.begin_for(function.tool.name), _content(shape, function), shape.end) for function in tools]
+    if shape.listed:
+        return [tags.tag(shape.begin, tags.grammar(listed_calls(shape, tools, parallel=parallel)), shape.end)]
+    return [_tag(shape, function) for function in tools]
 
 
-def _content(shape: CallShape, function: CallableTool) -> tags.Format:
+def _tag(shape: CallShape, function: CallableTool) -> tags.Format:
+    begin, number, behind = shape.begin_for(function.tool.name).partition("{n}")
     rules = Rules()
+    content = sequence([_numbered(number + behind), _content(rules, shape, function)])
+    return tags.tag(begin, tags.grammar(rules.text(content)), shape.end)
+
+
+def _content(rules: Rules, shape: CallShape, function: CallableTool) -> str:
     custom = function.tool.custom
-    if shape.content == "xml" and custom is not None and custom.syntax != "text":
-        return tags.grammar(rules.text(xml_parameter(INPUT, input_text(rules, custom))))
-    expression = arguments(rules, function)
-    if shape.content == "xml":
-        rules = Rules()
-        expression = xml_parameters(rules, decoded(function.tool.parameters or NO_PARAMETERS))
-    return tags.grammar(rules.text(expression))
+    checked = arguments(Rules() if shape.elements else rules, function)
+    if shape.elements is None:
+        return checked
+    if custom is not None and custom.syntax != "text":
+        return element(shape.elements, INPUT, input_text(rules, custom), text=True)
+    return element_arguments(rules, _parameters(function), shape.elements)
 
 
-def _single_call(form: ToolFormat, parallel: bool) -> bool:
-    return not parallel or form.name in _ONE_AT_A_TIME
-
-
-def _json(text: str) -> str:
-    return msgspec.json.encode(text).decode()
+def _single_call(shape: CallShape, parallel: bool) -> bool:
+    return not parallel or shape.single

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from shared.parsers.formats import REASONING_FORMATS, TOOL_FORMATS, OutputFormat
 from shared.protocol.errors import ProblemKind, refuse
-from shared.protocol.formats import HARMONY_START, REASONING_FORMATS, TOOL_FORMATS, OutputFormat
 from shared.protocol.request import ChatRequest, Constraint
 from worker.engine.lengths import LengthLimits
 from worker.grammar import tags
@@ -25,9 +25,6 @@ from worker.grammar.schema.compiler import schema_grammar
 from worker.grammar.schema.keywords import SchemaError
 from worker.grammar.schema.limits import length_limits_of
 
-_HARMONY_TURN = f"{HARMONY_START}assistant"
-_HARMONY_FINAL = "<|channel|>final<|message|>"
-
 
 def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str, *, minimums: bool = False) -> Plan:
     """Return the plan for a chat, without ``shown_tokens``.
@@ -42,7 +39,7 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str, *, mi
     if request.constraint is not None or required:
         _check_end(request)
     form = TOOL_FORMATS[output.tools] if output.tools else None
-    if required and (form is None or form.shape is None):
+    if required and form is None:
         form = TOOL_FORMATS["hermes"]
     plan = Plan(
         tools=form.name if form and tools else "",
@@ -54,11 +51,11 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str, *, mi
     if shape is None:
         _check_inputs(tools)
     plan = msgspec.structs.replace(plan, length_limits=argument_length_limits(shape, tools) if shape else ())
-    if required and form and shape:
-        calls = required_calls(form, shape, tools, parallel=parallel)
+    if required and shape:
+        calls = required_calls(shape, tools, parallel=parallel)
         return _with_constraint(plan, _after_reasoning(calls, output, prompt_end, final=False))
     if request.constraint is not None:
-        if tools and not (form and shape):
+        if tools and shape is None:
             param = request.constraint.param
             message = f"This model's tool calls can't be combined with '{param}'. Leave one of them out."
             raise refuse(ProblemKind.INVALID, message, param=param)
@@ -66,13 +63,13 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str, *, mi
         content, limits = _content(request.constraint, begins, alone=not tools, minimums=minimums)
         plan = msgspec.structs.replace(plan, length_limits=(*plan.length_limits, *limits))
         part = _after_reasoning(content, output, prompt_end, final=True)
-        if form and shape:
+        if shape:
             # XGrammar can't combine an unbounded sequence of calls with bounded content, so only one call is allowed.
-            calls = required_calls(form, shape, tools, parallel=False)
+            calls = required_calls(shape, tools, parallel=False)
             part = tags.either([part, _after_reasoning(calls, output, prompt_end, final=False)])
         return _with_constraint(msgspec.structs.replace(plan, param=request.constraint.param), part)
-    if form and shape:
-        calls = optional_calls(form, shape, tools, parallel=parallel)
+    if shape:
+        calls = optional_calls(shape, tools, parallel=parallel)
         return _with_constraint(msgspec.structs.replace(plan, triggers=(shape.trigger,)), calls)
     return plan
 
@@ -152,15 +149,15 @@ def _content(
 def _after_reasoning(part: tags.Format, output: OutputFormat, prompt_end: str, *, final: bool) -> tags.Format:
     """Return ``part``, preceded by optional reasoning, or by the rest of the reasoning that the prompt has opened.
 
-    ``final``: ``part`` is content. In the harmony format, content needs a channel header; calls include their own.
+    ``final``: ``part`` is content. In some formats content needs a header; calls include their own.
     """
     if output.reasoning is None:
         return part
     form = REASONING_FORMATS[output.reasoning]
-    if form.name == "harmony":
+    if form.turn:
         if final:
-            part = tags.sequence([tags.const(_HARMONY_FINAL), part])
-        thought = [tags.text_until(form.begin, form.end), tags.const(_HARMONY_TURN), part]
+            part = tags.sequence([tags.const(form.content), part])
+        thought = [tags.text_until(form.begin, form.end), tags.const(form.turn), part]
         return tags.either([part, tags.sequence(thought)])
     if output.opens_reasoning(prompt_end):
         return tags.sequence([tags.text_until("", form.end), part])
@@ -174,8 +171,8 @@ def _content_begins(output: OutputFormat, prompt_end: str) -> list[str]:
     if output.reasoning is None:
         return [""]
     form = REASONING_FORMATS[output.reasoning]
-    if form.name == "harmony":
-        return [_HARMONY_FINAL]
+    if form.content:
+        return [form.content]
     if output.opens_reasoning(prompt_end):
         return [form.end]
     return ["", form.end]

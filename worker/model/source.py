@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from shared.protocol.parser_names import PARSERS, ParserKind
+from shared.parsers.formats import PARSERS, ParserKind
 from worker.model.split import parts, split_model_in, whole_name
 
 SourceKind = Literal["default", "file", "folder", "hub"]

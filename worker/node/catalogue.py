@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import ByteSize, ConfigDict, Field, ValidationError, field_validator
 
-from shared.protocol.parser_names import PARSERS
+from shared.parsers.formats import PARSERS
 from shared.runtime.settings import (
     REMOVED,
     EngineSettings,

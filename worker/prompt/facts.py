@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from shared.protocol.formats import OutputFormat, ToolFormatName
-from shared.protocol.parser_names import NONE
+from shared.parsers.formats import NONE, OutputFormat, ToolFormatName
 from shared.protocol.registry import ModelFormats
 
 _REPLACED: Mapping[str, str] = {

@@ -6,9 +6,8 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from shared.parsers.formats import AUTO, OutputFormat
 from shared.protocol.errors import ContextExcess, ProblemKind, context_exceeded, refuse
-from shared.protocol.formats import OutputFormat
-from shared.protocol.parser_names import AUTO
 from shared.protocol.registry import ModelFormats
 from shared.protocol.request import ChatRequest
 from worker.engine.npu import check_prompt

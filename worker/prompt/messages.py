@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from shared.protocol.parser_names import AUTO
+from shared.parsers.formats import AUTO
 from shared.protocol.registry import ModelFormats
 from worker.engine.protocol import PlacedImage
 from worker.grammar.plan import Plan
@@ -21,7 +21,7 @@ class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
     simulated engine has none. ``context_length`` is the maximum length of prompt and output in tokens, ``max_prompt``
     that of a prompt, 0 being no other limit, ``schema_bytes`` the maximum size of each schema and grammar in a request.
     ``chat_template`` is the text of a template that replaces the model's own, or empty.
-    ``tool_parser`` and ``reasoning_parser`` are values of :data:`~shared.protocol.parser_names.PARSERS`.
+    ``tool_parser`` and ``reasoning_parser`` are values of :data:`~shared.parsers.formats.PARSERS`.
     ``template_kwargs`` and ``system`` are those of chats that have none of their own.
     """
 

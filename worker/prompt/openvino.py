@@ -6,7 +6,7 @@ from pathlib import Path
 
 import openvino_genai
 
-from shared.protocol.parser_names import AUTO
+from shared.parsers.formats import AUTO
 from worker.engine.vocabulary import read_pieces
 from worker.grammar.spelling import missing_bytes, spells_everyday_text
 from worker.model.chat_template import OwnTemplates, own_templates

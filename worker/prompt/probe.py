@@ -7,20 +7,20 @@ has written.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import msgspec
 
 from shared.parsers import CallArguments, CallClosed, CallOpened, parser_for
-from shared.protocol.formats import (
-    HARMONY_CHANNEL,
+from shared.parsers.formats import (
+    AUTO,
+    NONE,
     REASONING_FORMATS,
     TOOL_FORMATS,
     OutputFormat,
     ReasoningFormatName,
     ToolFormatName,
 )
-from shared.protocol.parser_names import AUTO, NONE
 from shared.protocol.request import ChatRequest, Message, Tool, ToolCall
 from worker.prompt.conversation import render
 from worker.prompt.facts import TemplateFacts
@@ -144,14 +144,14 @@ def probe(
 ) -> TemplateFacts:
     """Return what ``template`` does. ``special_texts`` are the special tokens of the model's vocabulary.
 
-    The parsers are values of :data:`~shared.protocol.parser_names.PARSERS`, which override what the template shows.
+    The parsers are values of :data:`~shared.parsers.formats.PARSERS`, which override what the template shows.
     """
     facts = _Prober(template, special_texts, tool_parser).facts
     output = facts.output
     if tool_parser == NONE:
         output = msgspec.structs.replace(output, tools=None)
     if reasoning_parser != AUTO:
-        named = None if reasoning_parser == NONE else cast("ReasoningFormatName", reasoning_parser)
+        named = None if reasoning_parser == NONE else reasoning_parser
         output = msgspec.structs.replace(output, reasoning=named)
     return msgspec.structs.replace(facts, output=output)
 
@@ -160,7 +160,7 @@ class _Prober:
     def __init__(self, template: ChatTemplate, special_texts: Container[str], tool_parser: str) -> None:
         self._template = template
         self._special_texts = special_texts
-        self._given = cast("ToolFormatName", tool_parser) if tool_parser in TOOL_FORMATS else None
+        self._given = tool_parser if tool_parser in TOOL_FORMATS else None
         self.facts = TemplateFacts()
         for form in _FORM:
             self._mend(form)
@@ -299,8 +299,7 @@ class _Prober:
         ]
         text = "\0".join(prompt for prompt in prompts if prompt)
         for name, form in REASONING_FORMATS.items():
-            # Harmony's end is that of every message.
-            if form.begin in text or (form.end in text and name != "harmony"):
+            if form.begin in text or (form.end in text and not form.turn):
                 return name
         for name, form in REASONING_FORMATS.items():
             mixed = _changed(_ASSISTANT, content=f"{form.begin}Shangri-La{form.end}Avalon")
@@ -324,11 +323,12 @@ def _ranked(text: str) -> list[ToolFormatName]:
     signs = {}
     for name, form in TOOL_FORMATS.items():
         every = {*form.triggers, *form.ends, *form.special_tokens}
-        begins = form.shape is not None and form.shape.begin_for("find_city").strip() in text
-        if any(trigger in text for trigger in (*form.triggers, HARMONY_CHANNEL if name == "harmony" else "\0")):
+        begin = form.shape.begin_for("find_city").partition("{n}")[0]
+        if any(trigger in text for trigger in (*form.triggers, *form.signs)):
             signs[name] = (
-                sum(sign in text for sign in every) + begins,
+                sum(sign in text for sign in every) + (begin.strip() in text),
                 -sum(sign not in text for sign in form.special_tokens),
+                begin in text,
             )
     return sorted(signs, key=lambda name: signs[name], reverse=True)
 

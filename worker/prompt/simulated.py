@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shared.protocol.formats import OutputFormat, ReasoningFormatName
-from shared.protocol.parser_names import AUTO
+from shared.parsers.formats import AUTO, OutputFormat, ReasoningFormatName
 from shared.protocol.registry import ModelFormats
 from shared.protocol.request import ChatRequest
 from worker.engine.simulated import decode, encode

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from shared.protocol.formats import TOOL_FORMATS, ToolFormatName
+from shared.parsers.format import Elements
+from shared.parsers.formats import TOOL_FORMATS, ToolFormatName
 from shared.protocol.request import ChatRequest, Message, Tool, ToolCall
 from worker.prompt.turns import INSTRUCTION_ROLES
 
@@ -40,25 +41,44 @@ def written_calls(calls: Sequence[ToolCall], name: ToolFormatName, sanitize: Cal
     """Return calls as a model writes them in the format ``name``, with names and arguments after ``sanitize``."""
     form = TOOL_FORMATS[name]
     shape = form.shape
-    if shape is None:
+    if shape.content == "python_calls":
         listed = ", ".join(_python_call(call, sanitize) for call in calls)
-        return f"{form.triggers[0]}[{listed}]{form.ends[0]}"
+        return f"{shape.begin}{listed}{shape.end}"
     pairs = [(sanitize(call.name), sanitize(call.arguments.strip() or "{}")) for call in calls]
     if shape.content == "calls":
-        listed = ", ".join(f'{{"name": {_json(called)}, "arguments": {arguments}}}' for called, arguments in pairs)
+        listed = ", ".join(f"{shape.item_for(called)}{arguments}{shape.item[1]}" for called, arguments in pairs)
         return f"{shape.begin}[{listed}]{shape.end}"
-    return "\n".join(f"{shape.begin_for(called)}{arguments}{shape.end}" for called, arguments in pairs)
+    if shape.elements:
+        pairs = [(called, _elements(arguments, shape.elements)) for called, arguments in pairs]
+    begin, end = shape.group or ("", "")
+    begins = [shape.begin_for(called).replace("{n}", str(index)) for index, (called, _) in enumerate(pairs)]
+    texts = [f"{text}{arguments}{shape.end}" for text, (_, arguments) in zip(begins, pairs, strict=True)]
+    return begin + (shape.separator or "\n" * (not begin)).join(texts) + end
+
+
+def _elements(arguments: str, elements: Elements) -> str:
+    texts = []
+    for key, value in _decoded(arguments).items():
+        text = isinstance(value, str)
+        begin = elements.text_begin if text and elements.text_begin else elements.begin
+        written = value if text else _json(value)
+        texts.append(begin.replace("{key}", key) + written + elements.newline + elements.value_end + elements.separator)
+    return "".join(texts)
 
 
 def _python_call(call: ToolCall, sanitize: Callable[[str], str]) -> str:
+    listed = ", ".join(f"{sanitize(key)}={sanitize(repr(value))}" for key, value in _decoded(call.arguments).items())
+    return f"{sanitize(call.name)}({listed})"
+
+
+def _decoded(text: str) -> dict[str, Any]:
     try:
-        arguments: Any = msgspec.json.decode(call.arguments)
+        arguments: Any = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):
-        arguments = {"arguments": call.arguments} if call.arguments.strip() else {}
-    listed = ", ".join(f"{sanitize(key)}={sanitize(repr(value))}" for key, value in arguments.items())
-    return f"{sanitize(call.name)}({listed})"
+        return {"arguments": text} if text.strip() else {}
+    return arguments
 
 
 def _as_text(message: Message) -> Message:
@@ -84,5 +104,5 @@ def _call(call: ToolCall) -> str:
     return f'<tool_call>\n{{"name": {_json(call.name)}, "arguments": {call.arguments or "{}"}}}\n</tool_call>'
 
 
-def _json(text: str) -> str:
-    return msgspec.json.encode(text).decode()
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

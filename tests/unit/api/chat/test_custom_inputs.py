@@ -13,8 +13,8 @@ from api.chat.reader import ChoiceReader
 from api.chat.usage import UsageRecorder
 from api.dialects.base.custom_tools import custom_tool
 from shared.parsers import CallArguments, CallClosed, CallOpened, Content, Part
+from shared.parsers.formats import TOOL_FORMATS, ToolFormatName
 from shared.protocol.events import Delta, Started
-from shared.protocol.formats import TOOL_FORMATS, ToolFormatName
 from shared.protocol.request import ChatRequest, Message
 
 

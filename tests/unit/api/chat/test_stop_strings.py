@@ -23,8 +23,8 @@ from api.dialects.ovms import ModelServer
 from api.dialects.ovms.responses import ModelServerResponses
 from api.dialects.responses import Responses
 from shared.parsers import markup_of
+from shared.parsers.formats import TOOL_FORMATS
 from shared.protocol.events import Delta, Event, Finished, Started
-from shared.protocol.formats import TOOL_FORMATS
 from shared.protocol.request import ChatRequest, Message, Sampling
 from tests.unit.shared.parsers.reading import read
 from tests.unit.shared.parsers.transcript import TOOLS, TRANSCRIPTS, Transcript

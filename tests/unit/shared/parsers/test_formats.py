@@ -5,9 +5,11 @@ import json
 import pytest
 
 from shared.parsers import parser_for
-from shared.protocol.formats import TOOL_FORMATS, OutputFormat, ToolFormatName
-from tests.unit.shared.parsers.reading import Call, Parsed, read
-from tests.unit.shared.parsers.transcript import WEATHER
+from shared.parsers.formats import TOOL_FORMATS, OutputFormat, ToolFormatName
+from shared.protocol.request import ToolCall
+from tests.unit.shared.parsers.reading import Parsed, read
+from tests.unit.shared.parsers.transcript import TOOLS, WEATHER
+from worker.prompt.tools import written_calls
 
 
 @pytest.mark.parametrize(
@@ -32,27 +34,29 @@ def test_tokens_to_keep_are_those_of_both_formats() -> None:
     }
 
 
-CONTENTS = {
-    "arguments": ['{"city": "Paris"}'],
-    "calls": ['[{"name": "get_weather", "arguments": {"city": "Paris"}}]'],
-    "xml": ["<parameter=city>Paris</parameter>", "<parameter=city>\nParis\n</parameter>"],
-}
+CALLS = (
+    ToolCall(
+        id="1", name="get_weather", arguments='{"city": "Paris", "days": 3, "metric": null, "filters": {"a": [1]}}'
+    ),
+    ToolCall(id="2", name="get_time", arguments="{}"),
+)
 
 
+@pytest.mark.parametrize("pieces", ["whole", "characters"])
+@pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("name", TOOL_FORMATS)
-def test_a_call_of_the_format_s_shape_is_read_as_that_call(name: ToolFormatName) -> None:
+def test_calls_in_the_format_s_shape_are_read_as_these_calls(name: ToolFormatName, count: int, pieces: str) -> None:
     shape = TOOL_FORMATS[name].shape
-    if shape is None:
-        assert name in ("llama_pythonic", "lfm2")
-        return
     assert shape.begin.startswith(shape.trigger)
-    for content in CONTENTS[shape.content]:
-        parser = parser_for(OutputFormat(tools=name), [WEATHER])
-        assert parser is not None
-        parsed = read(parser, shape.begin_for("get_weather") + content + shape.end)
-        assert parsed.content == ""
-        assert parsed.calls == [Call("get_weather", parsed.calls[0].arguments, closed=True)]
-        assert json.loads(parsed.calls[0].arguments) == {"city": "Paris"}
+    calls = CALLS[: 1 if shape.single else count]
+    parser = parser_for(OutputFormat(tools=name), TOOLS)
+    assert parser is not None
+    text = written_calls(calls, name, str)
+    parsed = read(parser, [text] if pieces == "whole" else text)
+    assert parsed.content == ""
+    assert [(call.name, call.closed, json.loads(call.arguments)) for call in parsed.calls] == [
+        (call.name, True, json.loads(call.arguments)) for call in calls
+    ]
 
 
 def test_content_that_continues_a_message_does_not_begin_with_a_bare_call_or_reasoning() -> None:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from shared.parsers import parser_for
-from shared.protocol.formats import TOOL_FORMATS, OutputFormat, ToolFormatName
+from shared.parsers.formats import TOOL_FORMATS, OutputFormat, ToolFormatName
 from shared.protocol.request import Tool
 from tests.unit.shared.parsers.reading import Call, Parsed, read
 from tests.unit.shared.parsers.transcript import TOOLS

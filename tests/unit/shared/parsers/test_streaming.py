@@ -3,7 +3,7 @@
 import pytest
 
 from shared.parsers import CallArguments, CallClosed, CallOpened, Content, Part, Reasoning, parser_for
-from shared.protocol.formats import OutputFormat
+from shared.parsers.formats import OutputFormat
 from tests.support.operations import operations
 from tests.unit.shared.parsers.transcript import TOOLS, TRANSCRIPTS, Transcript
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.parsers import parser_for
-from shared.protocol.formats import OutputFormat
+from shared.parsers.formats import OutputFormat
 from shared.protocol.request import Tool
 from tests.unit.shared.parsers.reading import read
 from tests.unit.shared.parsers.transcript import TOOLS

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from shared.parsers import Parser, parser_for
-from shared.protocol.formats import OutputFormat, ReasoningFormatName, ToolFormatName
+from shared.parsers.formats import OutputFormat, ReasoningFormatName, ToolFormatName
 from shared.protocol.request import Tool
 
 WEATHER = Tool(

@@ -2,8 +2,8 @@
 
 import pytest
 
+from shared.parsers.formats import OutputFormat
 from shared.protocol.errors import RequestRefused
-from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message
 from tests.support.grammar_oracle import tiny_oracle
 from worker.grammar.client_grammar import readable_grammar

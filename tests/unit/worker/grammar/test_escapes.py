@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.parsers.formats import OutputFormat
 from shared.protocol.errors import RequestRefused
-from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message
 from tests.support.grammar_oracle import Texts, tiny_oracle
 from worker.grammar.client_grammar import readable_grammar

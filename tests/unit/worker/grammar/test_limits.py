@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.protocol.formats import OutputFormat
+from shared.parsers.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from tests.support.grammar_oracle import Texts, tiny_oracle
 from worker.engine.lengths import LengthChecker

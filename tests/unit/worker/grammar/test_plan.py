@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from shared.parsers.formats import TOOL_FORMATS, OutputFormat, ToolFormatName
 from shared.protocol.errors import ProblemKind, RequestRefused
-from shared.protocol.formats import TOOL_FORMATS, OutputFormat, ToolFormatName
 from shared.protocol.request import ChatRequest, Constraint, Message, Sampling, Tool
 from tests.support.grammar_oracle import Texts
 from worker.grammar.planner import make_plan, plain_plan
@@ -108,7 +108,7 @@ def test_a_structural_tag_that_cannot_be_held_is_refused(value: str, said: str) 
     assert said in refusal.value.problem.message
 
 
-@pytest.mark.parametrize("name", [name for name, form in TOOL_FORMATS.items() if form.shape])
+@pytest.mark.parametrize("name", TOOL_FORMATS)
 def test_free_tools_are_read_in_the_models_format_and_guided_from_its_trigger_on(name: ToolFormatName) -> None:
     plan = make_plan(request(tools=(CITY, NOW)), OutputFormat(tools=name), "")
     part = part_of(plan.constraint)
@@ -132,23 +132,17 @@ def test_without_parallel_calls_the_first_one_is_the_last() -> None:
     assert part["stop_after_first"]
 
 
-def test_calls_in_a_format_that_no_schema_can_guide_are_read_all_the_same() -> None:
-    plan = make_plan(request(tools=(CITY,)), OutputFormat(tools="lfm2"), "")
-    assert (plan.constraint, plan.tools) == (None, "lfm2")
-
-
 def test_no_choice_reads_no_calls() -> None:
     plan = make_plan(request(tools=(CITY,), tool_choice="none"), HERMES, "")
     assert (plan.constraint, plan.tools) == (None, "")
 
 
-@pytest.mark.parametrize("form", [OutputFormat(), OutputFormat(tools="llama_pythonic")])
-def test_required_calls_in_a_format_that_no_schema_can_guide_have_that_of_hermes(form: OutputFormat) -> None:
+def test_required_calls_without_a_format_have_that_of_hermes() -> None:
     required = request(tools=(CITY, NOW), tool_choice="required")
-    assert make_plan(required, form, "") == make_plan(required, HERMES, "")
+    assert make_plan(required, OutputFormat(), "") == make_plan(required, HERMES, "")
 
 
-@pytest.mark.parametrize("name", [name for name, form in TOOL_FORMATS.items() if form.shape])
+@pytest.mark.parametrize("name", TOOL_FORMATS)
 @pytest.mark.parametrize("fields", [{"named_tool": "now"}, {"parallel_tool_calls": False}])
 def test_one_call_is_the_whole_text_in_every_format(name: ToolFormatName, fields: dict[str, Any]) -> None:
     plan = make_plan(request(tools=(CITY, NOW), tool_choice="required", **fields), OutputFormat(tools=name), "")
@@ -164,7 +158,7 @@ def test_one_call_is_the_whole_text_in_every_format(name: ToolFormatName, fields
     assert f"[{call},{call}]" not in Texts(grammar)
 
 
-@pytest.mark.parametrize("name", [name for name, form in TOOL_FORMATS.items() if form.shape])
+@pytest.mark.parametrize("name", TOOL_FORMATS)
 def test_a_required_call_is_one_or_more(name: ToolFormatName) -> None:
     plan = make_plan(request(tools=(CITY, NOW), tool_choice="required"), OutputFormat(tools=name), "")
     assert part_of(plan.constraint)["type"] in ("tags_with_separator", "tag", "or")
@@ -204,7 +198,7 @@ def test_a_schema_with_optional_tools_allows_both() -> None:
 
 def test_tools_without_a_grammar_are_refused_with_a_schema() -> None:
     with pytest.raises(RequestRefused, match="response_format"):
-        make_plan(request(tools=(NOW,), constraint=PERSON), OutputFormat(tools="lfm2"), "")
+        make_plan(request(tools=(NOW,), constraint=PERSON), OutputFormat(), "")
 
 
 def test_a_tools_wrong_schema_is_refused_by_its_place() -> None:

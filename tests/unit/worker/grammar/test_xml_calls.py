@@ -1,21 +1,23 @@
 """Arguments of tools that a model writes as XML."""
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from shared.parsers import parser_for
+from shared.parsers.format import Elements
+from shared.parsers.formats import TOOL_FORMATS, OutputFormat
 from shared.parsers.schema_types import ANY_TYPE, SchemaTypes
-from shared.protocol.formats import OutputFormat
 from shared.protocol.request import Constraint, Tool
 from tests.support.grammar_oracle import Texts, tiny_oracle
 from tests.unit.shared.parsers.reading import read
-from worker.grammar.calls import xml_parameters
+from worker.grammar.calls import element_arguments
 from worker.grammar.ebnf import Rules
 
+QWEN = cast("Elements", TOOL_FORMATS["qwen3_coder"].shape.elements)
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
-GRAMMAR = Rules().text(xml_parameters(Rules(), SCHEMA))
+GRAMMAR = Rules().text(element_arguments(Rules(), SCHEMA, QWEN))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +78,7 @@ def test_what_the_grammar_allows_is_what_the_parser_reads(schema: Any, text: str
     }
     rules = Rules()
     arguments = f"<parameter=a>\n{text}\n</parameter>\n"
-    assert arguments in Texts(rules.text(xml_parameters(rules, parameters)))
+    assert arguments in Texts(rules.text(element_arguments(rules, parameters, QWEN)))
     parser = parser_for(OutputFormat(tools="qwen3_coder"), [Tool(name="f", parameters=json.dumps(parameters))])
     assert parser is not None
     (call,) = read(parser, f"<tool_call>\n<function=f>\n{arguments}</function>\n</tool_call>").calls
@@ -95,7 +97,7 @@ def test_what_the_grammar_allows_is_what_the_parser_reads(schema: Any, text: str
 def test_enumerated_values_and_other_types_are_enforced(schema: Any, text: str) -> None:
     parameters = {"properties": {"a": schema}, "required": ["a"], "$defs": {"Colour": {"enum": ["red", "green"]}}}
     rules = Rules()
-    grammar = rules.text(xml_parameters(rules, parameters))
+    grammar = rules.text(element_arguments(rules, parameters, QWEN))
     assert f"<parameter=a>\n{text}\n</parameter>\n" not in Texts(grammar)
 
 

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from shared.parsers import CallArguments, CallOpened, parser_for
-from shared.protocol.formats import OutputFormat, ReasoningFormatName, ToolFormatName
+from shared.parsers.formats import OutputFormat, ReasoningFormatName, ToolFormatName
 from shared.protocol.request import ChatRequest, Message, Tool, ToolCall
 from tests.unit.worker.prompt import families
 from worker.prompt.conversation import render

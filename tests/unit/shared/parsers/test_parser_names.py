@@ -2,8 +2,7 @@
 
 import pytest
 
-from shared.protocol.formats import REASONING_FORMATS, TOOL_FORMATS
-from shared.protocol.parser_names import AUTO, NONE, PARSERS, ParserKind
+from shared.parsers.formats import AUTO, NONE, PARSERS, REASONING_FORMATS, TOOL_FORMATS, ParserKind
 from worker.model.source import ModelError, check_parser
 
 

@@ -7,26 +7,33 @@ The channel ``analysis`` is reasoning, ``final`` and ``commentary`` are content.
 import re
 from collections.abc import Callable
 
+from shared.parsers.format import CallShape, ReasoningFormat, ToolFormat
 from shared.parsers.json_calls import stream_arguments
+from shared.parsers.offer import Offer
 from shared.parsers.parts import Writer, attempt
 from shared.parsers.source import Malformed, Script, Source, markers
-from shared.protocol.formats import HARMONY_CHANNEL, HARMONY_ENDS, HARMONY_MESSAGE, HARMONY_START
+
+_START = "<|start|>"
+_CHANNEL = "<|channel|>"
+_MESSAGE = "<|message|>"
+_ENDS = ("<|end|>", "<|call|>", "<|return|>")
+_TOKENS = (_START, _CHANNEL, "<|constrain|>", _MESSAGE, *_ENDS)
 
 HEADER_LIMIT = 512
 """Maximum length of a message header in characters."""
 
-_HEADER_STARTS = (HARMONY_START, HARMONY_CHANNEL)
-_HEADER_END = markers(HARMONY_MESSAGE)
-_BODY_END = markers(*HARMONY_ENDS, *_HEADER_STARTS)
+_HEADER_STARTS = (_START, _CHANNEL)
+_HEADER_END = markers(_MESSAGE)
+_BODY_END = markers(*_ENDS, *_HEADER_STARTS)
 _RECIPIENT = "to=functions."
 _recipient = re.compile(r"\bto=functions\.([^\s<]+)")
 _analysis = re.compile(r"<\|channel\|>\s*analysis\b")
 
 
-def harmony_script(source: Source, writer: Writer, *, in_reasoning: bool, with_calls: bool) -> Script[None]:
+def harmony_script(source: Source, writer: Writer, *, in_reasoning: bool, offer: Offer) -> Script[None]:
     """Read the whole output. ``in_reasoning``: the prompt ends inside an analysis message.
 
-    Without ``with_calls``, a message to a function is content, because the request offers no tools.
+    If the request offers no tools, a message to a function is content.
     """
     emit_content = _emitter(source, writer.content)
     if in_reasoning:
@@ -39,11 +46,11 @@ def harmony_script(source: Source, writer: Writer, *, in_reasoning: bool, with_c
             emit_content(source.reclaim())
             marker = yield from source.through(_BODY_END, emit_content)
     while marker is not None:
-        if marker in HARMONY_ENDS:
+        if marker in _ENDS:
             source.commit()
             marker = yield from source.through(_BODY_END, emit_content)
         else:
-            marker = yield from _message(source, writer, marker, with_calls)
+            marker = yield from _message(source, writer, marker, bool(offer))
 
 
 def _message(source: Source, writer: Writer, start: str, with_calls: bool) -> Script[str | None]:
@@ -74,7 +81,7 @@ def _call(source: Source, writer: Writer, name: str) -> Script[None]:
     if following == "{":
         writer.open(name)
         yield from stream_arguments(source, writer)
-    elif (yield from source.ahead(HARMONY_ENDS)) is not None:
+    elif (yield from source.ahead(_ENDS)) is not None:
         writer.open(name)
         writer.arguments("{}")
         writer.close()
@@ -91,3 +98,32 @@ def _emitter(source: Source, emit: Callable[[str], None]) -> Callable[[str], Non
         source.commit()
 
     return emit_and_commit
+
+
+TOOLS = (
+    ToolFormat(
+        name="harmony",
+        aliases=("gptoss", "openai"),
+        special_tokens=_TOKENS,
+        signs=(_CHANNEL,),
+        script=harmony_script,
+        shape=CallShape(
+            trigger="<|channel|>commentary to=functions.",
+            begin="<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>",
+            end="<|call|>",
+            single=True,
+        ),
+    ),
+)
+REASONING = (
+    ReasoningFormat(
+        name="harmony",
+        aliases=("gptoss", "openai_gptoss"),
+        begin="<|channel|>analysis<|message|>",
+        end="<|end|>",
+        special_tokens=_TOKENS,
+        turn=f"{_START}assistant",
+        content="<|channel|>final<|message|>",
+        script=harmony_script,
+    ),
+)

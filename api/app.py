@@ -3,14 +3,17 @@
 import logging
 import time
 from contextlib import suppress
+from typing import cast
 
+import msgspec
 from quart import Quart, Response, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 
 from api.build import Parts
 from api.chat.usage import RequestMetrics
+from api.dialects.base.interface import Asked
 from api.http.codings import CODINGS, UNKNOWN_CODING
-from api.http.exchange import current_exchange
+from api.http.exchange import ExchangeRequest, current_exchange
 from api.http.guards import CrossOrigin
 from api.http.handler import ExchangeApplication
 from api.http.routes import json_response, routes_of
@@ -21,19 +24,15 @@ logger = logging.getLogger(__name__)
 
 
 def create_app(replica: Parts) -> Quart:
-    # The fleet is replaced by each refresh of the directory.
-    app = ExchangeApplication(
-        replica.tracing,
-        lambda: replica.directory.fleet.serving(),  # noqa: PLW0108
-        lambda name: replica.directory.fleet.own_name(name),  # noqa: PLW0108
-    )
+    routes = [found for handler in replica.handlers for found in routes_of(handler)]
+    app = ExchangeApplication(replica.tracing, {route.operation: route.dialect for route, _ in routes})
     app.config["MAX_CONTENT_LENGTH"] = replica.settings.max_request_body
     # Prevents redirects of paths such as '/v1//models', which would contain the Host header.
     app.url_map.merge_slashes = False
-    for handler in replica.handlers:
-        for route, view in routes_of(handler):
-            app.add_url_rule(route.path, view.__qualname__, view, methods=[route.method])
-    hooks = _Hooks(replica.directory, replica.cross_origin, replica.chat.metrics)
+    for route, view in routes:
+        app.add_url_rule(route.path, route.operation, view, methods=[route.method])
+    hooks = _Hooks(app, replica.directory, replica.cross_origin, replica.chat.metrics)
+    app.before_request(hooks.choose_dialect)
     app.before_request(replica.guards.check)
     app.before_request(hooks.know_models)
     app.after_request(hooks.add_headers)
@@ -44,16 +43,33 @@ def create_app(replica: Parts) -> Quart:
 
 
 class _Hooks:
-    def __init__(self, directory: Directory, cross_origin: CrossOrigin, metrics: RequestMetrics) -> None:
+    def __init__(
+        self, app: ExchangeApplication, directory: Directory, cross_origin: CrossOrigin, metrics: RequestMetrics
+    ) -> None:
+        self._app = app
         self._directory = directory
         self._cross_origin = cross_origin
         self._metrics = metrics
 
+    async def choose_dialect(self) -> None:
+        sent, exchange = cast(ExchangeRequest, request), current_exchange()
+        asked = Asked(
+            path=request.path,
+            headers=request.headers,
+            query=request.args,
+            id=exchange.id,
+            deployment=sent.deployment,
+            fleet=self._directory.fleet,
+        )
+        exchange.dialect = self._app.dialect_of(sent).of(asked)
+
     async def know_models(self) -> None:
         """Refresh the directory if no model is known and requests may omit theirs."""
-        if current_exchange().dialect.omits_model:
+        dialect = current_exchange().dialect
+        if dialect.omits_model and not self._directory.fleet.serving():
             with suppress(RequestRefused):
                 await self._directory.refresh_if_empty()
+            dialect.asked = msgspec.structs.replace(dialect.asked, fleet=self._directory.fleet)
 
     async def add_headers(self, response: Response) -> Response:
         exchange = current_exchange()
@@ -66,7 +82,7 @@ class _Hooks:
                 response.headers.update(exchange.dialect.rate_headers(details.counts))
             response.headers.update(details.notes)
         response.headers["x-request-id"] = exchange.id
-        response.headers.update(exchange.dialect.headers(exchange.id))
+        response.headers.update(exchange.dialect.headers())
         response.headers["openai-processing-ms"] = str(round((time.monotonic() - exchange.started_at) * 1000))
         return response
 

@@ -19,6 +19,7 @@ import aiohttp
 from PIL import Image
 
 from api.build import openapi_document
+from tests.support.dialects import DIALECTS
 
 CONNECTIONS = 8
 BYTES = 400_000
@@ -31,18 +32,12 @@ _SCHEMAS = json.loads(openapi_document())
 def _minimal(model: str) -> dict[str, dict[str, Value]]:
     """Return a small valid body for each route that generates or counts."""
     messages = [{"role": "user", "content": "How many shapes are there?"}]
-    chat: dict[str, Value] = {"model": model, "messages": messages, "max_tokens": 8}
-    responses = {"model": model, "input": "How many shapes are there?", "max_output_tokens": 16}
     return {
-        "/v1/chat/completions": chat,
-        "/v3/chat/completions": chat,
-        "/chat/completions": chat,
-        "/v1/completions": {"model": model, "prompt": "How many", "max_tokens": 8},
-        "/v3/completions": {"model": model, "prompt": "How many", "max_tokens": 8},
-        "/v1/responses": responses,
-        "/v3/responses": responses,
+        **{
+            tried.route.path: tried.body("How many shapes are there?", model, **{tried.known.limit: 16})
+            for tried in DIALECTS.values()
+        },
         "/v1/responses/input_tokens": {"model": model, "input": "How many"},
-        "/v1/messages": chat,
         "/v1/messages/count_tokens": {"model": model, "messages": messages},
         "/tokenize": {"model": model, "prompt": "How many"},
         "/detokenize": {"model": model, "tokens": [1, 2, 3]},

@@ -1,20 +1,17 @@
 """Batches: their endpoints, the body and the queries of their routes, and their JSON."""
 
-from collections.abc import Callable
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from pydantic import Field
 
 from api.batches.record import COMPLETION_WINDOW, Batch, Counts, new_batch_id
+from api.dialects import BATCHED
 from api.dialects.base.body import decode_object
 from api.dialects.base.fields import Strict
-from api.dialects.base.interface import Dialect
 from api.dialects.base.lists import render_list
 from api.dialects.base.validation import listed, validate
-from api.dialects.openai import OpenAI, OpenAICompletions
 from api.dialects.openai.schema import Metadata
-from api.dialects.responses import Responses
 from api.files.forms import ExpiresAfter
 from api.files.record import LONGEST_RETENTION
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
@@ -31,15 +28,7 @@ Endpoint = Literal[
 ]
 """The endpoints that OpenAI's service accepts."""
 
-DIALECTS: dict[str, Callable[[], Dialect]] = {
-    "/v1/chat/completions": OpenAI,
-    "/v1/completions": OpenAICompletions,
-    "/v1/responses": lambda: Responses(stores=False),
-}
-"""The endpoints that are served, and the dialects of their requests. Only chat completions are stored: other results
-are in the result files alone."""
-
-assert DIALECTS.keys() <= set(get_args(Endpoint))
+assert BATCHED.keys() <= set(get_args(Endpoint))
 
 
 class CreateBatchRequest(Strict):
@@ -58,11 +47,11 @@ class BatchesQuery(Strict):
 def parse_batch(body: bytes, *, owner: str, now: float) -> Batch:
     """Return the batch that ``body`` asks for. Raises :class:`RequestRefused`."""
     asked = validate(CreateBatchRequest, decode_object(body))
-    if asked.endpoint not in DIALECTS:
+    if asked.endpoint not in BATCHED:
         raise refuse(
             ProblemKind.INVALID,
             f"Unsupported value: 'endpoint' does not support '{asked.endpoint}' on this server. "
-            f"Supported values are: {listed(list(DIALECTS))}.",
+            f"Supported values are: {listed(list(BATCHED))}.",
             param="endpoint",
             code="unsupported_value",
         )

@@ -13,7 +13,6 @@ from functools import partial
 import msgspec
 
 from api.base.store_errors import store_unavailable
-from api.batches.forms import DIALECTS
 from api.batches.input import read_line
 from api.batches.metrics import BatchMetrics
 from api.batches.record import Batch
@@ -22,6 +21,7 @@ from api.batches.store import BatchStore
 from api.chat import span as chat_span
 from api.chat.exchange import ChatExchange, ChatServices
 from api.chat.handler import Responder
+from api.dialects import BATCHED
 from api.dialects.base.interface import Dialect
 from api.dialects.openai.stored import sent_messages
 from api.files.store import FileStore
@@ -82,7 +82,7 @@ async def serve_request(
     They are read for each submission, and not kept while the request waits. Once ``yielding`` is set, a request that
     would be submitted again has no result.
     """
-    dialect, request_id = DIALECTS[batch.endpoint](), f"req_{uuid.uuid4().hex}"
+    dialect, request_id = BATCHED[batch.endpoint](), f"req_{uuid.uuid4().hex}"
     failures, backoff = 0, Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
     while True:
         try:

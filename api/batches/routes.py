@@ -8,6 +8,7 @@ from api.batches import forms as dialect
 from api.batches.record import UNFINISHED, Batch
 from api.batches.store import BatchStore
 from api.dialects.base.query import validate_query
+from api.dialects.base.routes import Body
 from api.files.forms import not_found as file_not_found
 from api.files.store import FileStore
 from api.http.bodies import BodyParser
@@ -21,7 +22,13 @@ class BatchesHandler:
         self._files = files
         self._parser = parser
 
-    @route("POST", "/v1/batches", "createBatch", body="CreateBatchRequest", errors=(*STORE_ERRORS, 408, 413, 415, 429))
+    @route(
+        "POST",
+        "/v1/batches",
+        "createBatch",
+        body=Body(dialect.CreateBatchRequest),
+        errors=(*STORE_ERRORS, 408, 413, 415, 429),
+    )
     async def create(self) -> Response:
         """Create a batch from an uploaded file. It is validated in the background."""
         owner = key_owner()

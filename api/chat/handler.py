@@ -14,12 +14,13 @@ from api.base.fairness import FairPlaces, FairThread
 from api.chat.exchange import ChatExchange, ChatServices
 from api.chat.queue_events import HEADER, QueueEvents
 from api.chat.writer import collect, stream
-from api.dialects.base.interface import PING, Choice, Dialect, MessagesMissing, ResponseEncoder
+from api.dialects import ROUTES
+from api.dialects.base.interface import EVENT_STREAM, PING, Choice, Dialect, MessagesMissing, ResponseEncoder
 from api.dialects.openai.stored import sent_messages
 from api.http.bodies import LARGE_BODIES, LARGE_BODIES_OF_TENANT, BodyParser, check_body_size
 from api.http.connection_extension import connection_extension
 from api.http.exchange import HttpExchange, current_exchange, is_admin, key_owner
-from api.http.routes import ANTHROPIC_ERRORS, ERRORS, STREAMED, json_response, route
+from api.http.routes import json_response, serving
 from api.models.directory import Directory
 from shared.protocol.events import Event, Started
 from shared.protocol.request import ChatRequest
@@ -59,12 +60,6 @@ class RequestBodies:
 WORKER_HEADER = "x-vinoqueue-worker"
 """Header of a request that asks for the ids of its workers (``true``), and of the response that names them."""
 
-STREAM_HEADERS = {
-    "content-type": "text/event-stream; charset=utf-8",
-    "cache-control": "no-cache",
-    "x-accel-buffering": "no",
-}
-
 
 class Responder:
     def __init__(self, queue_events: QueueEvents, thread: FairThread, *, first_byte_after: float) -> None:
@@ -82,13 +77,15 @@ class Responder:
         # A streamed response outlives this method. The HTTP exchange does not.
         exchange.details = chat
         await exchange.enter(chat)
-        announced = wants_queue_events()
+        dialect = exchange.dialect
+        announced = wants_queue_events() and dialect.comments
         if chat.request.stream and (announced or not await self._starts_in_time(exchange, chat)):
-            ping = _encoder(exchange.dialect, chat, None).ping
-            return stream_response(self._announced(exchange.dialect, chat, b"" if announced else ping), ping)
-        encoder = _encoder(exchange.dialect, chat, await chat.stream.started())
+            ping = _encoder(dialect, chat, None).ping
+            pieces = self._announced(dialect, chat, b"" if announced else ping)
+            return stream_response(pieces, ping, dialect.stream_type)
+        encoder = _encoder(dialect, chat, await chat.stream.started())
         if chat.request.stream:
-            response = stream_response(self._streamed(chat, encoder), encoder.ping)
+            response = stream_response(self._streamed(chat, encoder), encoder.ping, dialect.stream_type)
         else:
             response = json_response(await self.whole(chat, encoder))
             response.timeout = None
@@ -151,14 +148,15 @@ def wants_queue_events() -> bool:
     return request.headers.get(HEADER, "").lower() == "true"
 
 
-def stream_response(events: AsyncIterator[bytes], ping: bytes = PING) -> Response:
-    """Return a response of server-sent ``events``, which may last longer than the server's usual responses.
+def stream_response(events: AsyncIterator[bytes], ping: bytes = PING, content_type: str = EVENT_STREAM) -> Response:
+    """Return a response of whole ``events``, which may last longer than the server's usual responses.
 
     ``ping`` is sent while there are none, if the server can do that.
     """
     if (connection := connection_extension(request)) is not None:
         connection["ping"](ping)
-    response = Response(events, headers=STREAM_HEADERS)
+    response = Response(events, content_type=f"{content_type}; charset=utf-8")
+    response.headers.update({"cache-control": "no-cache", "x-accel-buffering": "no"})
     response.timeout = None
     return response
 
@@ -168,23 +166,13 @@ def _encoder(dialect: Dialect, chat: ChatExchange, first: Event | None) -> Respo
     return dialect.render(chat.request, response_id=chat.id, created=int(chat.accepted), fingerprint=fingerprint)
 
 
-_completion = partial(route, "POST", returns=STREAMED, errors=ERRORS)
-
-
 class ChatHandler:
     def __init__(self, bodies: RequestBodies, services: ChatServices, responder: Responder) -> None:
         self._bodies = bodies
         self._services = services
         self._responder = responder
 
-    @_completion("/v1/chat/completions", "createChatCompletion", body="ChatCompletionRequest")
-    @_completion("/v1/completions", "createCompletion", body="CompletionRequest")
-    @_completion("/v1/messages", "createMessage", body="MessagesRequest", errors=ANTHROPIC_ERRORS)
-    @_completion("/v3/chat/completions", "modelServerChat", body="ModelServerChatRequest")
-    @_completion("/v3/completions", "modelServerCompletion", body="ModelServerCompletionRequest")
-    @_completion("/v3/responses", "modelServerResponse", body="ModelServerResponsesRequest")
-    @_completion("/chat/completions", "azureChat", body="AzureChatRequest", errors=(*ERRORS, 422))
-    @_completion("/models/chat/completions", "azureModelsChat", body="AzureChatRequest", errors=(*ERRORS, 422))
+    @serving(*(route for route in ROUTES if route.serves == "chats"))
     async def create(self) -> Response:
         """Create a completion, streamed or not."""
         exchange = current_exchange()

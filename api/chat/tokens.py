@@ -2,14 +2,18 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import msgspec
 from quart import Response, request
 
 from api.chat.exchange import ChatExchange, ChatServices
-from api.dialects.anthropic import Anthropic
+from api.dialects import anthropic
+from api.dialects.anthropic.schema import CountTokensRequest
+from api.dialects.base.routes import Body
 from api.dialects.openai.tokens import (
+    DetokenizeRequest,
+    TokenizeRequest,
     TokenizerInfoQuery,
     parse_apply_template,
     parse_detokenize,
@@ -22,7 +26,7 @@ from api.dialects.openai.tokens import (
 from api.dialects.ovms import tokens as ovms
 from api.http.bodies import BodyParser
 from api.http.exchange import current_exchange, key_owner
-from api.http.routes import ANTHROPIC_ERRORS, ERRORS, json_response, route
+from api.http.routes import ERRORS, json_response, route
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.events import Failed, Rejected, Tokenized
 from shared.protocol.request import ChatRequest
@@ -37,13 +41,13 @@ class TokenHandler:
         self._services = services
         self._parser = parser
 
-    @route("POST", "/tokenize", "tokenize", body="TokenizeRequest", errors=ERRORS)
+    @route("POST", "/tokenize", "tokenize", body=Body(TokenizeRequest), errors=ERRORS)
     async def tokenize(self) -> Response:
         """Return the tokens of a prompt or of messages. A worker of the model computes them, as it does a response."""
         asked = await self._parsed(partial(parse_tokenize, served=self._served()))
         return json_response(render_tokens(asked, await tokenized(self._services, asked)))
 
-    @route("POST", "/detokenize", "detokenize", body="DetokenizeRequest", errors=ERRORS)
+    @route("POST", "/detokenize", "detokenize", body=Body(DetokenizeRequest), errors=ERRORS)
     async def detokenize(self) -> Response:
         """Return the text of tokens."""
         asked = await self._parsed(partial(parse_detokenize, served=self._served()))
@@ -61,17 +65,24 @@ class TokenHandler:
         asked = parse_tokenizer_info(request.args, self._served())
         return json_response(render_tokenizer_info(asked, await tokenized(self._services, asked)))
 
-    @route("POST", "/v3/tokenize", "modelServerTokenize", body="ModelServerTokenizeRequest", errors=ERRORS)
+    @route("POST", "/v3/tokenize", "modelServerTokenize", body=Body(ovms.ModelServerTokenizeRequest), errors=ERRORS)
     async def model_server_tokenize(self) -> Response:
         """Return the tokens of a text or of several, in the form of OpenVINO Model Server."""
         asked, body = await self._parsed(partial(ovms.parse_tokenize, served=self._served()))
         return json_response(ovms.render_tokens(body, await all_tokenized(self._services, asked)))
 
-    @route("POST", "/v1/messages/count_tokens", "countTokens", body="CountTokensRequest", errors=ANTHROPIC_ERRORS)
+    @route(
+        "POST",
+        "/v1/messages/count_tokens",
+        "countTokens",
+        dialect=anthropic.CountTokens,
+        body=Body(CountTokensRequest),
+        parameters=anthropic.PARAMETERS,
+        errors=anthropic.CountTokens.statuses,
+    )
     async def count_tokens(self) -> Response:
         """Return the number of tokens of an Anthropic request's prompt."""
-        dialect = cast(Anthropic, current_exchange().dialect)
-        found = await tokenized(self._services, await self._parsed(dialect.parse_count))
+        found = await tokenized(self._services, await self._parsed(current_exchange().dialect.parse))
         return json_response(msgspec.json.encode({"input_tokens": len(found.tokens)}))
 
     def _served(self) -> list[str]:

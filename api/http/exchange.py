@@ -12,6 +12,7 @@ from typing import Protocol, cast
 from quart import Request, request
 
 from api.dialects.base.interface import Dialect
+from api.dialects.openai import OpenAI
 from api.http.bodies import PacedBody
 from api.http.routes import METRICS_PATHS, OPEN_PATHS, PAGE_FOLDER
 from api.keys import ApiKey
@@ -21,6 +22,7 @@ from shared.protocol.request import TraceContext
 from shared.runtime.logs import Fields
 from shared.tracing import NO_SPAN, Span, Tracing
 
+_UNKNOWN = OpenAI()
 _SANE_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
@@ -53,7 +55,8 @@ class HttpExchange:
     method: str
     path: str
     """The path that the client has sent."""
-    dialect: Dialect
+    dialect: Dialect = _UNKNOWN
+    """The dialect that the route names."""
     key: ApiKey | None = None
     """The API key of the request; None if the service requires none."""
     details: ExchangeDetails | None = None

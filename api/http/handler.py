@@ -8,15 +8,18 @@ response is complete, when the client disconnects in any phase, and when the rou
 import asyncio
 import re
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Mapping
 from typing import Any, cast
 
 from quart import Quart, Request
 from quart.asgi import ASGIHTTPConnection
 from quart.wrappers.base import BaseRequestWebsocket
-from werkzeug.routing import MapAdapter
+from werkzeug.exceptions import MethodNotAllowed
+from werkzeug.routing import MapAdapter, Rule
 
-from api.dialects import dialect_of
+from api.dialects import unrouted
+from api.dialects.base.interface import Dialect
+from api.dialects.openai import OpenAI
 from api.http.bodies import PacedBody
 from api.http.exchange import ExchangeRequest, HttpExchange, begin_span, end_span, request_id_of, write_log
 from shared.runtime.tasks import cancel_all
@@ -59,14 +62,11 @@ class ExchangeApplication(Quart):
 
     request_class = ExchangeRequest
 
-    def __init__(
-        self, tracing: Tracing, serving: Callable[[], Collection[str]], own_name: Callable[[str], str]
-    ) -> None:
-        """``serving`` returns the names of the models that workers serve now. ``own_name`` resolves an alias."""
+    def __init__(self, tracing: Tracing, dialects: Mapping[str, type[Dialect]]) -> None:
+        """``dialects`` are those of the routes, by endpoint."""
         super().__init__("vinoqueue", static_folder=None)
         self._tracing = tracing
-        self._serving = serving
-        self._own_name = own_name
+        self._dialects = dialects
 
     def create_url_adapter(self, request: BaseRequestWebsocket | None) -> MapAdapter | None:
         if request is None:
@@ -74,17 +74,8 @@ class ExchangeApplication(Quart):
         return self.url_map.bind("localhost", path_info=request.path, default_method=request.method)
 
     def begin(self, request: ExchangeRequest) -> HttpExchange:
-        """Begin the exchange of ``request``: its id, dialect and span."""
+        """Begin the exchange of ``request``: its id and span."""
         request_id, started_at = request_id_of(request), time.monotonic()
-        dialect = dialect_of(
-            request.path,
-            request.args,
-            request.headers,
-            self._serving,
-            self._own_name,
-            request_id,
-            request.deployment,
-        )
         span = begin_span(self._tracing, request, started_at)
         request.exchange = HttpExchange(
             id=request_id,
@@ -92,9 +83,16 @@ class ExchangeApplication(Quart):
             span=span,
             method=request.method,
             path=request.sent_path,
-            dialect=dialect,
         )
         return request.exchange
+
+    def dialect_of(self, request: BaseRequestWebsocket) -> type[Dialect]:
+        """Return the dialect of the route of ``request``, or else of its path."""
+        rule: Rule | None = request.url_rule
+        if isinstance(error := request.routing_exception, MethodNotAllowed) and error.valid_methods:
+            adapter = self.url_map.bind("localhost")
+            rule, _ = adapter.match(request.path, next(iter(error.valid_methods)), return_rule=True)
+        return self._dialects.get(rule.endpoint, OpenAI) if rule is not None else unrouted(request.path)
 
 
 class ExchangeHandler(ASGIHTTPConnection):

@@ -1,10 +1,13 @@
 """Routes: the methods of a feature's handler, which gets the services that it uses through its constructor."""
 
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import BaseModel
 from quart import Response
+
+from api.dialects.base.interface import Dialect
+from api.dialects.base.routes import JSON, Route
+from api.dialects.openai import OpenAI
 
 View = Callable[..., Awaitable[Response]]
 
@@ -24,15 +27,8 @@ PROBE_PATHS = frozenset({"/live", "/ready", "/ready/replica", "/health", *_KSERV
 PAGE_FOLDER = "/web/"
 """The folder of the web page's files."""
 
-JSON = "application/json"
-STREAMED = (JSON, "text/event-stream")
-"""Content types of responses that may be streamed."""
-
-ERRORS = (400, 401, 403, 404, 408, 413, 415, 429, 500, 503)
+ERRORS = Dialect.statuses
 """Statuses of errors of requests that workers serve."""
-
-ANTHROPIC_ERRORS = (400, 401, 403, 404, 413, 415, 429, 500, 504, 529)
-"""The same of Anthropic's API."""
 
 STORE_ERRORS = (400, 401, 404, 500, 503)
 """Statuses of errors of requests for something in the store."""
@@ -40,39 +36,24 @@ STORE_ERRORS = (400, 401, 404, 500, 503)
 _MARK = "__routes__"
 
 
-class Route(NamedTuple):
-    """A method of HTTP and a path in Werkzeug's syntax, and what the OpenAPI document says about them."""
-
-    method: str
-    path: str
-    operation: str
-    """``operationId``."""
-    summary: str
-    body: str = ""
-    """Name of the schema of the JSON body, if there is one (see :data:`api.operations.openapi.BODIES`)."""
-    form: type[BaseModel] | None = None
-    """Validates the form of an upload, without the file."""
-    query: type[BaseModel] | None = None
-    """Validates the query."""
-    returns: tuple[str, ...] = (JSON,)
-    """Content types of a 200."""
-    schema: str = ""
-    """Name of the schema of a JSON response; any object without."""
-    errors: tuple[int, ...] = ()
-    """Statuses of errors, beyond those that every route may have."""
-
-
-def route(method: str, path: str, operation: str, **description: Any) -> Callable[[_Method], _Method]:
+def route(
+    method: str, path: str, operation: str, *, dialect: type[Dialect] = OpenAI, **description: Any
+) -> Callable[[_Method], _Method]:
     """Mark a method of a handler: it serves ``method`` on ``path``. Repeat it for further paths.
 
-    ``operation`` and ``description`` are fields of :class:`Route`. The summary is the first sentence of the method's
-    docstring unless it is given.
+    The arguments are fields of :class:`Route`. The summary is the first sentence of the method's docstring unless it is
+    given.
     """
+    return serving(Route(method, path, operation, dialect, **description))
+
+
+def serving(*routes: Route) -> Callable[[_Method], _Method]:
+    """Mark a method of a handler: it serves ``routes``, whose summary is as that of :func:`route`."""
 
     def mark(function: _Method) -> _Method:
         sentence = " ".join((function.__doc__ or "").split()).rstrip(".").partition(". ")[0] + "."
-        own = Route(method, path, operation, **{"summary": sentence, **description})
-        setattr(function, _MARK, (own, *getattr(function, _MARK, ())))
+        own = (one._replace(summary=one.summary or sentence) for one in routes)
+        setattr(function, _MARK, (*own, *getattr(function, _MARK, ())))
         return function
 
     return mark

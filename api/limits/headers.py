@@ -1,8 +1,6 @@
-"""Rate limit headers, in the forms of OpenAI and of Anthropic."""
+"""Rate limit headers in OpenAI's form."""
 
-import math
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
 from api.limits.limiter import Counts, LimitName
 
@@ -14,20 +12,6 @@ def openai_rate_headers(counts: Mapping[LimitName, Counts]) -> dict[str, str]:
         headers[f"x-ratelimit-limit-{name}"] = str(count.limit)
         headers[f"x-ratelimit-remaining-{name}"] = str(count.remaining)
         headers[f"x-ratelimit-reset-{name}"] = duration(count.reset)
-    return headers
-
-
-def anthropic_rate_headers(counts: Mapping[LimitName, Counts], now: float) -> dict[str, str]:
-    """Return ``anthropic-ratelimit-{requests,tokens}-{limit,remaining,reset}`` for the limits that are set.
-
-    ``now`` is the Unix time in seconds. Resets are times in RFC 3339 format, in whole seconds, rounded up.
-    """
-    headers: dict[str, str] = {}
-    for name, count in counts.items():
-        reset = datetime.fromtimestamp(math.ceil(now + count.reset), UTC)
-        headers[f"anthropic-ratelimit-{name}-limit"] = str(count.limit)
-        headers[f"anthropic-ratelimit-{name}-remaining"] = str(count.remaining)
-        headers[f"anthropic-ratelimit-{name}-reset"] = f"{reset:%Y-%m-%dT%H:%M:%SZ}"
     return headers
 
 

@@ -1,18 +1,19 @@
 """Routes for the models that workers serve."""
 
-from typing import cast
-
 from arq.connections import ArqRedis
 from quart import Response, request
 
 from api.base.store_errors import store_errors
-from api.dialects.azure import Azure
+from api.dialects import ROUTES
+from api.dialects import Models as ModelsDialect
+from api.dialects.base.interface import Models
 from api.dialects.base.models import NamedModel, parse_named_model
-from api.dialects.ovms.config import render_config
+from api.dialects.base.routes import Body
+from api.dialects.ovms import ModelServer
 from api.http.bodies import BodyParser
 from api.http.exchange import actor, current_exchange, key_owner, require_admin
 from api.http.guards import CrossOrigin
-from api.http.routes import json_response, route
+from api.http.routes import json_response, route, serving
 from api.models.commands import command_model
 from api.models.directory import Directory
 from shared.protocol.errors import ProblemKind, refuse
@@ -31,33 +32,35 @@ class ModelsHandler:
         self._redis = redis
         self._parser = parser
 
-    @route("GET", "/v1/models", "listModels", errors=(401,))
-    @route("GET", "/v3/models", "modelServerModels", errors=(401,))
+    @serving(*(route for route in ROUTES if route.serves == "models"))
     async def list(self) -> Response:
         """List the served models."""
-        await self._directory.refresh_if_empty()
-        models = [*self._directory.visible(current_exchange().key).values()]
-        return json_response(current_exchange().dialect.models(models, request.args))
+        exchange, directory = current_exchange(), self._directory
+        body = b""
+        if request.method == "POST":
+            body = await self._parser.read(request, key_owner(), bytes)
+        await directory.refresh_if_empty()
+        found = Models(directory.visible(exchange.key), directory.fleet.loaded(), self._find)
+        return json_response(exchange.dialect.models(found, body))
 
-    @route("GET", "/v1/config", "modelServerConfig", errors=(401,))
-    @route("GET", "/v3/config", "modelServerConfigAtV3", errors=(401,))
-    async def config(self) -> Response:
-        """Say which models are loaded, in the form of OpenVINO Model Server."""
-        await self._directory.refresh_if_empty()
-        models = self._directory.visible(current_exchange().key).values()
-        return json_response(render_config(models, self._directory.fleet.loaded()))
+    def _find(self, name: str) -> ModelInfo:
+        """Return a model that the client's key may use. Raises :class:`RequestRefused`."""
+        key = current_exchange().key
+        found = self._directory.visible(key).get(name)
+        if found is None and self._directory.may_use(key, name):
+            self._directory.check(self._directory.fleet.own_name(name), key)
+        if found is None:
+            raise self._directory.not_found(name, key)
+        return found
 
-    @route("GET", "/v1/models/<path:name>", "retrieveModel", errors=(401, 404, 503))
-    @route("GET", "/v3/models/<path:name>", "modelServerModel", errors=(401, 404, 503))
+    @route("GET", "/v1/models/<path:name>", "retrieveModel", dialect=ModelsDialect, errors=(401, 404, 503))
+    @route("GET", "/v3/models/<path:name>", "modelServerModel", dialect=ModelServer, errors=(401, 404, 503))
     async def get(self, name: str) -> Response:
         """Describe a model."""
         key = current_exchange().key
         if name not in self._directory.visible(key) and self._directory.may_use(key, name):
             await self._directory.require(name, key)
-        model = self._directory.visible(key).get(name)
-        if model is None:
-            raise self._directory.not_found(name, key)
-        return json_response(current_exchange().dialect.model(model))
+        return json_response(current_exchange().dialect.model(self._find(name)))
 
     @route("GET", "/v2/models/<path:name>/ready", "kserveModelReady", errors=(401, 404, 503))
     async def ready(self, name: str) -> Response:
@@ -69,22 +72,22 @@ class ModelsHandler:
         ready = name in self._directory.fleet.loaded()
         return json_response(b'{"ready":true}' if ready else b'{"ready":false}', 200 if ready else 503)
 
-    @route("POST", "/v1/models/<path:name>/load", "loadModel", errors=_ADMIN_ERRORS)
+    @route("POST", "/v1/models/<path:name>/load", "loadModel", dialect=ModelsDialect, errors=_ADMIN_ERRORS)
     async def load(self, name: str) -> Response:
         """Have a node load a model of its catalogue. Returns at once; the model's ``status`` says how far it is."""
         return json_response(current_exchange().dialect.model(await self._command(name, "load")))
 
-    @route("POST", "/v1/models/<path:name>/unload", "unloadModel", errors=_ADMIN_ERRORS)
+    @route("POST", "/v1/models/<path:name>/unload", "unloadModel", dialect=ModelsDialect, errors=_ADMIN_ERRORS)
     async def unload(self, name: str) -> Response:
         """Have all nodes unload a model until a request needs it. Requests in progress may finish, or go on later."""
         return json_response(current_exchange().dialect.model(await self._command(name, "unload")))
 
-    @route("POST", "/models/load", "routerLoadModel", body="NamedModel", errors=(*_ADMIN_ERRORS, 408, 413, 415))
+    @route("POST", "/models/load", "routerLoadModel", body=Body(NamedModel), errors=(*_ADMIN_ERRORS, 408, 413, 415))
     async def router_load(self) -> Response:
         """Have a node load a model, in the form of llama.cpp's router."""
         return await self._router_command("load")
 
-    @route("POST", "/models/unload", "routerUnloadModel", body="NamedModel", errors=(*_ADMIN_ERRORS, 408, 413, 415))
+    @route("POST", "/models/unload", "routerUnloadModel", body=Body(NamedModel), errors=(*_ADMIN_ERRORS, 408, 413, 415))
     async def router_unload(self) -> Response:
         """Have all nodes unload a model, in the form of llama.cpp's router."""
         return await self._router_command("unload")
@@ -110,9 +113,3 @@ class ModelsHandler:
             except CommandRefused as refusal:
                 raise refuse(ProblemKind.INVALID, str(refusal), param="model") from None
         return info
-
-    @route("GET", "/info", "azureInfo", errors=(400, 401, 404, 503))
-    @route("GET", "/models/info", "azureModelsInfo", errors=(400, 401, 404, 503))
-    async def info(self) -> Response:
-        """Describe the model that serves requests, to a client of Azure's inference API."""
-        return json_response(cast(Azure, current_exchange().dialect).info())

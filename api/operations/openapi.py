@@ -2,95 +2,36 @@
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 from pydantic import BaseModel
 
-from api.batches.forms import CreateBatchRequest
-from api.dialects.anthropic import DEFAULT_VERSION, VERSION_HEADER, VERSION_PATTERN
-from api.dialects.anthropic.schema import CountTokensRequest, MessagesRequest
-from api.dialects.azure import parse as azure
-from api.dialects.base.models import NamedModel
+from api.dialects.base.interface import EVENT_STREAM
+from api.dialects.base.routes import JSON, Body, Route
 from api.dialects.base.unsupported import supported_fields
-from api.dialects.openai.extended import ExtendedChatRequest
-from api.dialects.openai.extensions import ServedChatRequest, ServedCompletionRequest
-from api.dialects.openai.stored import UpdateRequest
-from api.dialects.openai.tokens import DetokenizeRequest, TokenizeRequest
-from api.dialects.ovms.parse import ModelServerChatRequest, ModelServerCompletionRequest
-from api.dialects.ovms.responses import STORED_FIELDS, ModelServerResponsesRequest
-from api.dialects.ovms.tokens import ModelServerTokenizeRequest
-from api.dialects.responses.input_tokens import InputTokensRequest
-from api.dialects.responses.schema import ResponsesRequest
 from api.fleet.document import FleetDocument
-from api.http.routes import JSON, PROBE_PATHS, Route, routes_of
-from api.organization.key_forms import (
-    CreateApiKeyRequest,
-    CreateProjectRequest,
-    UpdateApiKeyRequest,
-    UpdateProjectRequest,
-)
+from api.http.routes import PROBE_PATHS, routes_of
 from shared.runtime.version import VERSION
 
 REFERENCE = "#/components/schemas/{model}"
 COMMON_ERRORS = (400, 421, 503)
 """Errors of every route but the probes: an invalid Host header, a disallowed host name, too many connections."""
 
-BODIES: tuple[tuple[str, type[BaseModel], Collection[str]], ...] = (
-    ("ChatCompletionRequest", ServedChatRequest, supported_fields(ServedChatRequest)),
-    ("CompletionRequest", ServedCompletionRequest, supported_fields(ServedCompletionRequest)),
-    ("CreateApiKeyRequest", CreateApiKeyRequest, supported_fields(CreateApiKeyRequest)),
-    ("UpdateApiKeyRequest", UpdateApiKeyRequest, supported_fields(UpdateApiKeyRequest)),
-    ("CreateProjectRequest", CreateProjectRequest, supported_fields(CreateProjectRequest)),
-    ("UpdateProjectRequest", UpdateProjectRequest, supported_fields(UpdateProjectRequest)),
-    ("CreateBatchRequest", CreateBatchRequest, supported_fields(CreateBatchRequest)),
-    ("TokenizeRequest", TokenizeRequest, supported_fields(TokenizeRequest)),
-    ("DetokenizeRequest", DetokenizeRequest, supported_fields(DetokenizeRequest)),
-    ("CountTokensRequest", CountTokensRequest, supported_fields(CountTokensRequest)),
-    ("MessagesRequest", MessagesRequest, supported_fields(MessagesRequest)),
-    ("ResponsesRequest", ResponsesRequest, supported_fields(ResponsesRequest)),
-    ("InputTokensRequest", InputTokensRequest, supported_fields(InputTokensRequest)),
-    ("ModelServerChatRequest", ModelServerChatRequest, supported_fields(ModelServerChatRequest)),
-    (
-        "ModelServerCompletionRequest",
-        ModelServerCompletionRequest,
-        supported_fields(ModelServerCompletionRequest),
-    ),
-    (
-        "ModelServerResponsesRequest",
-        ModelServerResponsesRequest,
-        supported_fields(ModelServerResponsesRequest) - {*STORED_FIELDS},
-    ),
-    (
-        "ModelServerTokenizeRequest",
-        ModelServerTokenizeRequest,
-        supported_fields(ModelServerTokenizeRequest),
-    ),
-    ("ChatCompletionUpdate", UpdateRequest, frozenset(UpdateRequest.model_fields)),
-    ("NamedModel", NamedModel, supported_fields(NamedModel)),
-    ("AzureChatRequest", ExtendedChatRequest, azure.SERVED),
-)
-"""Name, model and supported fields of each dialect's requests."""
-
 
 def document(handlers: Iterable[type]) -> bytes:
     """Return the document of the routes of ``handlers`` as JSON."""
+    routes = [route for handler in handlers for route, _ in routes_of(handler)]
     _, fleet = msgspec.json.schema_components([FleetDocument], ref_template="#/components/schemas/{name}")
-    schemas: dict[str, Any] = {
-        **fleet,
-        "Error": _ERROR,
-        "AzureError": _AZURE_ERROR,
-        "AnthropicError": _ANTHROPIC_ERROR,
-    }
-    for name, model, served in BODIES:
-        body = _without_conflicts(name, model.model_json_schema(ref_template=REFERENCE, mode="validation"), schemas)
-        schemas |= body.pop("$defs", {})
-        schemas[name] = _only(served, body)
-    # The formats that OpenAI does not have are validated by the worker.
-    schemas["ModelServerChatRequest"]["properties"]["response_format"] = _TYPED_OBJECT
-    # With a single model, its name may be omitted.
-    schemas["AzureChatRequest"]["required"] = ["messages"]
+    schemas: dict[str, Any] = {**fleet, **ChainMap(*(dict(route.dialect.error_schemas) for route in routes))}
+    for body in {_name(route.body): route.body for route in routes if route.body is not None}.values():
+        name = _name(body)
+        schema = body.model.model_json_schema(ref_template=REFERENCE, mode="validation")
+        schema = _without_conflicts(name, schema, schemas)
+        schemas |= schema.pop("$defs", {})
+        schemas[name] = _served(body, schema)
     return msgspec.json.encode(
         {
             "openapi": "3.1.0",
@@ -99,7 +40,7 @@ def document(handlers: Iterable[type]) -> bytes:
                 "version": VERSION,
                 "description": "OpenAI-compatible chat completions on OpenVINO, on any number of hosts.",
             },
-            "paths": _paths(route for handler in handlers for route, _ in routes_of(handler)),
+            "paths": _paths(routes),
             "components": {"schemas": schemas, "securitySchemes": _KEYS},
             # A key is needed only if the service requires keys.
             "security": [{}, *({scheme: []} for scheme in _KEYS)],
@@ -120,10 +61,18 @@ def _without_conflicts(owner: str, body: dict[str, Any], taken: dict[str, Any]) 
     return renamed
 
 
-def _only(served: Collection[str], schema: dict[str, Any]) -> dict[str, Any]:
+def _name(body: Body) -> str:
+    return body.name or body.model.__name__
+
+
+def _served(body: Body, schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the ``schema`` of a body with what is served of it."""
+    served = supported_fields(body.model) if body.served is None else body.served
+    required = schema.get("required", ()) if body.required is None else body.required
+    properties = {name: field for name, field in schema["properties"].items() if name in served}
     return schema | {
-        "properties": {name: field for name, field in schema["properties"].items() if name in served},
-        "required": [name for name in schema.get("required", ()) if name in served],
+        "properties": {**properties, **body.properties},
+        "required": [name for name in required if name in served],
     }
 
 
@@ -136,48 +85,35 @@ def _paths(routes: Iterable[Route]) -> dict[str, Any]:
 
 
 def _operation(route: Route) -> dict[str, Any]:
-    error, headers = _interface(route.path)
+    errors = [_reference(name) for name in route.dialect.error_schemas]
     common = (400,) if route.path in PROBE_PATHS else COMMON_ERRORS
     responses: dict[str, Any] = {"200": {"description": "OK", "content": dict(_content(route))}}
     for status in sorted({*route.errors, *common}):
-        schema: dict[str, Any] = _reference(error) if status != 503 or error != "Error" else {}
-        if error == "AzureError" and route.body:
-            # Without an API version the request is one of OpenAI's.
-            schema = {"anyOf": [schema, _reference("Error")]}
+        # Bodies of probes are others.
+        schema = {} if status == 503 and errors == [_reference("Error")] else {"anyOf": errors}
         responses[str(status)] = {
             "description": "Error; the body describes it.",
             "content": {JSON: {"schema": schema}},
         }
     operation: dict[str, Any] = {"operationId": route.operation, "summary": route.summary, "responses": responses}
-    in_path: list[dict[str, Any]] = [
+    in_path: list[Mapping[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         for name in re.findall(r"<(?:\w+:)?(\w+)>", route.path)
     ]
-    if parameters := [*in_path, *_query(route.query), *headers]:
+    if parameters := [*in_path, *_query(route.query), *route.parameters]:
         operation["parameters"] = parameters
-    if route.body:
-        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": _reference(route.body)}}}
+    if route.body is not None:
+        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": _reference(_name(route.body))}}}
     if route.form is not None:
         operation["requestBody"] = {"required": True, "content": {"multipart/form-data": {"schema": _form(route.form)}}}
     return operation
-
-
-def _interface(path: str) -> tuple[str, list[dict[str, Any]]]:
-    """Return the schema of errors and the headers and other parameters of the interface that has ``path``."""
-    if path.startswith("/v1/messages"):
-        return "AnthropicError", [_ANTHROPIC_VERSION]
-    if path in ("/chat/completions", "/models/chat/completions"):
-        return "AzureError", [*_AZURE_PARAMETERS, _EXTRA_PARAMETERS]
-    if path in ("/info", "/models/info"):
-        return "AzureError", _AZURE_PARAMETERS
-    return "Error", []
 
 
 def _content(route: Route) -> Iterator[tuple[str, dict[str, Any]]]:
     for media_type in route.returns:
         if media_type == JSON:
             yield JSON, {"schema": _reference(route.schema) if route.schema else {"type": "object"}}
-        elif media_type == "text/event-stream":
+        elif media_type in (EVENT_STREAM, route.dialect.stream_type):
             yield media_type, {}
         else:
             binary = {"format": "binary"} if media_type == "application/octet-stream" else {}
@@ -225,79 +161,4 @@ _KEYS = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "apiKey": {"type": "apiKey", "in": "header", "name": "api-key"},
     "xApiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
-}
-
-_ERROR = {
-    "type": "object",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["message", "type", "param", "code"],
-            "properties": {
-                "message": {"type": "string"},
-                "type": {"type": "string"},
-                "param": {"type": ["string", "null"]},
-                "code": {"type": ["string", "null"]},
-            },
-        }
-    },
-}
-
-_AZURE_ERROR = {
-    "type": "object",
-    "required": ["error", "message", "status"],
-    "properties": {
-        "error": {"type": "string"},
-        "message": {"type": "string"},
-        "status": {"type": "integer"},
-        "code": {"type": "string"},
-        "param": {"type": ["string", "null"]},
-        "detail": {
-            "type": "object",
-            "required": ["loc", "value"],
-            "properties": {
-                "loc": {"type": "array", "items": {"type": "string"}},
-                "value": {"type": ["string", "null"]},
-            },
-        },
-    },
-}
-
-_ANTHROPIC_ERROR = {
-    "type": "object",
-    "required": ["type", "error", "request_id"],
-    "properties": {
-        "type": {"const": "error"},
-        "error": {
-            "type": "object",
-            "required": ["type", "message"],
-            "properties": {"type": {"type": "string"}, "message": {"type": "string"}},
-        },
-        "request_id": {"type": "string"},
-    },
-}
-
-_ANTHROPIC_VERSION: dict[str, Any] = {
-    "name": VERSION_HEADER,
-    "in": "header",
-    "schema": {"type": "string", "pattern": VERSION_PATTERN, "default": DEFAULT_VERSION},
-}
-
-_TYPED_OBJECT = {"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}}}
-
-_AZURE_PARAMETERS: list[dict[str, Any]] = [
-    {
-        "name": "api-version",
-        "in": "query",
-        "required": True,
-        "schema": {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}(-preview)?$"},
-    },
-    {"name": azure.DEPLOYMENT_HEADER, "in": "header", "schema": {"type": "string"}},
-]
-
-_EXTRA_PARAMETERS: dict[str, Any] = {
-    "name": azure.EXTRA_PARAMETERS_HEADER,
-    "in": "header",
-    "schema": {"type": "string", "enum": list(azure.ExtraParameters)},
 }

@@ -14,6 +14,7 @@ from api.base.audit import read_changes
 from api.base.store_errors import store_errors
 from api.dialects.base.lists import find_page, render_list
 from api.dialects.base.query import validate_query
+from api.dialects.base.routes import Body
 from api.http.bodies import BodyParser
 from api.http.exchange import actor, current_exchange, is_admin, key_owner, require_admin
 from api.http.routes import STORE_ERRORS, json_response, route
@@ -123,7 +124,7 @@ class KeysHandler:
         wanted = validate_query(key_forms.KeysQuery, request.args)
         return await self._records.page(ApiKey, wanted.after, wanted.limit, newest_first=wanted.order == "desc")
 
-    @route("POST", _KEYS, "createAdminApiKey", body="CreateApiKeyRequest", errors=_BODY_ERRORS)
+    @route("POST", _KEYS, "createAdminApiKey", body=Body(key_forms.CreateApiKeyRequest), errors=_BODY_ERRORS)
     async def create(self) -> Response:
         """Create an API key. The response has its secret, which is not shown again."""
         _require_key()
@@ -138,7 +139,9 @@ class KeysHandler:
         _require_key()
         return await self._records.described(await self._records.find(ApiKey, key_id))
 
-    @route("POST", f"{_KEYS}/<key_id>", "updateAdminApiKey", body="UpdateApiKeyRequest", errors=_BODY_ERRORS)
+    @route(
+        "POST", f"{_KEYS}/<key_id>", "updateAdminApiKey", body=Body(key_forms.UpdateApiKeyRequest), errors=_BODY_ERRORS
+    )
     async def update(self, key_id: str) -> Response:
         """Change the limits, budgets and project of an API key."""
         _require_key()
@@ -170,7 +173,7 @@ class ProjectsHandler:
         wanted = validate_query(key_forms.ProjectsQuery, request.args)
         return await self._records.page(Team, wanted.after, wanted.limit, ended=wanted.include_archived)
 
-    @route("POST", _PROJECTS, "createProject", body="CreateProjectRequest", errors=_BODY_ERRORS)
+    @route("POST", _PROJECTS, "createProject", body=Body(key_forms.CreateProjectRequest), errors=_BODY_ERRORS)
     async def create(self) -> Response:
         """Create a project."""
         _require_key()
@@ -185,7 +188,13 @@ class ProjectsHandler:
         _require_key()
         return await self._records.described(await self._records.find(Team, project_id, ended=True))
 
-    @route("POST", f"{_PROJECTS}/<project_id>", "updateProject", body="UpdateProjectRequest", errors=_BODY_ERRORS)
+    @route(
+        "POST",
+        f"{_PROJECTS}/<project_id>",
+        "updateProject",
+        body=Body(key_forms.UpdateProjectRequest),
+        errors=_BODY_ERRORS,
+    )
     async def update(self, project_id: str) -> Response:
         """Change the name, limits and budgets of a project."""
         _require_key()

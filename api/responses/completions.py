@@ -3,6 +3,7 @@
 from quart import Response, request
 
 from api.dialects.base.lists import render_deleted
+from api.dialects.base.routes import Body
 from api.dialects.openai import stored as dialect
 from api.http.bodies import BodyParser
 from api.http.exchange import key_owner
@@ -34,7 +35,7 @@ class StoredCompletionHandler:
         "POST",
         "/v1/chat/completions/<completion_id>",
         "updateChatCompletion",
-        body="ChatCompletionUpdate",
+        body=Body(dialect.UpdateRequest, "ChatCompletionUpdate", served=dialect.UpdateRequest.model_fields),
         errors=(*STORE_ERRORS, 408, 413, 415),
     )
     async def update(self, completion_id: str) -> Response:

@@ -3,7 +3,6 @@
 import asyncio
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
 
 import msgspec
 from quart import Response
@@ -14,15 +13,18 @@ from api.chat.exchange import ChatExchange, ChatServices
 from api.chat.handler import RequestBodies, Responder, stream_response, wants_queue_events
 from api.chat.queue_events import QueueEvents
 from api.chat.tokens import tokenized
+from api.dialects.base.interface import EVENT_STREAM
 from api.dialects.base.lists import render_deleted
+from api.dialects.base.routes import JSON, Body
 from api.dialects.base.token_count import counting
-from api.dialects.responses import Responses, StoredConversation, ValidatedRequest
+from api.dialects.responses import ROUTES, Responses, StoredConversation, ValidatedRequest
 from api.dialects.responses import stored as dialect
-from api.dialects.responses.input_tokens import render_input_tokens, validated_input_tokens
+from api.dialects.responses.input_tokens import InputTokensRequest, render_input_tokens, validated_input_tokens
+from api.dialects.responses.parse import validated_response
 from api.dialects.responses.schema import ResponsesRequest
 from api.http.bodies import BodyParser
 from api.http.exchange import current_exchange, key_owner
-from api.http.routes import ERRORS, STORE_ERRORS, STREAMED, json_response, route
+from api.http.routes import ERRORS, STORE_ERRORS, json_response, route, serving
 from api.responses import documents
 from api.responses.conversation import stored_conversation
 from api.responses.replay import follow
@@ -49,11 +51,11 @@ class ResponsesHandler:
     queue_events: QueueEvents
     settings: ApiSettings
 
-    @route("POST", "/v1/responses", "createResponse", body="ResponsesRequest", returns=STREAMED, errors=ERRORS)
+    @serving(*ROUTES)
     async def create(self) -> Response:
         """Create a response: whole, streamed, or in the background."""
         exchange = current_exchange()
-        chat = await self._parsed(cast(Responses, exchange.dialect))
+        chat = await self._parsed()
         if not chat.request.background:
             return await self.responder.respond(exchange, chat)
         # Its rate limits are in the headers of a refusal, too.
@@ -68,7 +70,14 @@ class ResponsesHandler:
         exchange.details = None
         return response
 
-    @route("POST", "/v1/responses/input_tokens", "countInputTokens", body="InputTokensRequest", errors=ERRORS)
+    @route(
+        "POST",
+        "/v1/responses/input_tokens",
+        "countInputTokens",
+        dialect=Responses,
+        body=Body(InputTokensRequest),
+        errors=ERRORS,
+    )
     async def count_input_tokens(self) -> Response:
         """Return the number of tokens of an input. A worker of the model counts them."""
         parse = validated_input_tokens
@@ -79,7 +88,7 @@ class ResponsesHandler:
         found = await tokenized(self.services, counting(asked))
         return json_response(render_input_tokens(len(found.tokens)))
 
-    @route("POST", "/v1/responses/compact", "compactResponse", errors=ERRORS)
+    @route("POST", "/v1/responses/compact", "compactResponse", dialect=Responses, errors=ERRORS)
     async def compact(self) -> Response:
         """Refuse to compact a conversation."""
         raise dialect.not_compacted()
@@ -89,7 +98,8 @@ class ResponsesHandler:
         "/v1/responses/<response_id>",
         "getResponse",
         query=dialect.RetrieveQuery,
-        returns=STREAMED,
+        dialect=Responses,
+        returns=(JSON, EVENT_STREAM),
         errors=STORE_ERRORS,
     )
     async def get(self, response_id: str) -> Response:
@@ -102,7 +112,7 @@ class ResponsesHandler:
             return self._stream(record, after=after)
         return json_response(dialect.render_response(record))
 
-    @route("DELETE", "/v1/responses/<response_id>", "deleteResponse", errors=STORE_ERRORS)
+    @route("DELETE", "/v1/responses/<response_id>", "deleteResponse", dialect=Responses, errors=STORE_ERRORS)
     async def delete(self, response_id: str) -> Response:
         """Delete a response. One that is still made in the background is cancelled."""
         record = await self._find(response_id)
@@ -111,7 +121,7 @@ class ResponsesHandler:
             self.services.streams.cancel(record.model, record.jobs)
         return json_response(render_deleted(response_id, "response"))
 
-    @route("POST", "/v1/responses/<response_id>/cancel", "cancelResponse", errors=STORE_ERRORS)
+    @route("POST", "/v1/responses/<response_id>/cancel", "cancelResponse", dialect=Responses, errors=STORE_ERRORS)
     async def cancel(self, response_id: str) -> Response:
         """Cancel a background response. One that has ended is returned as it is."""
         record = await self._find(response_id)
@@ -127,6 +137,7 @@ class ResponsesHandler:
         "GET",
         "/v1/responses/<response_id>/input_items",
         "listInputItems",
+        dialect=Responses,
         query=dialect.ItemsQuery,
         errors=STORE_ERRORS,
     )
@@ -134,10 +145,10 @@ class ResponsesHandler:
         """List the input items of a response."""
         return json_response(dialect.render_input_items(await self._find(response_id), http_request.args))
 
-    async def _parsed(self, parser: Responses) -> ChatExchange:
+    async def _parsed(self) -> ChatExchange:
         """Read and parse the body, and the stored items that it needs."""
         exchange = current_exchange()
-        valid, size = await self.bodies.read(parser.validate)
+        valid, size = await self.bodies.read(validated_response)
         conversation = await self._conversation(valid)
         # Responses are stored by default, unless their request is large.
         store = size <= self.settings.max_body if valid.store is None else valid.store

@@ -46,6 +46,7 @@ class Adapter(Dialect):
     """Shows the parsers of an interface as those of a dialect."""
 
     def __init__(self, query: Mapping[str, str]) -> None:
+        super().__init__()
         self._query = query
 
     def parse(self, body: bytes) -> ChatRequest:
@@ -79,6 +80,7 @@ class Tokens(Dialect):
     def __init__(
         self, parse: Callable[[bytes], ChatRequest], render: Callable[[ChatRequest, Tokenized], bytes]
     ) -> None:
+        super().__init__()
         self._parse, self._render = parse, render
 
     def parse(self, body: bytes) -> ChatRequest:

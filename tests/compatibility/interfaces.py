@@ -5,20 +5,17 @@ from functools import partial
 
 from pydantic import BaseModel
 
-from api.dialects.anthropic import Anthropic
 from api.dialects.anthropic.schema import MessagesRequest
-from api.dialects.azure import Azure
 from api.dialects.base.interface import Dialect
-from api.dialects.openai import OpenAI, OpenAICompletions
 from api.dialects.openai.extensions import ServedChatRequest, ServedCompletionRequest
 from api.dialects.openai.tokens import parse_detokenize, parse_tokenize, render_text, render_tokens
-from api.dialects.ovms import ModelServer, ModelServerCompletions
-from api.dialects.ovms.responses import STORED_FIELDS, ModelServerResponses
+from api.dialects.ovms.responses import STORED_FIELDS
 from api.dialects.responses.schema import ResponsesRequest
 from tests.compatibility.adapters import Batches, BatchRequests, Files, ModelServerTokens, Tokens, WithHistory
 from tests.compatibility.refused import refused_rows
 from tests.compatibility.rows import Answer, Interface, Request
 from tests.compatibility.tables import read
+from tests.support.dialects import DIALECTS, Tried
 
 _Dialect = Callable[[Mapping[str, str], Mapping[str, str]], Dialect]
 _STORED = ("item_reference", "hosted tools")
@@ -26,28 +23,35 @@ _OTHERWISE = {*STORED_FIELDS, "length_penalty"}
 """What the model server refuses in another way, or serves, of the rows of OpenAI's responses."""
 
 
+def _made(tried: Tried, query: Mapping[str, str], headers: Mapping[str, str]) -> Dialect:
+    return tried.make(query=query, headers=headers)
+
+
 def _interface(
     name: str,
-    dialect: _Dialect,
+    dialect: _Dialect | None = None,
     *,
     schema: type[BaseModel] | None = None,
     requests: tuple[Request, ...] = (),
     answers: tuple[Answer, ...] = (),
 ) -> Interface:
-    """Return the interface whose rows are in a file, and these; ``schema`` marks more fields that are refused."""
+    """Return the interface whose rows are in a file, and these; ``schema`` marks more fields that are refused.
+
+    Without ``dialect``, it is the one of the interface's route.
+    """
     head, written, described = read(name)
+    dialect = dialect or _routed[head["route"]]
     refused = refused_rows(schema, written) if schema is not None else ()
     return Interface(**head, dialect=dialect, requests=(*written, *refused, *requests), answers=(*described, *answers))
 
 
-CHAT = _interface("openai_chat", lambda query, headers: OpenAI(), schema=ServedChatRequest)
-COMPLETIONS = _interface(
-    "openai_completions", lambda query, headers: OpenAICompletions(), schema=ServedCompletionRequest
-)
+_routed: Mapping[str, _Dialect] = {f"POST {tried.route.path}": partial(_made, tried) for tried in DIALECTS.values()}
+CHAT = _interface("openai_chat", schema=ServedChatRequest)
+COMPLETIONS = _interface("openai_completions", schema=ServedCompletionRequest)
 RESPONSES = _interface("openai_responses", lambda query, headers: WithHistory(), schema=ResponsesRequest)
 FILES = _interface("openai_files", lambda query, headers: Files(query))
 BATCHES = _interface("openai_batches", lambda query, headers: Batches(query))
-AZURE = _interface("azure", lambda query, headers: Azure(query, headers, lambda: ("m",)))
+AZURE = _interface("azure")
 INTERFACES = (
     CHAT,
     COMPLETIONS,
@@ -57,13 +61,12 @@ INTERFACES = (
     FILES,
     BATCHES,
     _interface("openai_batch_requests", lambda query, headers: BatchRequests(query)),
-    _interface("anthropic", lambda query, headers: Anthropic(headers), schema=MessagesRequest),
-    _interface("ovms_chat", lambda query, headers: ModelServer()),
-    _interface("ovms_completions", lambda query, headers: ModelServerCompletions()),
+    _interface("anthropic", schema=MessagesRequest),
+    _interface("ovms_chat"),
+    _interface("ovms_completions"),
     _interface("ovms_tokenize", lambda query, headers: ModelServerTokens()),
     _interface(
         "ovms_responses",
-        lambda query, headers: ModelServerResponses(),
         requests=tuple(row for row in RESPONSES.requests if not _OTHERWISE & {*row.paths} and row.when not in _STORED),
         answers=RESPONSES.answers,
     ),

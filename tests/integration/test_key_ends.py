@@ -7,19 +7,26 @@ from typing import Any
 
 import pytest
 
+from tests.support.dialects import DIALECTS
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet, fleet
 
 LONG = "[[tokens 100000]]"
 CHAT = {"messages": [{"role": "user", "content": LONG}]}
+ENDS = {
+    "anthropic": '"type":"authentication_error"',
+    "responses": '"type":"response.failed"',
+    "ovms_responses": '"type":"response.failed"',
+    "azure": ": error: The API key of this request",
+}
+"""The errors of dialects that have another than OpenAI's."""
+LIMIT = {"completions": {"max_tokens": 100_000}, "ovms_completions": {"max_tokens": 100_000}}
 STREAMS: list[tuple[str, dict[str, Any], str]] = [
-    ("/v1/chat/completions", CHAT, '"code":"invalid_api_key"'),
     ("/openai/deployments/sim/chat/completions?api-version=2024-10-21", CHAT, '"code":"invalid_api_key"'),
-    ("/v1/completions", {"prompt": LONG, "max_tokens": 100_000}, '"code":"invalid_api_key"'),
-    ("/v3/chat/completions", CHAT, '"code":"invalid_api_key"'),
-    ("/v1/messages", CHAT | {"max_tokens": 100_000}, '"type":"authentication_error"'),
-    ("/v1/responses", {"input": LONG}, '"type":"response.failed"'),
-    ("/chat/completions?api-version=2024-05-01-preview", CHAT, ": error: The API key of this request"),
+    *(
+        (tried.path, tried.body(LONG, "sim", **LIMIT.get(name, {})), ENDS.get(name, '"code":"invalid_api_key"'))
+        for name, tried in DIALECTS.items()
+    ),
 ]
 
 

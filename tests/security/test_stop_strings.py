@@ -6,35 +6,17 @@ from typing import Any
 
 import pytest
 
-from api.dialects.azure import Azure
-from api.dialects.base.interface import Dialect
 from api.dialects.base.sampling import MAX_STOP_LENGTH
-from api.dialects.openai import OpenAI, OpenAICompletions
-from api.dialects.ovms import ModelServer, ModelServerCompletions
 from shared.protocol.errors import RequestRefused
+from tests.support.dialects import DIALECTS, Tried
 from worker.engine.stops import StopSearch
 from worker.engine.text import TextStream, Vocabulary
 
-DIALECTS: list[Dialect] = [
-    OpenAI(),
-    OpenAICompletions(),
-    ModelServer(),
-    ModelServerCompletions(),
-    Azure({"api-version": "2024-05-01"}, {}, lambda: ("m",)),
-]
 LONGEST = "x" * MAX_STOP_LENGTH
+STOPPED = [tried for tried in DIALECTS.values() if tried.route.body and "stop" in tried.route.body.model.model_fields]
 
 
-def body_of(dialect: Dialect, stop: object) -> bytes:
-    content: dict[str, object] = (
-        {"prompt": "hello"}
-        if isinstance(dialect, OpenAICompletions | ModelServerCompletions)
-        else {"messages": [{"role": "user", "content": "hello"}]}
-    )
-    return json.dumps({"model": "m", "stop": stop, **content}).encode()
-
-
-@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: type(dialect).__name__)
+@pytest.mark.parametrize("tried", STOPPED, ids=lambda tried: tried.known.name)
 @pytest.mark.parametrize(
     ("stop", "param", "reason"),
     [
@@ -45,19 +27,21 @@ def body_of(dialect: Dialect, stop: object) -> bytes:
     ],
     ids=["long", "long in an array", "many", "very many"],
 )
-def test_more_is_refused(dialect: Dialect, stop: object, param: str, reason: str) -> None:
+def test_more_is_refused(tried: Tried, stop: object, param: str, reason: str) -> None:
+    dialect = tried.make()
     with pytest.raises(RequestRefused) as refused:
-        dialect.parse(body_of(dialect, stop))
+        dialect.parse(json.dumps(tried.body("hello", stop=stop)).encode())
     problem = refused.value.problem
     assert (problem.param, reason in problem.message) == (param, True), problem.message
     reply = dialect.error(problem)
-    assert reply.status == (422 if isinstance(dialect, Azure) else 400)
+    assert reply.status == (422 if tried.known.name == "azure" else 400)
     assert problem.message in reply.body.decode()
 
 
-@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: type(dialect).__name__)
-def test_the_longest_are_taken(dialect: Dialect) -> None:
-    assert dialect.parse(body_of(dialect, [LONGEST] * 4)).sampling.stop == (LONGEST,) * 4
+@pytest.mark.parametrize("tried", STOPPED, ids=lambda tried: tried.known.name)
+def test_the_longest_are_taken(tried: Tried) -> None:
+    body = json.dumps(tried.body("hello", stop=[LONGEST] * 4)).encode()
+    assert tried.make().parse(body).sampling.stop == (LONGEST,) * 4
 
 
 @pytest.mark.parametrize("text", ["a" * 5000, ("a" * 1022 + "b") * 5, "ab" * 2500, ("a" * 511 + "b") * 10])

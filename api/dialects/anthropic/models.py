@@ -1,12 +1,11 @@
 """Response bodies of ``/v1/models`` and ``/v1/models/{id}`` for Anthropic's clients."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 import msgspec
 from pydantic import Field
-from werkzeug.datastructures import MultiDict
 
 from api.dialects.anthropic.parse import EFFORTS
 from api.dialects.base.fields import Items, Strict
@@ -26,7 +25,7 @@ def render_model(model: ModelInfo) -> bytes:
     return msgspec.json.encode(_model_object(model))
 
 
-def render_models(models: Sequence[ModelInfo], query: MultiDict[str, str]) -> bytes:
+def render_models(models: Sequence[ModelInfo], query: Mapping[str, str]) -> bytes:
     """Encode a page of ``models`` as JSON, in the given order. All models are active.
 
     Raises :class:`RequestRefused` for an invalid query, and if there is no model that it names as a cursor.

@@ -1,19 +1,32 @@
 """The dialect of the Azure AI model inference API, at ``/chat``, ``/info`` and ``/models``."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
+from functools import partial
+from typing import ClassVar
 
 import msgspec
 
-from api.dialects.azure.errors import error_object, error_reply, shown
-from api.dialects.azure.parse import check_api_version, choose_model, extra_parameters, parse_chat
+from api.dialects.azure.errors import ERROR_SCHEMA, error_object, error_reply, shown
+from api.dialects.azure.parse import (
+    DEPLOYMENT_HEADER,
+    EXTRA_PARAMETERS_HEADER,
+    SERVED,
+    ExtraParameters,
+    check_api_version,
+    choose_model,
+    extra_parameters,
+    parse_chat,
+)
 from api.dialects.base.body import decode_object
-from api.dialects.base.interface import Dialect, Lookup, ResponseEncoder
+from api.dialects.base.interface import NOTHING, Asked, Dialect, Models, ResponseEncoder
 from api.dialects.base.problems import ErrorReply
+from api.dialects.base.routes import Body, chat_route, models_route
+from api.dialects.openai.extended import ExtendedChatRequest
 from api.dialects.openai.render import ChatResponseEncoder
 from shared.protocol.errors import Problem, ProblemKind, refuse
 from shared.protocol.request import ChatRequest
 
-__all__ = ["Azure"]
+__all__ = ["ROUTES", "Azure"]
 
 PROVIDER = "vinoqueue"
 
@@ -41,33 +54,27 @@ class AzureResponseEncoder(ChatResponseEncoder):
 
 
 class Azure(Dialect):
-    """The Azure :class:`api.dialects.base.interface.Dialect`, instantiated for each HTTP exchange.
+    """The Azure :class:`api.dialects.base.interface.Dialect`.
 
     The query and the headers affect how the body is parsed, and error bodies quote parts of the request body.
     """
 
+    roots = ("/chat", "/info", "/models")
     omits_model = True
     encoder = AzureResponseEncoder
+    statuses = (*Dialect.statuses, 422)
+    # Without an API version the request is one of OpenAI's.
+    error_schemas: ClassVar = {"AzureError": ERROR_SCHEMA, **Dialect.error_schemas}
 
-    def __init__(
-        self,
-        query: Lookup,
-        headers: Lookup,
-        serving: Callable[[], Collection[str]],
-        own_name: Callable[[str], str] = str,
-    ) -> None:
-        """``serving`` returns the names of the models that workers serve now; ``own_name`` resolves an alias."""
-        self._query = query
-        self._headers = headers
-        self._serving = serving
-        self._own_name = own_name
+    def __init__(self, asked: Asked = NOTHING) -> None:
+        super().__init__(asked)
         self._body: Mapping[str, object] = {}
 
     def parse(self, body: bytes) -> ChatRequest:
-        check_api_version(self._query)
-        extras = extra_parameters(self._headers)
+        check_api_version(self.asked.query)
+        extras = extra_parameters(self.asked.headers)
         value = self._body = decode_object(body)
-        model = choose_model(self._headers, self._serving(), value.get("model"))
+        model = choose_model(self.asked.headers, self.asked.fleet.serving(), value.get("model"))
         return parse_chat(value, model, extras)
 
     def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ResponseEncoder:
@@ -78,15 +85,48 @@ class Azure(Dialect):
     def error(self, problem: Problem) -> ErrorReply:
         return error_reply(problem, self._body)
 
-    def info(self) -> bytes:
-        """Return the ``/info`` body of the model that a request without a body would select.
-
-        Raises :class:`RequestRefused`.
-        """
-        check_api_version(self._query)
-        serving = self._serving()
-        model = self._own_name(choose_model(self._headers, serving, None))
+    def models(self, models: Models, body: bytes) -> bytes:
+        """Encode the model that a request without a body would select. Raises :class:`RequestRefused`."""
+        check_api_version(self.asked.query)
+        serving = self.asked.fleet.serving()
+        model = self.asked.fleet.own_name(choose_model(self.asked.headers, serving, None))
         if model not in serving:
             raise refuse(ProblemKind.MODEL_NOT_FOUND, f"The model '{model[:64]}' is not served here.", param="model")
         described = {"model_name": model, "model_type": "chat-completion", "model_provider_name": PROVIDER}
         return msgspec.json.encode(described)
+
+
+_PARAMETERS = (
+    {
+        "name": "api-version",
+        "in": "query",
+        "required": True,
+        "schema": {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}(-preview)?$"},
+    },
+    {"name": DEPLOYMENT_HEADER, "in": "header", "schema": {"type": "string"}},
+)
+_EXTRA = {
+    "name": EXTRA_PARAMETERS_HEADER,
+    "in": "header",
+    "schema": {"type": "string", "enum": list(ExtraParameters)},
+}
+_chat = partial(
+    chat_route,
+    dialect=Azure,
+    # With a single model, its name may be omitted.
+    body=Body(ExtendedChatRequest, "AzureChatRequest", served=SERVED, required=["messages"]),
+    parameters=(*_PARAMETERS, _EXTRA),
+)
+_info = partial(
+    models_route,
+    dialect=Azure,
+    summary="Describe the model that serves requests, to a client of Azure's inference API.",
+    parameters=_PARAMETERS,
+    errors=(400, 401, 404, 503),
+)
+ROUTES = (
+    _chat("/chat/completions", "azureChat"),
+    _chat("/models/chat/completions", "azureModelsChat"),
+    _info("/info", "azureInfo"),
+    _info("/models/info", "azureModelsInfo"),
+)

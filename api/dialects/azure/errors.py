@@ -13,6 +13,42 @@ from shared.protocol.errors import Problem, ProblemKind
 INVALID_REQUEST = "invalid_request"
 INVALID_API_VERSION = "invalid_api_version"
 
+_FORMS: dict[ProblemKind, tuple[int, str | None]] = {
+    ProblemKind.INVALID: (422, "unprocessable_content"),
+    ProblemKind.MODALITY: (404, "modality_not_supported"),
+    ProblemKind.CONTEXT_LENGTH: (422, None),
+    ProblemKind.TEMPLATE: (422, None),
+    ProblemKind.UNAUTHORIZED: (401, "unauthorized"),
+    ProblemKind.FORBIDDEN: (403, "forbidden"),
+    ProblemKind.ROUTE_NOT_FOUND: (404, "not_found"),
+    ProblemKind.METHOD_NOT_ALLOWED: (405, "method_not_allowed"),
+    ProblemKind.UNSUPPORTED_MEDIA: (415, "unsupported_media_type"),
+    ProblemKind.CACHE_EXHAUSTED: (422, None),
+    ProblemKind.POISON: (422, None),
+}
+"""Statuses and codes that differ from OpenAI's. The SDK retries after any 500, so failures that the request itself
+causes are 422."""
+
+ERROR_SCHEMA = {
+    "type": "object",
+    "required": ["error", "message", "status"],
+    "properties": {
+        "error": {"type": "string"},
+        "message": {"type": "string"},
+        "status": {"type": "integer"},
+        "code": {"type": "string"},
+        "param": {"type": ["string", "null"]},
+        "detail": {
+            "type": "object",
+            "required": ["loc", "value"],
+            "properties": {
+                "loc": {"type": "array", "items": {"type": "string"}},
+                "value": {"type": ["string", "null"]},
+            },
+        },
+    },
+}
+
 _BAD_REQUESTS = (INVALID_REQUEST, INVALID_API_VERSION)
 """Codes of requests that violate the API itself, which get 400. Other invalid values are valid by the reference but not
 for the model, and get 422."""
@@ -53,8 +89,9 @@ def error_reply(problem: Problem, body: Mapping[str, object]) -> ErrorReply:
 def _status_and_code(problem: Problem) -> tuple[int, str]:
     if problem.kind is ProblemKind.INVALID and (problem.param is None or problem.code in _BAD_REQUESTS):
         return 400, problem.code or INVALID_REQUEST
-    status, code = FORMS[problem.kind].azure
-    return status, problem.code or code
+    form = FORMS[problem.kind]
+    status, code = _FORMS.get(problem.kind, (form.status, "too_many_requests" if form.status == 429 else None))
+    return status, problem.code or code or form.code or ""
 
 
 def _path(param: str) -> list[str]:

@@ -4,20 +4,21 @@ A dialect does no I/O and does not depend on the web framework. Routes pass it b
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
-from werkzeug.datastructures import MultiDict
 
 from api.dialects.base.models import render_model, render_models
-from api.dialects.base.problems import ErrorReply, error_reply
+from api.dialects.base.problems import ERROR_SCHEMA, ErrorReply, error_reply
 from api.limits import Counts, LimitName
 from api.limits.headers import openai_rate_headers
 from shared.protocol.errors import Problem, RequestRefused
 from shared.protocol.events import FinishReason, PromptLogprobs, TopToken
 from shared.protocol.registry import ModelInfo
 from shared.protocol.request import ChatRequest
+
+EVENT_STREAM = "text/event-stream"
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +83,49 @@ class Lookup(Protocol):
 
     def get(self, name: str, /) -> str | None:
         """Return the value of a parameter or header, or None. Header names are case-insensitive."""
+
+
+class ServedModels(Protocol):
+    """The models that workers serve now: by default, none."""
+
+    def serving(self) -> Collection[str]:
+        """Return their own names."""
+        return ()
+
+    def own_name(self, name: str) -> str:
+        """Resolve an alias to the model's own name; return ``name`` itself if it is unknown."""
+        return name
+
+
+class NoModels(ServedModels):
+    """No models."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a dialect may read of an HTTP request, other than its body."""
+
+    path: str = ""
+    headers: Lookup = {}
+    query: Mapping[str, str] = {}
+    id: str = ""
+    """The id of the HTTP exchange."""
+    deployment: str | None = None
+    """The model of the request, whatever its body says: the one in the path of an Azure OpenAI client."""
+    fleet: ServedModels = NoModels()
+
+
+NOTHING = Asked()
+
+
+class Models(NamedTuple):
+    """The models that the client's key may use."""
+
+    visible: Mapping[str, ModelInfo]
+    """By name and by alias, in order."""
+    loaded: Set[str]
+    """The names and aliases of the models that a worker serves now."""
+    find: Callable[[str], ModelInfo]
+    """Returns the model with this name. Raises :class:`RequestRefused` if there is none."""
 
 
 PING = b": keep-alive\n\n"
@@ -157,15 +201,32 @@ class ResponseEncoder(Protocol):
 
 
 class Dialect(ABC):
-    """One public HTTP API. A dialect that depends on request headers is instantiated per request.
-
-    What most dialects have in common is OpenAI's.
-    """
+    """One public HTTP API, instantiated for each request. What most dialects have in common is OpenAI's."""
 
     encoder: Callable[..., ResponseEncoder]
     """Called with what :meth:`render` gets."""
-    omits_model: bool = False
+    roots: ClassVar[tuple[str, ...]] = ()
+    """Paths below which all is this dialect's, so that its form reports a route that does not exist."""
+    omits_model: ClassVar[bool] = False
     """Whether requests may omit their model, so that the served models must be known before a request is parsed."""
+    untyped: ClassVar[bool] = False
+    """Whether bodies are read whatever content type they declare. Web pages of other origins are then refused."""
+    stream_type: ClassVar[str] = EVENT_STREAM
+    """The content type of streams."""
+    comments: ClassVar[bool] = True
+    """Whether a stream may contain comments, such as queue events."""
+    statuses: ClassVar[tuple[int, ...]] = (400, 401, 403, 404, 408, 413, 415, 429, 500, 503)
+    """Statuses of errors of requests that workers serve, for the OpenAPI document."""
+    error_schemas: ClassVar[Mapping[str, Mapping[str, Any]]] = {"Error": ERROR_SCHEMA}
+    """JSON schemas of error bodies by their names in the OpenAPI document; each body is valid by one of them."""
+
+    def __init__(self, asked: Asked = NOTHING) -> None:
+        self.asked = asked
+
+    @classmethod
+    def of(cls, asked: Asked) -> "Dialect":
+        """Return the dialect of a request on a route that names this class."""
+        return cls(asked)
 
     @abstractmethod
     def parse(self, body: bytes) -> ChatRequest:
@@ -183,8 +244,8 @@ class Dialect(ABC):
         """Encode an error that occurs before the response has started."""
         return error_reply(problem)
 
-    def headers(self, request_id: str) -> Mapping[str, str]:
-        """Return the headers that all responses of the dialect have. ``request_id`` is the id of the HTTP exchange."""
+    def headers(self) -> Mapping[str, str]:
+        """Return the headers that all responses of the dialect have."""
         return {}
 
     def rate_headers(self, counts: Mapping[LimitName, Counts]) -> Mapping[str, str]:
@@ -195,6 +256,9 @@ class Dialect(ABC):
         """Encode a model as JSON."""
         return render_model(model)
 
-    def models(self, models: Sequence[ModelInfo], query: MultiDict[str, str]) -> bytes:
-        """Encode a list of models as JSON, in the given order. Raises :class:`RequestRefused` for an invalid query."""
-        return render_models(models)
+    def models(self, models: Models, body: bytes) -> bytes:
+        """Encode what a route about models says as JSON: by default, a list. ``body`` is the request's, if any.
+
+        Raises :class:`RequestRefused`.
+        """
+        return render_models(models.visible.values())

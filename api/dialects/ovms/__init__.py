@@ -4,13 +4,17 @@ Responses have OpenAI's form without ``system_fingerprint`` and usage details. T
 included because OpenAI's clients require one.
 """
 
-from api.dialects.base.interface import Dialect
+from api.dialects.base.interface import Dialect, Models
+from api.dialects.base.routes import Body, chat_route, models_route
+from api.dialects.base.unsupported import supported_fields
 from api.dialects.openai.completions_render import CompletionResponseEncoder
 from api.dialects.openai.render import ChatResponseEncoder
-from api.dialects.ovms.parse import parse_chat, parse_completion
+from api.dialects.ovms.config import render_config
+from api.dialects.ovms.parse import ModelServerChatRequest, ModelServerCompletionRequest, parse_chat, parse_completion
+from api.dialects.ovms.responses import STORED_FIELDS, ModelServerResponses, ModelServerResponsesRequest
 from shared.protocol.request import ChatRequest
 
-__all__ = ["ModelServer", "ModelServerCompletions"]
+__all__ = ["ROUTES", "ModelServer", "ModelServerCompletions", "ModelServerResponses"]
 
 
 class ModelServerResponseEncoder(ChatResponseEncoder):
@@ -26,7 +30,7 @@ class ModelServerCompletionResponseEncoder(CompletionResponseEncoder):
 
 
 class ModelServer(Dialect):
-    """The chat completions :class:`api.dialects.base.interface.Dialect` of OpenVINO Model Server. Stateless."""
+    """The chat completions :class:`api.dialects.base.interface.Dialect` of OpenVINO Model Server."""
 
     encoder = ModelServerResponseEncoder
 
@@ -35,9 +39,33 @@ class ModelServer(Dialect):
 
 
 class ModelServerCompletions(Dialect):
-    """The plain completions :class:`api.dialects.base.interface.Dialect` of OpenVINO Model Server. Stateless."""
+    """The plain completions :class:`api.dialects.base.interface.Dialect` of OpenVINO Model Server."""
 
     encoder = ModelServerCompletionResponseEncoder
 
     def parse(self, body: bytes) -> ChatRequest:
         return parse_completion(body)
+
+
+class _Config(ModelServer):
+    """Says which models are loaded."""
+
+    summary = "Say which models are loaded, in the form of OpenVINO Model Server."
+
+    def models(self, models: Models, body: bytes) -> bytes:
+        return render_config(models.visible.values(), models.loaded)
+
+
+_FORMAT = {"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}}}
+# The worker validates the formats that OpenAI does not have.
+_CHAT = Body(ModelServerChatRequest, properties={"response_format": _FORMAT})
+_COMPLETION = Body(ModelServerCompletionRequest)
+_RESPONSE = Body(ModelServerResponsesRequest, served=supported_fields(ModelServerResponsesRequest) - {*STORED_FIELDS})
+ROUTES = (
+    chat_route("/v3/chat/completions", "modelServerChat", ModelServer, _CHAT),
+    chat_route("/v3/completions", "modelServerCompletion", ModelServerCompletions, _COMPLETION),
+    chat_route("/v3/responses", "modelServerResponse", ModelServerResponses, _RESPONSE),
+    models_route("/v3/models", "modelServerModels", ModelServer),
+    models_route("/v1/config", "modelServerConfig", _Config, summary=_Config.summary),
+    models_route("/v3/config", "modelServerConfigAtV3", _Config, summary=_Config.summary),
+)

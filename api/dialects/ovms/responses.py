@@ -43,7 +43,7 @@ class ModelServerResponsesRequest(ResponsesRequest, EngineSampling):
 
 
 class ModelServerResponses(Responses):
-    """The :class:`api.dialects.base.interface.Dialect` of ``/v3/responses``, instantiated for each HTTP exchange."""
+    """The :class:`api.dialects.base.interface.Dialect` of ``/v3/responses``."""
 
     def parse(self, body: bytes) -> ChatRequest:
         value = decode_object(body)

@@ -1,34 +1,36 @@
 """The dialect of OpenAI's Responses API, at ``/v1/responses``."""
 
+from typing import ClassVar
+
 import msgspec
 
 from api.dialects.base.interface import Dialect
 from api.dialects.base.problems import ErrorReply, error_reply
+from api.dialects.base.routes import Body, chat_route
 from api.dialects.responses.parse import StoredConversation, ValidatedRequest, previous_not_found, validated_response
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.schema import ResponsesRequest
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.request import ChatRequest
 
-__all__ = ["Responses", "StoredConversation", "ValidatedRequest", "previous_not_found"]
+__all__ = ["ROUTES", "Responses", "StoredConversation", "ValidatedRequest", "previous_not_found"]
 
 _ABOUT_INPUT = (ProblemKind.CONTEXT_LENGTH, ProblemKind.TEMPLATE)
 """Problems of a whole conversation, which is called ``input`` here."""
 
 
 class Responses(Dialect):
-    """The :class:`api.dialects.base.interface.Dialect` of the Responses API, instantiated for each HTTP exchange."""
+    """The :class:`api.dialects.base.interface.Dialect` of the Responses API."""
 
-    def __init__(self, *, stores: bool = True) -> None:
-        """``stores`` is whether responses can be stored, as those of batch requests cannot."""
-        self._stores = stores
+    stores: ClassVar[bool] = True
+    """Whether responses can be stored."""
 
     def parse(self, body: bytes) -> ChatRequest:
         """Parse a body that needs no stored items. Raises :class:`RequestRefused` and no other exception."""
         valid = self.validate(body)
         if valid.previous is not None:
             raise previous_not_found(valid.previous)
-        return valid.request(StoredConversation(), store=self._stores and valid.store is not False)
+        return valid.request(StoredConversation(), store=self.stores and valid.store is not False)
 
     def validate(self, body: bytes) -> ValidatedRequest[ResponsesRequest]:
         """Validate a body. Raises :class:`RequestRefused` and no other exception."""
@@ -41,3 +43,15 @@ class Responses(Dialect):
         if problem.kind in _ABOUT_INPUT and problem.param in (None, "messages"):
             problem = msgspec.structs.replace(problem, param="input")
         return error_reply(problem)
+
+
+class _BatchedResponses(Responses):
+    """Of batch requests, whose results are in the result files alone."""
+
+    stores = False
+
+
+_BODY = Body(ResponsesRequest)
+ROUTES = (
+    chat_route("/v1/responses", "createResponse", Responses, _BODY, serves="responses", batched=_BatchedResponses),
+)

@@ -11,7 +11,7 @@ from api.dialects.base.problems import FORMS, error_object
 from api.dialects.openai.logprobs import logprob_objects
 from api.dialects.responses.offered_tools import unqualified_name
 from api.dialects.responses.output import CALLED_WITH, Kind, OutputItem
-from shared.protocol.errors import Problem
+from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import FinishReason
 from shared.protocol.request import ChatRequest, fill_in
 
@@ -113,7 +113,7 @@ class ResponsesEncoder(ResponseEncoder):
     def failure(self, problem: Problem) -> bytes:
         """Encode the end of a response that has failed, perhaps before it has started: SDKs need a first event."""
         created = b"" if self._sequence else self._event("response.created", response=self._response("in_progress"))
-        error = {"code": FORMS[problem.kind].responses, "message": problem.message}
+        error = {"code": _code(problem.kind), "message": problem.message}
         return created + self._end("response.failed", self._response("failed", error=error))
 
     def ending(self, document: bytes) -> bytes:
@@ -128,7 +128,7 @@ class ResponsesEncoder(ResponseEncoder):
 
         The SDK's type has its fields in the event, the service and some clients have them in ``error``.
         """
-        code = FORMS[problem.kind].responses
+        code = _code(problem.kind)
         fields = error_object(problem) | {"code": code}
         shown = {name: fields[name] for name in ("code", "message", "param")}
         return self._event("error", **shown, error=fields)
@@ -249,6 +249,11 @@ def _is_json(text: str) -> bool:
 
 def _status(reason: FinishReason) -> str:
     return "incomplete" if reason in ("length", "cut") else "completed"
+
+
+def _code(kind: ProblemKind) -> str:
+    """Return the code of a failed response."""
+    return {400: "invalid_prompt", 429: "rate_limit_exceeded"}.get(FORMS[kind].status, "server_error")
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:

@@ -15,31 +15,19 @@ from hypothesis import strategies as st
 from api.chat.stream import ResponseStream
 from api.chat.usage import UsageRecorder
 from api.chat.writer import collect, stream
-from api.dialects.anthropic import Anthropic
-from api.dialects.azure import Azure
 from api.dialects.base.interface import Dialect
-from api.dialects.openai import OpenAI
-from api.dialects.ovms import ModelServer
-from api.dialects.ovms.responses import ModelServerResponses
-from api.dialects.responses import Responses
 from shared.parsers import markup_of
 from shared.parsers.formats import TOOL_FORMATS
 from shared.protocol.events import Delta, Event, Finished, Started
 from shared.protocol.request import ChatRequest, Message, Sampling
+from tests.support.dialects import CHATS
 from tests.unit.shared.parsers.reading import read
 from tests.unit.shared.parsers.transcript import TOOLS, TRANSCRIPTS, Transcript
 from worker.engine.generation import Generation
 from worker.engine.protocol import Sequence as EngineSequence
 from worker.engine.text import Vocabulary
 
-DIALECTS: Sequence[Dialect] = (
-    OpenAI(),
-    Azure({"api-version": "2024-05-01-preview"}, {}, lambda: ("m",)),
-    ModelServer(),
-    Anthropic({"anthropic-version": "2023-06-01"}, "req_1"),
-    Responses(),
-    ModelServerResponses(),
-)
+DIALECTS = [tried.make() for tried in CHATS]
 WHOLE = ("tool_calls", "tool_use", "completed")
 """The words that say that an answer with calls is whole."""
 

@@ -6,44 +6,30 @@ The first line of a file has a ``plain`` body, and objects that cases share. ``{
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from api.dialects.anthropic import Anthropic
-from api.dialects.azure import Azure
-from api.dialects.base.interface import Dialect
-from api.dialects.openai import OpenAI, OpenAICompletions
-from api.dialects.ovms import ModelServer, ModelServerCompletions
-from api.dialects.ovms.responses import ModelServerResponses
-from api.dialects.responses import Responses
+from api.dialects.anthropic import CountTokens
+from api.dialects.base.interface import Asked, Dialect
+from tests.support.dialects import DIALECTS
 
 Case = dict[str, Any]
-VERSIONS = {"api-version": "2024-05-01-preview"}
 
 
-class Counting(Anthropic):
-    """Reads the bodies of requests that count tokens."""
-
-    parse = Anthropic.parse_count
+COUNT = "anthropic_count"
+NAMES = (*DIALECTS, COUNT)
 
 
-DIALECTS: Mapping[str, Callable[[Case], Dialect]] = {
-    "anthropic": lambda case: Anthropic(case.get("headers", {"anthropic-version": "2023-06-01"}), "req_1"),
-    "anthropic_count": lambda case: Counting(case.get("headers", {})),
-    "azure": lambda case: Azure(
-        case.get("query", VERSIONS), case.get("headers", {}), lambda: tuple(case.get("serving", ("m",)))
-    ),
-    "chat": lambda case: OpenAI(),
-    "completions": lambda case: OpenAICompletions(),
-    "ovms_chat": lambda case: ModelServer(),
-    "ovms_completions": lambda case: ModelServerCompletions(),
-    "ovms_responses": lambda case: ModelServerResponses(),
-    "responses": lambda case: Responses(),
-}
+def made(name: str, case: Case) -> Dialect:
+    """Return the dialect of a case."""
+    about = {key: case[key] for key in ("query", "headers", "serving") if key in case}
+    if name == COUNT:
+        return CountTokens(Asked(headers=about.get("headers", {})))
+    return DIALECTS[name].make(**about)
 
 
 def expand(shared: Mapping[str, Any], value: Case) -> Any:

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from api.dialects.anthropic import Anthropic
 from api.dialects.anthropic.errors import UNTHREADED
 from shared.protocol.errors import ContextExcess, Problem, ProblemKind, RequestRefused
+from tests.support.dialects import DIALECTS
 from tests.support.sdk_types import anthropic_types
 
 USER = {"role": "user", "content": "Hello"}
-DIALECT = Anthropic({"anthropic-version": "2023-06-01"}, "req_1")
+DIALECT = DIALECTS["anthropic"].make()
 
 
 def test_a_refused_thread_has_the_references_code() -> None:

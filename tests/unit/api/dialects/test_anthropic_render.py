@@ -3,15 +3,15 @@
 import json
 from typing import Any
 
-from api.dialects.anthropic import Anthropic
 from api.dialects.base.interface import Choice, Usage
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.request import ChatRequest
+from tests.support.dialects import DIALECTS
 from tests.support.sdk_types import anthropic_types, checked
 
 USER = {"role": "user", "content": "Hello"}
 USAGE = Usage(prompt_tokens=9, completion_tokens=5, cached_tokens=3, reasoning_tokens=2)
-DIALECT = Anthropic({"anthropic-version": "2023-06-01"}, "req_1")
+DIALECT = DIALECTS["anthropic"].make()
 
 
 def parse(**fields: Any) -> ChatRequest:

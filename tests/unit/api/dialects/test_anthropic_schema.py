@@ -7,16 +7,15 @@ import pytest
 from pydantic import BaseModel
 from werkzeug.datastructures import MultiDict
 
-from api.dialects.anthropic import Anthropic
 from api.dialects.anthropic.models import render_model, render_models
-from api.dialects.anthropic.render import MessagesResponseEncoder
-from api.dialects.base.interface import Call, Choice, Usage
+from api.dialects.base.interface import Call, Choice, ResponseEncoder, Usage
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.registry import IMAGE, TEXT, ModelInfo
 from shared.protocol.request import ChatRequest
+from tests.support.dialects import DIALECTS
 from tests.support.sdk_types import anthropic_events, anthropic_types, checked, complete
 
-DIALECT = Anthropic({"anthropic-version": "2023-06-01"}, "req_1")
+DIALECT = DIALECTS["anthropic"].make()
 USAGE = Usage(prompt_tokens=9, completion_tokens=5, cached_tokens=3, reasoning_tokens=2)
 CALLS = (Call(id="c1", name="f", arguments='{"a":1}'), Call(id="c2", name="g", arguments='{"a":'))
 CHOICES = [
@@ -31,7 +30,7 @@ ONLY_IN_THE_DOCUMENTATION = {ProblemKind.TOO_LARGE}
 """Kinds with an error type that the SDK's types lack."""
 
 
-def encoder() -> MessagesResponseEncoder:
+def encoder() -> ResponseEncoder:
     request = ChatRequest(model="m")
     return DIALECT.render(request, response_id="a", created=1, fingerprint="fp")
 

@@ -22,15 +22,16 @@ from azure.ai.inference.models import (
     UserMessage,
 )
 
-from api.dialects import dialect_of
+from api.dialects import ROUTES, unrouted
 from api.dialects.azure import Azure
 from api.dialects.azure.parse import PASSED, SERVED
-from api.dialects.base.interface import Usage
+from api.dialects.base.interface import Asked, Models, Usage
 from api.dialects.openai import OpenAI
 from api.dialects.openai.extended import ExtendedChatRequest
 from api.dialects.ovms import ModelServer
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.request import ChatRequest, Constraint, Tool, ToolCall
+from tests.support.dialects import Serving
 
 USER = {"role": "user", "content": "Hello"}
 VERSION = {"api-version": "2024-05-01-preview"}
@@ -39,7 +40,7 @@ VERSION = {"api-version": "2024-05-01-preview"}
 def azure(
     headers: Mapping[str, str] = {}, query: Mapping[str, str] = VERSION, serving: Collection[str] = ("m",)
 ) -> Azure:
-    return Azure(query, headers, lambda: serving)
+    return Azure(Asked(query=query, headers=headers, fleet=Serving(*serving)))
 
 
 def body(**fields: Any) -> bytes:
@@ -57,11 +58,10 @@ def error_of(dialect: Azure, raw: bytes) -> tuple[int, dict[str, Any], str]:
 
 
 def test_paths_choose_the_dialect() -> None:
-    kinds = {
-        path: type(dialect_of(path, {}, {}, tuple))
-        for path in ("/v1/chat/completions", "/v3/models", "/chat/completions", "/models/info", "/info", "/else", "/")
-    }
-    assert list(kinds.values()) == [OpenAI, ModelServer, Azure, Azure, Azure, OpenAI, OpenAI]
+    kinds = {route.path: route.dialect for route in ROUTES}
+    paths = ("/v1/chat/completions", "/v3/models", "/chat/completions", "/models/info", "/info")
+    assert [kinds[path] for path in paths] == [OpenAI, ModelServer, Azure, Azure, Azure]
+    assert [*map(unrouted, ("/chat/else", "/infos", "/else", "/"))] == [Azure, OpenAI, OpenAI, OpenAI]
 
 
 def test_every_field_is_known_to_the_schema() -> None:
@@ -119,15 +119,18 @@ def test_every_kind_of_problem_has_a_form_and_a_code(kind: ProblemKind) -> None:
     assert reply.headers["retry-after"] == "1"
 
 
+NO_MODELS = Models({}, frozenset(), KeyError)  # type: ignore[arg-type]
+
+
 def test_the_model_is_described() -> None:
-    assert json.loads(azure().info()) == {
+    assert json.loads(azure().models(NO_MODELS, b"")) == {
         "model_name": "m",
         "model_type": "chat-completion",
         "model_provider_name": "vinoqueue",
     }
     unknown = azure({"azureml-model-deployment": "none"})
     with pytest.raises(RequestRefused) as refusal:
-        unknown.info()
+        unknown.models(NO_MODELS, b"")
     assert unknown.error(refusal.value.problem).status == 404
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from shared.protocol.errors import RequestRefused
 from shared.protocol.request import decode_request, encode_request
-from tests.unit.api.dialects.recorded import DIALECTS, Case, cases
+from tests.unit.api.dialects.recorded import NAMES, Case, cases, made
 
 FOLDER = Path(__file__).parent / "cases"
 PARTIAL = ("sampling", "defaults", "response_fields")
@@ -48,9 +48,9 @@ def shown(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) and value[:1] + value[-1:] == "{}" else value
 
 
-@pytest.mark.parametrize(("name", "plain", "case"), [case for name in DIALECTS for case in cases(FOLDER, name)])
+@pytest.mark.parametrize(("name", "plain", "case"), [case for name in NAMES for case in cases(FOLDER, name)])
 def test_a_body_is_a_request_or_refused(name: str, plain: Case, case: Case) -> None:
-    dialect = DIALECTS[name](case)
+    dialect = made(name, case)
     body = plain["plain"] | case["send"]
     raw = json.dumps({field: value for field, value in body.items() if field not in case.get("without", ())}).encode()
     if "is" in case:

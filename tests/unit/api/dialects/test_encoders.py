@@ -20,8 +20,9 @@ from pydantic import BaseModel, TypeAdapter
 from api.dialects.base.interface import Call, Choice, Dialect, ResponseEncoder, TokenLogprob, Usage
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import PromptLogprobs, RankedToken, TopToken
+from tests.support.dialects import DIALECTS
 from tests.support.sdk_types import CompletionChunk, anthropic_events, anthropic_types, check_known, checked
-from tests.unit.api.dialects.recorded import DIALECTS, Case, cases
+from tests.unit.api.dialects.recorded import Case, cases, made
 
 FOLDER = Path(__file__).parent / "encoded"
 USAGE = Usage(prompt_tokens=9, completion_tokens=5, cached_tokens=3, reasoning_tokens=2)
@@ -127,10 +128,10 @@ def events(stream: bytes, check: Callable[[str], object]) -> Iterator[Any]:
         yield event
 
 
-@pytest.mark.parametrize(("name", "plain", "case"), [case for name in CHECKS for case in cases(FOLDER, name)])
+@pytest.mark.parametrize(("name", "plain", "case"), [case for name in DIALECTS for case in cases(FOLDER, name)])
 def test_a_response_is_encoded(name: str, plain: Case, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("api.dialects.responses.render.time.time", lambda: 8.5)
-    dialect: Dialect = DIALECTS[name](case)
+    dialect: Dialect = made(name, case)
     request = dialect.parse(json.dumps(plain["plain"] | case["send"]).encode())
     whole, event = (json.loads, json.loads) if "unchecked" in case else CHECKS[name]
     if "calls" in case:

@@ -4,7 +4,7 @@ The bodies are those of the cases in ``cases/*.jsonl`` that are served.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
 from functools import cache
 from typing import Any
@@ -13,50 +13,42 @@ import msgspec
 import pytest
 from pydantic import BaseModel
 
-from api.dialects.anthropic import Anthropic
-from api.dialects.anthropic.schema import MessagesRequest
-from api.dialects.azure import Azure
 from api.dialects.base.fields import History, required_names
 from api.dialects.base.interface import Dialect
 from api.dialects.base.unsupported import IGNORED_HEADER
-from api.dialects.openai import OpenAI, OpenAICompletions
-from api.dialects.openai.extended import ExtendedChatRequest
-from api.dialects.openai.extensions import ServedCompletionRequest
-from api.dialects.ovms import ModelServer, ModelServerCompletions
-from api.dialects.ovms.responses import ModelServerResponses
-from api.dialects.responses import Responses
-from api.dialects.responses.schema import ResponsesRequest
 from shared.protocol.errors import RequestRefused
 from shared.protocol.request import ChatRequest
-from tests.unit.api.dialects.recorded import VERSIONS, cases
+from tests.support.dialects import DIALECTS
+from tests.unit.api.dialects.recorded import cases
 from tests.unit.api.dialects.test_cases import FOLDER
 
 Place = tuple[str | int, ...]
 
 PASSED = {"extra-parameters": "pass-through"}
-DIALECTS: dict[str, tuple[str, type[BaseModel], Callable[[], Dialect]]] = {
-    "openai": ("chat", ExtendedChatRequest, OpenAI),
-    "completions": ("completions", ServedCompletionRequest, OpenAICompletions),
-    "azure": ("chat", ExtendedChatRequest, lambda: Azure(VERSIONS, PASSED, lambda: ("m",))),
-    "model server": ("chat", ExtendedChatRequest, ModelServer),
-    "model server's completions": ("completions", ServedCompletionRequest, ModelServerCompletions),
-    "model server's responses": ("responses", ResponsesRequest, ModelServerResponses),
-    "responses": ("responses", ResponsesRequest, Responses),
-    "anthropic": ("anthropic", MessagesRequest, lambda: Anthropic({"anthropic-version": "2023-06-01"})),
+FILES = {
+    "azure": "chat",
+    "ovms_chat": "chat",
+    "ovms_completions": "completions",
+    "ovms_responses": "responses",
 }
-"""The file with bodies of each dialect, and the schema of the objects in them."""
+"""The files of cases of dialects that have the bodies of another one."""
+
+
+def make(name: str) -> Dialect:
+    return DIALECTS[name].make(headers={**DIALECTS[name].known.headers, **PASSED})
 
 
 @cache
 def served(name: str) -> list[tuple[dict[str, Any], BaseModel, ChatRequest]]:
     """The bodies that a dialect serves, with their objects."""
-    file, schema, make = DIALECTS[name]
-    found = []
+    file, found = FILES.get(name, name), []
+    body_of = DIALECTS[file].route.body
+    assert body_of is not None
     for _, plain, case in (param.values for param in cases(FOLDER, file)):
         body = {key: value for key, value in (plain["plain"] | case["send"]).items() if value is not None}
         try:
-            request = make().parse(json.dumps(body).encode())
-            found.append((body, schema.model_validate(body, strict=True), request))
+            request = make(name).parse(json.dumps(body).encode())
+            found.append((body, body_of.model.model_validate(body, strict=True), request))
         except (RequestRefused, ValueError):
             continue
     return found
@@ -97,7 +89,7 @@ def test_what_is_empty_is_as_if_left_out(name: str, empty: object) -> None:
                 if empty is None or "list[" in str(field.annotation)
             } - required_names(kind)
             raw = changed(body, place, dict.fromkeys({*keys, "surprise"}, empty))
-            assert DIALECTS[name][2]().parse(raw) == request, (body, place)
+            assert make(name).parse(raw) == request, (body, place)
             tried += len(keys)
     assert tried > 100
 
@@ -110,7 +102,7 @@ def test_an_unknown_member_of_a_message_changes_nothing_but_the_header(name: str
             if not isinstance(one, History):
                 continue
             shapes.add(type(one))
-            found = DIALECTS[name][2]().parse(changed(body, place, {"sürprise": {"role": 1}}))
+            found = make(name).parse(changed(body, place, {"sürprise": {"role": 1}}))
             named = "".join("[]" if isinstance(step, int) else f".{step}" for step in (*place, "s%C3%BCrprise"))
             assert named[1:] in dict(found.notes)[IGNORED_HEADER].split(", "), (body, place)
             assert msgspec.structs.replace(found, notes=request.notes) == request, (body, place)
@@ -120,15 +112,15 @@ def test_an_unknown_member_of_a_message_changes_nothing_but_the_header(name: str
 def test_the_header_is_bounded() -> None:
     names = {f"a{number}" * 50: 1 for number in range(1000)}
     body = {"model": "m", "messages": [{"role": "user", "content": "Hello"} | names]}
-    ((header, value),) = OpenAI().parse(json.dumps(body).encode()).notes
+    ((header, value),) = make("chat").parse(json.dumps(body).encode()).notes
     assert header == IGNORED_HEADER
     assert len(value) < 2000
     assert value.endswith(", ...")
 
 
-@pytest.mark.parametrize("name", ["model server", "model server's completions", "model server's responses"])
+@pytest.mark.parametrize("name", [name for name in DIALECTS if name.startswith("ovms")])
 def test_the_model_server_ignores_unknown_fields(name: str) -> None:
     for body, _, request in served(name):
-        found = DIALECTS[name][2]().parse(json.dumps(body | {"surprise": 1}).encode())
+        found = make(name).parse(json.dumps(body | {"surprise": 1}).encode())
         assert "surprise" in dict(found.notes)[IGNORED_HEADER]
         assert msgspec.structs.replace(found, notes=request.notes) == request

@@ -9,20 +9,15 @@ import pytest
 
 from api.chat.reader import ChoiceReader
 from api.chat.usage import UsageRecorder
-from api.dialects.anthropic import Anthropic
 from api.dialects.anthropic.render import MessagesResponseEncoder
-from api.dialects.azure import Azure
 from api.dialects.base import body
 from api.dialects.base.conversation import Conversation
 from api.dialects.base.encoded_reasoning import encode_reasoning
 from api.dialects.base.interface import Dialect
-from api.dialects.openai import OpenAI, OpenAICompletions
-from api.dialects.ovms import ModelServer, ModelServerCompletions
-from api.dialects.ovms.responses import ModelServerResponses
-from api.dialects.responses import Responses
 from shared.protocol.errors import RequestRefused
 from shared.protocol.events import Delta, Started
 from shared.protocol.request import ChatRequest, Message, Sampling, Tool
+from tests.support.dialects import DIALECTS, Tried
 from tests.support.operations import CountedText, operations, with_counted_lists
 
 SIZE = 256
@@ -179,17 +174,16 @@ PROMPTS: dict[str, Shape] = {
     "biases": lambda n: {"prompt": "x", "logit_bias": dict.fromkeys(map(str, range(n)), 1)},
 }
 
-_QUERY, _EXTRAS = {"api-version": "2024-05-01"}, {"extra-parameters": "pass-through"}
-DIALECTS: list[tuple[str, Callable[[], Dialect], dict[str, Shape]]] = [
-    ("openai", OpenAI, CHATS),
-    ("azure", lambda: Azure(_QUERY, _EXTRAS, lambda: ("m",)), CHATS),
-    ("model server", ModelServer, CHATS),
-    ("anthropic", lambda: Anthropic({"anthropic-version": "2023-06-01"}), MESSAGES),
-    ("responses", Responses, RESPONSES),
-    ("model server's responses", ModelServerResponses, RESPONSES),
-    ("completions", OpenAICompletions, PROMPTS),
-    ("model server's completions", ModelServerCompletions, PROMPTS),
-]
+SHAPES: dict[str, dict[str, Shape]] = {
+    "chat": CHATS,
+    "azure": CHATS,
+    "ovms_chat": CHATS,
+    "anthropic": MESSAGES,
+    "responses": RESPONSES,
+    "ovms_responses": RESPONSES,
+    "completions": PROMPTS,
+    "ovms_completions": PROMPTS,
+}
 
 
 def _work(dialect: Dialect, raw: bytes) -> int:
@@ -203,21 +197,19 @@ def _work(dialect: Dialect, raw: bytes) -> int:
 
 
 @pytest.mark.parametrize(
-    ("make", "shape"),
+    ("tried", "shape"),
     [
-        pytest.param(make, shape, id=f"{name}-{about}")
-        for name, make, shapes in DIALECTS
-        for about, shape in shapes.items()
+        pytest.param(tried, shape, id=f"{name}-{about}")
+        for name, tried in DIALECTS.items()
+        for about, shape in SHAPES[name].items()
     ],
 )
-def test_twice_the_body_is_at_most_twice_the_work(
-    make: Callable[[], Dialect], shape: Shape, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_twice_the_body_is_at_most_twice_the_work(tried: Tried, shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(body, "_parse", lambda text: with_counted_lists(json.loads(text)))
-    fields = {"model": "m"} | ({"max_tokens": 1} if isinstance(make(), Anthropic) else {})
-    small, large = (json.dumps(fields | shape(size)).encode() for size in (SIZE, 2 * SIZE))
-    _work(make(), small)  # Fills the caches.
-    once, twice = (_work(make(), raw) for raw in (small, large))
+    extras = {**tried.known.headers, "extra-parameters": "pass-through"}
+    small, large = (json.dumps(tried.body("") | shape(size)).encode() for size in (SIZE, 2 * SIZE))
+    _work(tried.make(headers=extras), small)  # Fills the caches.
+    once, twice = (_work(tried.make(headers=extras), raw) for raw in (small, large))
     assert twice < 2.2 * once
 
 

@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from api.dialects import dialect_of
+from api.dialects.base.interface import Asked
 from api.dialects.openai import OpenAI, OpenAICompletions
-from api.dialects.responses import Responses
 from api.http.handler import openai_path
 
 
@@ -60,10 +59,5 @@ def test_paths_without_v1_are_openais_unless_they_name_a_version_of_azures_api(s
 def test_a_deployment_is_the_model_of_the_request() -> None:
     messages = [{"role": "user", "content": "Hi"}]
     for body in ({"messages": messages}, {"messages": messages, "model": "other"}):
-        dialect = dialect_of("/v1/chat/completions", {}, {}, tuple, deployment="m")
-        assert isinstance(dialect, OpenAI)
-        assert dialect.parse(json.dumps(body).encode()).model == "m"
-    plain = dialect_of("/v1/completions", {}, {}, tuple, deployment="m")
-    assert isinstance(plain, OpenAICompletions)
-    assert plain.parse(b'{"prompt": "Hi"}').model == "m"
-    assert isinstance(dialect_of("/v1/responses", {}, {}, tuple), Responses)
+        assert OpenAI(Asked(deployment="m")).parse(json.dumps(body).encode()).model == "m"
+    assert OpenAICompletions(Asked(deployment="m")).parse(b'{"prompt": "Hi"}').model == "m"

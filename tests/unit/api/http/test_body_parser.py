@@ -21,6 +21,7 @@ from api.http.bodies import BodyParser
 from api.http.codings import decode
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.runtime.settings import ApiSettings
+from tests.support.dialects import DIALECTS
 from tests.support.eventually import PATIENCE
 
 LARGE = SMALL + 1
@@ -116,16 +117,9 @@ async def test_a_tenant_occupies_at_most_its_share_of_places() -> None:
 
 MESSAGES = [{"role": "user", "content": "x" * LARGE}]
 BODIES: dict[str, dict[str, Any]] = {
-    "/v1/chat/completions": {"messages": MESSAGES},
-    "/v1/completions": {"prompt": "x" * LARGE},
-    "/v1/responses": {"input": "x" * LARGE},
+    **{tried.path: tried.body("x" * LARGE) for tried in DIALECTS.values()},
     "/v1/responses/input_tokens": {"input": "x" * LARGE},
-    "/v1/messages": {"messages": MESSAGES, "max_tokens": 1},
     "/v1/messages/count_tokens": {"messages": MESSAGES},
-    "/v3/chat/completions": {"messages": MESSAGES},
-    "/v3/completions": {"prompt": "x" * LARGE},
-    "/v3/responses": {"input": "x" * LARGE},
-    "/chat/completions?api-version=2024-05-01-preview": {"messages": MESSAGES},
     "/tokenize": {"prompt": "x" * LARGE},
     "/detokenize": {"tokens": [1] * LARGE},
     "/v1/batches": {"metadata": "x" * LARGE},

@@ -27,7 +27,7 @@ class Resource(AbstractAsyncContextManager[object]):
 
 
 def app_with(route: Callable[[], Awaitable[Any]]) -> Quart:
-    app = ExchangeApplication(NO_TRACING, tuple, str)
+    app = ExchangeApplication(NO_TRACING, {})
     app.config["PROPAGATE_EXCEPTIONS"] = True
     app.add_url_rule("/live", view_func=route)
     return app

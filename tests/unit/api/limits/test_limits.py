@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from arq.connections import ArqRedis
 
+from api.dialects.anthropic import rate_headers
 from api.keys import ApiKey, Team
 from api.limits import Counts, Limiter, LimitName, Refusal, Reservation
-from api.limits.headers import anthropic_rate_headers, duration, openai_rate_headers
+from api.limits.headers import duration, openai_rate_headers
 from shared.redis import keys
 from tests.support.redis_types import awaitable
 from tests.support.wall_clock import WallClock
@@ -177,7 +178,7 @@ def test_headers_are_sent_for_the_limits_that_there_are() -> None:
 
 
 def test_anthropics_headers_have_times_of_reset() -> None:
-    assert anthropic_rate_headers({"requests": Counts(60, 59, 0.4)}, 1_790_000_000.5) == {
+    assert rate_headers({"requests": Counts(60, 59, 0.4)}, 1_790_000_000.5) == {
         "anthropic-ratelimit-requests-limit": "60",
         "anthropic-ratelimit-requests-remaining": "59",
         "anthropic-ratelimit-requests-reset": "2026-09-21T14:13:21Z",

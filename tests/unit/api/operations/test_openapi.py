@@ -6,9 +6,9 @@ from functools import cache
 from typing import Any
 
 from api.app import create_app
-from api.build import build, openapi_document
+from api.build import HANDLERS, build, openapi_document
 from api.dialects.azure.parse import SERVED as AZURE
-from api.operations.openapi import BODIES
+from api.http.routes import routes_of
 from shared.redis.client import connect
 from shared.runtime.settings import ApiSettings
 from tests.support.paths import ROOT
@@ -57,8 +57,10 @@ def test_each_interface_shows_its_own_fields() -> None:
 
 def test_schemas_of_the_same_name_are_kept_apart() -> None:
     schemas = whole()["components"]["schemas"]
-    for owner, model, _ in BODIES:
-        inner = model.model_json_schema(ref_template="#/components/schemas/{model}").get("$defs", {})
+    bodies = [route.body for handler in HANDLERS for route, _ in routes_of(handler) if route.body is not None]
+    for body in bodies:
+        owner = body.name or body.model.__name__
+        inner = body.model.model_json_schema(ref_template="#/components/schemas/{model}").get("$defs", {})
         for name, schema in inner.items():
             found = schemas.get(f"{owner}{name}", schemas[name])
             assert (found["type"], found["properties"].keys()) == (schema["type"], schema["properties"].keys())

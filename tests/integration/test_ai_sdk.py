@@ -19,7 +19,7 @@ from shared.protocol.errors import Problem, ProblemKind
 from tests.support.batches import chat_line, ended, submit
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet
-from tests.unit.api.dialects.recorded import DIALECTS, cases
+from tests.unit.api.dialects.recorded import cases, made
 from tests.unit.api.dialects.test_encoders import FOLDER
 
 pytestmark = pytest.mark.skipif(shutil.which("npm") is None, reason="needs npm (apt-get install npm)")
@@ -82,7 +82,7 @@ def encoded() -> Sent:
 def problems() -> Sent:
     for kind in ProblemKind:
         for name, expected in (("chat", "Failure"), ("responses", "Failure"), ("anthropic", "MessageError")):
-            dialect: Dialect = DIALECTS[name]({})
+            dialect: Dialect = made(name, {})
             yield expected, json.loads(dialect.error(Problem(kind=kind, message="why")).body)
 
 

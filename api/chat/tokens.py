@@ -8,7 +8,7 @@ import msgspec
 from quart import Response, request
 
 from api.chat.exchange import ChatExchange, ChatServices
-from api.dialects import anthropic
+from api.dialects import anthropic, openai
 from api.dialects.anthropic.schema import CountTokensRequest
 from api.dialects.base.routes import Body
 from api.dialects.openai.tokens import (
@@ -53,7 +53,7 @@ class TokenHandler:
         asked = await self._parsed(partial(parse_detokenize, served=self._served()))
         return json_response(render_text(asked, await tokenized(self._services, asked)))
 
-    @route("POST", "/apply-template", "applyTemplate", body="ChatCompletionRequest", errors=ERRORS)
+    @route("POST", "/apply-template", "applyTemplate", body=openai.CHAT, errors=ERRORS)
     async def apply_template(self) -> Response:
         """Return what the model's chat template makes of a chat completion's body, as llama.cpp does."""
         asked = await self._parsed(partial(parse_apply_template, served=self._served()))

@@ -9,7 +9,7 @@ from api.dialects.openai.parse import parse_chat
 from api.dialects.openai.render import ChatResponseEncoder, ObfuscatedResponseEncoder
 from shared.protocol.request import ChatRequest
 
-__all__ = ["ROUTES", "OpenAI", "OpenAICompletions"]
+__all__ = ["CHAT", "ROUTES", "OpenAI", "OpenAICompletions"]
 
 
 class OpenAI(Dialect):
@@ -32,11 +32,11 @@ class OpenAICompletions(Dialect):
         return parse_completion(body, self.asked.deployment)
 
 
-_CHAT, _COMPLETION = (
+CHAT, _COMPLETION = (
     Body(ServedChatRequest, "ChatCompletionRequest"),
     Body(ServedCompletionRequest, "CompletionRequest"),
 )
 ROUTES = (
-    chat_route("/v1/chat/completions", "createChatCompletion", OpenAI, _CHAT, batched=OpenAI),
+    chat_route("/v1/chat/completions", "createChatCompletion", OpenAI, CHAT, batched=OpenAI),
     chat_route("/v1/completions", "createCompletion", OpenAICompletions, _COMPLETION, batched=OpenAICompletions),
 )

@@ -1,0 +1,23 @@
+"""Reads a record out of a text. The answer fits the schema, whatever the model would have written."""
+
+import sys
+from typing import Literal
+
+import openai
+from pydantic import BaseModel
+
+
+class Person(BaseModel):
+    name: str
+    age: int
+    mood: Literal["happy", "sad", "neutral"]
+
+
+client = openai.OpenAI()
+completion = client.chat.completions.parse(
+    model=client.models.list().data[0].id,
+    messages=[{"role": "user", "content": " ".join(sys.argv[1:]) or "Anna, who is 32, whistles on her way home."}],
+    response_format=Person,
+    max_tokens=200,
+)
+print(repr(completion.choices[0].message.parsed))

@@ -25,7 +25,7 @@ def _when(mark: Refused | Only, value: Any) -> str:
     """The values that are refused, if not all are."""
     if isinstance(mark, Only):
         return str(value)
-    return f"other than {' or '.join(map(json.dumps, mark.neutral))}" if mark.neutral else ""
+    return f"not {' or '.join(map(json.dumps, mark.neutral))}" if mark.neutral else ""
 
 
 def _sample(model: type[BaseModel], field: str, mark: Refused | Only) -> Any:

@@ -290,7 +290,7 @@ class Alternatives:
             case "properties", dict():
                 return list(self._negated_properties(value, where, seen))
             case "enum", list():
-                return [{"excluded": value}]
+                return [{"excluded": value}, *_between(value)]
             case "type", str() | list():
                 named = {value} if isinstance(value, str) else set(value)
                 gone = set().union(*(_OTHER_TYPES.get(kind, {kind}) for kind in named))
@@ -354,6 +354,16 @@ _BOUNDS = {
     "exclusiveMinimum": "maximum",
     "exclusiveMaximum": "minimum",
 }
+
+
+def _between(values: Iterable[Any]) -> list[Flat]:
+    """Return flat schemas of the numbers that are not in ``values``, if numbers are in it, and not many."""
+    numbers = sorted({value for value in values if isinstance(value, int | float) and not isinstance(value, bool)})
+    least = [{}, *({"exclusiveMinimum": number} for number in numbers)]
+    most = [*({"exclusiveMaximum": number} for number in numbers), {}]
+    return (
+        [{"type": "number"} | low | high for low, high in zip(least, most, strict=True)] if 0 < len(numbers) < 9 else []
+    )
 
 
 def _unevaluated(flat: Flat) -> Flat:

@@ -215,7 +215,9 @@ class SchemaCompiler:
                     raise NoValue(path, "no value is allowed")
                 return NULL
         if gone:
-            raise NoValue(path, "a grammar can exclude only strings, booleans and null; name the allowed values")
+            raise NoValue(
+                path, f"single values of the type '{kind}' can't be excluded by a grammar; name the allowed ones"
+            )
         match kind:
             case "object":
                 return self._object(schema, path)

@@ -15,7 +15,8 @@ from pydantic import BaseModel
 
 from api.dialects.base.fields import History, required_names
 from api.dialects.base.interface import Dialect
-from api.dialects.base.unsupported import IGNORED_HEADER
+from api.dialects.base.unsupported import IGNORED_HEADER, Refused, marked_fields
+from api.dialects.openai.extended import EXTENSIONS
 from shared.protocol.errors import RequestRefused
 from shared.protocol.request import ChatRequest
 from tests.support.dialects import DIALECTS
@@ -92,6 +93,19 @@ def test_what_is_empty_is_as_if_left_out(name: str, empty: object) -> None:
             assert make(name).parse(raw) == request, (body, place)
             tried += len(keys)
     assert tried > 100
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_neutral_value_of_another_servers_field_is_as_if_left_out(name: str) -> None:
+    body, parsed, request = served(name)[0]
+    tried = 0
+    for field, mark in marked_fields(type(parsed)).items():
+        for value in mark.neutral if isinstance(mark, Refused) else ():
+            # Beam searches are served by some, and Azure has fields of its own.
+            if field != "length_penalty" and (name != "azure" or field in EXTENSIONS):
+                assert make(name).parse(json.dumps(body | {field: value}).encode()) == request, (field, value)
+            tried += 1
+    assert tried > (3 if name in ("anthropic", "ollama") else 25)
 
 
 @pytest.mark.parametrize("name", [name for name in DIALECTS if "completions" not in name])

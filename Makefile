@@ -53,7 +53,7 @@ bench-%: $(VENV)/.up ## measure one part; 'make bench-list' names them
 	@$(BIN)/vinoqueue bench $(patsubst list,--help,$*) $(ARGS)
 
 faults: $(VENV)/.dev $(VENV)/.stores ## break everything under load, and write docs/fault-tolerance.md (ARGS='worker-killed' for some)
-	@$(if $(ARGS),,FUZZ_FACTOR=20 $(BIN)/python -m pytest tests/security && FUZZ_FACTOR=40 $(BIN)/python -m pytest tests/unit -m hypothesis)
+	@$(if $(ARGS),,FUZZ_FACTOR=20 $(BIN)/python -m pytest tests/security tests/integration/test_background_responses.py && FUZZ_FACTOR=40 $(BIN)/python -m pytest tests/unit -m hypothesis)
 	@$(BIN)/python -m faults $(ARGS)
 
 check: $(VENV)/.dev ## formatting, lint and strict types

@@ -16,6 +16,7 @@ from faults.scenario import Fault, Scenario
 from faults.service import Service
 from faults.witness import Witness
 from shared.redis import keys
+from tests.support.fleet import Launch, execute
 from tests.support.redis_types import at_once
 
 AFFECTED = 0.25
@@ -55,12 +56,13 @@ class Result:
         return (median(self.gaps), max(self.gaps)) if self.gaps else None
 
 
-async def run(scenario: Scenario, folder: Path, *, seed: int) -> Result:
-    """Run ``scenario`` with its data in ``folder``; the same ``seed`` sends the same requests.
+async def run(scenario: Scenario, folder: Path, *, seed: int, launch: Launch = execute) -> Result:
+    """Run ``scenario`` with its data in ``folder``; the same ``seed`` sends the same requests. ``launch`` runs
+    the processes of the fleet.
 
     When an invariant is broken, the history is in ``folder/history.jsonl``, the logs in the same folder.
     """
-    service = await asyncio.to_thread(Service, scenario, folder)
+    service = await asyncio.to_thread(Service, scenario, folder, launch)
     history = History()
     result = Result(scenario, seed, 0.0)
     stuck = StuckClients()

@@ -19,7 +19,7 @@ from faults.versions import next_version
 from shared.protocol.version import PROTOCOL
 from shared.redis import keys
 from tests.support.eventually import eventually, wait_until
-from tests.support.fleet import Fleet, Process, free_port
+from tests.support.fleet import Fleet, Launch, Process, free_port
 from tests.support.pictures import SHAPES_MODEL
 from tests.support.redis_types import at_once, command
 from tests.support.store_servers import store_server
@@ -51,7 +51,7 @@ class Loading(NamedTuple):
 class Service:
     """Waits and starts happen in threads, so that clients and proxies go on meanwhile."""
 
-    def __init__(self, scenario: Scenario, folder: Path) -> None:
+    def __init__(self, scenario: Scenario, folder: Path, launch: Launch) -> None:
         self.scenario = scenario
         self.model = scenario.model
         self.catalogue = {f"model-{number}": source for number, source in enumerate(scenario.catalogue)}
@@ -64,7 +64,7 @@ class Service:
         self.moments = asyncio.Lock()
         """Held by a fault that waits for a moment, until it has ended."""
         self._engines = itertools.cycle(scenario.engines)
-        self.fleet = Fleet(folder, *scenario.store, store_server=store_server(scenario.server))
+        self.fleet = Fleet(folder, *scenario.store, store_server=store_server(scenario.server), launch=launch)
         self.links = Links(scenario.link, self.fleet.store, folder)
         self._environment = {"VINOQUEUE_NODE": f"faults-{free_port()}-{time.monotonic_ns()}"}
 

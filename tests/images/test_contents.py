@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.dockerfile import context, requirements, variables
 from tests.support.fleet import fleet
-from tests.support.images import Image, can_mount
+from tests.support.images import Image, can_mount, sources, wheel
 from tests.support.paths import ROOT
 from tests.support.requirements import pins
 from worker.model.cache import user_cache
@@ -46,7 +46,9 @@ def images() -> Iterator[dict[str, Image]]:
     folder = Path(tempfile.mkdtemp(prefix="vinoqueue-images-"))
     folder.chmod(0o755)
     try:
-        yield {name: Image(name, folder / name, user) for name, user in USERS.items()}
+        (source,) = {sources(name) for name in USERS}
+        built = wheel(folder / "built", source)
+        yield {name: Image(name, folder / name, user, built) for name, user in USERS.items()}
     finally:
         shutil.rmtree(folder)
 

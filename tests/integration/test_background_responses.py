@@ -12,8 +12,9 @@ import pytest
 
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet, fleet
+from tests.support.fuzzing import cases
 
-STREAMS = 200
+STREAMS = cases(60)
 SEED = 20
 TERMINAL = ("response.completed", "response.incomplete", "response.failed")
 WORKER = ("--engine", "simulated", "--model", "sim", "--max-batch", "16", "--sim-step", "0.01")

@@ -55,22 +55,19 @@ def in_sessions(tmp_path: Path, ignored: Sequence[signal.Signals]) -> Iterator[F
         yield running
 
 
-@pytest.mark.parametrize("command", ["worker", "api"])
-def test_a_hang_up_drains_unless_it_is_ignored(
-    in_sessions: Fleet, ignored: Sequence[signal.Signals], command: str
-) -> None:
-    (process,) = (one for one in in_sessions.processes if one.arguments[0] == command)
+def test_a_hang_up_drains_unless_it_is_ignored(in_sessions: Fleet, ignored: Sequence[signal.Signals]) -> None:
     create = in_sessions.client().chat.completions.create
     prompt: list[Any] = [{"role": "user", "content": f"[[tokens {TOKENS}]]"}]
     chunks = iter(create(model="sim", messages=prompt, stream=True, max_tokens=TOKENS))
     next(chunks)
-    os.killpg(process.popen.pid, signal.SIGHUP)
+    for process in in_sessions.processes:  # the worker and the replica
+        os.killpg(process.popen.pid, signal.SIGHUP)
     assert len(text_of(chunks).split()) > TOKENS / 2, in_sessions.logs()
     if ignored:
         assert create(model="sim", messages=prompt, max_tokens=2).choices
-        assert process.popen.poll() is None
+        assert [process.popen.poll() for process in in_sessions.processes] == [None, None]
     else:
-        assert process.stopped() == 0, in_sessions.logs()
+        assert [process.stopped() for process in in_sessions.processes] == [0, 0], in_sessions.logs()
 
 
 def test_the_address_of_ipv6_accepts_both_families(patient_fleet: Fleet) -> None:

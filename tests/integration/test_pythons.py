@@ -6,8 +6,11 @@ With Debian's package ``locales``, in the Turkish locale.
 import os
 import shutil
 import signal
+import site
 import subprocess
 import sys
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -48,24 +51,45 @@ def turkish(folder: Path) -> dict[str, str]:
     return {"LC_ALL": "tr_TR.UTF-8", "LOCPATH": str(folder)}
 
 
-def environment(python: Path, folder: Path, *requirements: str) -> str:
-    """Make a virtual environment with the locked ``requirements`` and this checkout; return its Python."""
+@cache
+def needed() -> list[str]:
+    """The locked requirements of a service with the default model, each in a line with its hashes."""
+    files = [(ROOT / "requirements" / f"{name}.txt").read_text() for name in ("up", "model")]
+    return [line for text in files for line in text.replace("\\\n", " ").splitlines()]
+
+
+def found_here(requirement: str) -> bool:
+    try:
+        return bool(metadata.distribution(requirement.partition("==")[0]))
+    except metadata.PackageNotFoundError:
+        return False
+
+
+def environment(python: Path, folder: Path) -> str:
+    """Make a virtual environment with this checkout and the locked requirements; return its Python.
+
+    It finds the packages of the tests, which are compiled, if it can use them.
+    """
     subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    alike = python in ALIKE.values()
+    (packages / "found.pth").write_text("\n".join([str(ROOT), *(site.getsitepackages() if alike else ())]))
+    missing = folder / "missing.txt"
+    missing.write_text("\n".join(line for line in needed() if not (alike and found_here(line))))
     uv = shutil.which("uv", path=Path(sys.executable).parent)
     assert uv
-    for locked in requirements:
-        options = ("--quiet", "--no-deps", "--require-hashes", "--requirement", ROOT / f"requirements/{locked}.txt")
-        subprocess.run([uv, "pip", "install", "--python", folder / "bin" / "python", *options], check=True)
-    (packages,) = folder.glob("lib/python*/site-packages")
-    (packages / "vinoqueue.pth").write_text(f"{ROOT}\n")
+    options = ("--quiet", "--no-deps", "--require-hashes", "--requirement", missing)
+    subprocess.run([uv, "pip", "install", "--python", folder / "bin" / "python", *options], check=True)
     return str(folder / "bin" / "python")
 
 
 @pytest.mark.parametrize("python", [pytest.param(file, id=version) for version, file in PYTHONS.items()])
 def test_it_starts_and_answers_in_turkish_too(python: Path, tmp_path: Path, runtime: Path) -> None:
-    command = [environment(python, tmp_path / "venv", "up", "model"), "-P", "-m", "cli.main"]
+    command = [environment(python, tmp_path / "venv"), "-P", "-m", "cli.main"]
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("VINOQUEUE_", "PYTHON"))}
-    clean |= {"TMPDIR": str(runtime), "PYTHONPYCACHEPREFIX": str(tmp_path / "compiled"), **turkish(tmp_path)}
+    clean |= {"TMPDIR": str(runtime), **turkish(tmp_path)}
+    if python not in ALIKE.values():
+        clean["PYTHONPYCACHEPREFIX"] = str(tmp_path / "compiled")
     port, log = free_port(), tmp_path / "log"
     with log.open("wb") as output:
         up = subprocess.Popen(
@@ -97,7 +121,7 @@ def test_tasks_end_alike_in_every_release(python: Path, tmp_path: Path) -> None:
         "tests/unit/api/media/test_addresses.py",
     )
     done = subprocess.run(
-        [environment(python, tmp_path / "venv", "dev"), "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
+        [environment(python, tmp_path / "venv"), "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout

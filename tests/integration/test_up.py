@@ -136,43 +136,46 @@ def test_the_printed_status_command_shows_what_runs(lasting: Up) -> None:
     assert [replica["pid"] for replica in found["replicas"]] == [lasting.child("cli.main api")]
 
 
-def test_commands_find_the_running_instance_and_distinguish_two(up: Up, tmp_path: Path) -> None:
-    up.until_ready()
-    status = vinoqueue(up.runtime, "status", "--json")
-    assert [one["pid"] for one in json.loads(status.stdout)["replicas"]] == [up.child("cli.main api")]
-    assert status.stderr == f"Using the store of 'vinoqueue up' on port {up.port}.\n"
-    assert vinoqueue(up.runtime, "health", "api", "--port", str(up.port)).exit_code == 0
+def test_commands_find_the_running_instance_and_distinguish_two(lasting: Up, tmp_path: Path) -> None:
+    status = vinoqueue(lasting.runtime, "status", "--json")
+    assert [one["pid"] for one in json.loads(status.stdout)["replicas"]] == [lasting.child("cli.main api")]
+    assert status.stderr == f"Using the store of 'vinoqueue up' on port {lasting.port}.\n"
+    assert vinoqueue(lasting.runtime, "health", "api", "--port", str(lasting.port)).exit_code == 0
     arguments = module_command("cli.main", "worker", *SIMULATED, "--worker-id", "another")
-    with subprocess.Popen(arguments, env=environment_of(up.runtime), preexec_fn=die_with_parent) as worker:
-        up.until(lambda: "another" in vinoqueue(up.runtime, "status").stdout, "the second worker")
+    with subprocess.Popen(arguments, env=environment_of(lasting.runtime), preexec_fn=die_with_parent) as worker:
+        lasting.until(lambda: "another" in vinoqueue(lasting.runtime, "status").stdout, "the second worker")
         worker.terminate()
-    assert vinoqueue(up.runtime, "key", "create").stdout.startswith("sk-")
-    assert "valid" in vinoqueue(up.runtime, "key", "list").stdout
+    assert vinoqueue(lasting.runtime, "key", "create").stdout.startswith("sk-")
+    assert "valid" in vinoqueue(lasting.runtime, "key", "list").stdout
     (tmp_path / "second").mkdir()
-    with started(tmp_path / "second", up.runtime) as other:
+    with started(tmp_path / "second", lasting.runtime) as other:
         other.until_ready()
-        both = vinoqueue(up.runtime, "status")
+        both = vinoqueue(lasting.runtime, "status")
         assert both.exit_code == 2
         choices = dict(re.findall(r"--redis-url (\S+) +\(port (\d+)\)", both.stderr))
-        assert set(choices.values()) == {str(up.port), str(other.port)}
+        assert set(choices.values()) == {str(lasting.port), str(other.port)}
         for url, port in choices.items():
-            shown = json.loads(vinoqueue(up.runtime, "status", "--json", "--redis-url", url).stdout)
+            shown = json.loads(vinoqueue(lasting.runtime, "status", "--json", "--redis-url", url).stdout)
             assert [one["address"] for one in shown["replicas"]] == [f"http://127.0.0.1:{port}"]
         other.process.send_signal(signal.SIGTERM)
         assert other.process.wait(PATIENCE) == 0
-        assert vinoqueue(up.runtime, "status").exit_code == 0
+        assert vinoqueue(lasting.runtime, "status").exit_code == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_every_process_and_leaves_no_file(up: Up, number: signal.Signals, tmp_path: Path) -> None:
-    up.until_ready()
+def ends(up: Up, number: signal.Signals, folder: Path) -> None:
+    """A signal ends every process and leaves no file."""
     tree = descendants(up.process.pid)
     assert len(tree) >= 4, "the store, the API, the worker and the worker's own processes"
     up.process.send_signal(number)
     assert up.process.wait(PATIENCE) == 0
     assert [command_line(pid) for pid in tree if alive(pid)] == []
-    assert [path.name for path in tmp_path.iterdir()] == ["up.log"]
+    assert [path.name for path in folder.iterdir()] == ["up.log"]
     assert list(up.runtime.iterdir()) == []
+
+
+def test_a_terminal_that_closes_ends_every_process_and_leaves_no_file(up: Up, tmp_path: Path) -> None:
+    up.until_ready()
+    ends(up, signal.SIGHUP, tmp_path)
 
 
 def test_a_signal_while_it_starts_ends_every_process(up: Up) -> None:
@@ -231,7 +234,7 @@ def test_the_end_of_a_login_takes_nothing_away(tmp_path: Path, runtime: Path, mo
         up.until(lambda: "is served again" in up.output, "another worker")
 
 
-def test_ignored_signals_stay_ignored(tmp_path: Path, runtime: Path) -> None:
+def test_ignored_signals_stay_ignored_and_sigterm_ends_every_process(tmp_path: Path, runtime: Path) -> None:
     """As under nohup, and in the background of a script."""
     with started(tmp_path, runtime, ignored=(signal.SIGHUP, signal.SIGINT)) as up:
         up.until_ready()
@@ -239,8 +242,7 @@ def test_ignored_signals_stay_ignored(tmp_path: Path, runtime: Path) -> None:
         up.process.send_signal(signal.SIGINT)
         assert "hello" in vinoqueue(runtime, "chat", "--url", f"http://127.0.0.1:{up.port}", "[[say hello]]").output
         assert "Stopping" not in up.output
-        up.process.send_signal(signal.SIGTERM)
-        assert up.process.wait(PATIENCE) == 0
+        ends(up, signal.SIGTERM, tmp_path)
 
 
 def test_without_its_store_it_ends_and_says_so(up: Up) -> None:

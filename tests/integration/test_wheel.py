@@ -52,11 +52,18 @@ def test_all_files_are_packed(built: tuple[Path, Path]) -> None:
         assert files - {name.partition("/")[2] for name in archive.getnames()} == set()
 
 
-@pytest.mark.parametrize("archive", [0, 1], ids=["wheel", "sdist"])
-def test_an_installed_archive_serves_a_chat(
-    built: tuple[Path, Path], archive: int, tmp_path: Path, runtime: Path
-) -> None:
-    command = environment(tmp_path / "venv", built[archive])
+def test_the_sdist_makes_the_same_wheel(built: tuple[Path, Path], tmp_path: Path) -> None:
+    options = ("--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(tmp_path))
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(built[1])], check=True, capture_output=True)
+    (made,) = tmp_path.glob("*.whl")
+    assert made.name == built[0].name
+    with zipfile.ZipFile(made) as one, zipfile.ZipFile(built[0]) as other:
+        contents = [{file.filename: file.CRC for file in archive.infolist()} for archive in (one, other)]
+    assert contents[0] == contents[1]
+
+
+def test_an_installed_wheel_serves_a_chat(built: tuple[Path, Path], tmp_path: Path, runtime: Path) -> None:
+    command = environment(tmp_path / "venv", built[0])
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("VINOQUEUE_", "PYTHON"))}
     clean |= {"TMPDIR": str(runtime), "XDG_RUNTIME_DIR": ""}
 

@@ -1,5 +1,6 @@
 """A fleet of real processes: a store, workers and API replicas."""
 
+import atexit
 import http.client
 import json
 import os
@@ -310,3 +311,9 @@ def free_port() -> int:
 _RESERVED = 100
 """Ports that a process keeps; fleets and servers with more do not exist at once."""
 _reserved: deque[socket.socket] = deque()
+
+
+@atexit.register
+def _release() -> None:
+    for reserved in _reserved:
+        reserved.close()

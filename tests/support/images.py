@@ -48,10 +48,15 @@ def copy_sources(names: Iterable[str], folder: Path) -> None:
             shutil.copy(ROOT / name, folder / name)
 
 
-def wheel(folder: Path, sources: Sequence[str]) -> Path:
+def sources(image: str) -> frozenset[str]:
+    """What the wheel of an image is built from."""
+    return frozenset(source for source in context(image) if not source.startswith("requirements/"))
+
+
+def wheel(folder: Path, sources: Iterable[str]) -> Path:
     """Build the wheel in ``folder`` from a copy of ``sources``, because setuptools writes into the folder it builds."""
     source = folder / "source"
-    source.mkdir()
+    source.mkdir(parents=True)
     copy_sources(sources, source)
     options = ("--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(folder / "dist"))
     subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(source)], check=True, capture_output=True)
@@ -62,11 +67,11 @@ def wheel(folder: Path, sources: Sequence[str]) -> Path:
 class Image:
     """An environment with the packages of an image and no others, and folders in place of its volumes."""
 
-    def __init__(self, name: str, folder: Path, user: str) -> None:
-        """Make it in ``folder``. ``user`` is UID:GID; without the right to mount, this process's user runs it."""
+    def __init__(self, name: str, folder: Path, user: str, built: Path) -> None:
+        """Make it in ``folder`` with the wheel ``built``. ``user`` is UID:GID; without the right to mount, this
+        process's user runs it."""
         self._user, self._root, self._folder = user, folder / "root", folder / "opt"
         self._root.mkdir(parents=True)
-        built = wheel(folder, [source for source in context(name) if not source.startswith("requirements/")])
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(self._folder)], check=True)
         python = self._folder / "bin" / "python"
         (packages,) = self._folder.glob("lib/python*/site-packages")
@@ -114,11 +119,14 @@ class Image:
 
 
 def _link(distribution: metadata.Distribution, packages: Path) -> None:
-    """Add an installed distribution to the folder ``packages``, with hard links where these are possible.
+    """Add an installed distribution to the folder ``packages``, compiled as far as it is here, with hard links where
+    these are possible.
 
     Models are copied: a new link changes the status of a file, and workers that serve it would say that it has changed.
     """
-    for file in distribution.files or ():
+    files = {*(distribution.files or ())}
+    compiled = {file.parent / "__pycache__" / f"{file.stem}.{sys.implementation.cache_tag}.pyc" for file in files}
+    for file in files | compiled:
         source, target = Path(str(distribution.locate_file(file))), packages / file
         if ".." in file.parts or not source.exists():
             continue

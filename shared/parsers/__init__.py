@@ -109,7 +109,7 @@ def parser_for(
             in_reasoning=in_reasoning,
             in_content=in_content,
             triggers=tool_format.triggers,
-            leads=tool_format.leads,
+            leads=tool_format.leads_for(offer.names),
             read_calls=partial(read, form=tool_format, offer=offer),
             calls_in_reasoning=tool_format.in_reasoning,
         )

@@ -105,7 +105,7 @@ def _value(
         writer.arguments(quoted(piece)[1:-1])
         source.commit()
 
-    if elements.newline and (yield from source.peek()) == "\n":
+    if elements.trimmed and (yield from source.peek()) == "\n":
         source.take(source.at + 1)
     if types == {"string"} or (sign is True and "string" in types):
         writer.arguments('"')
@@ -133,7 +133,7 @@ def _through_end(
         if (yield from source.through(_CDATA_END, emit, emit_cut_stop=False)) is None:
             raise Malformed
         emit = _discard
-    newlines = ("\n", "") if elements.newline else ("",)
+    newlines = ("\n", "") if elements.trimmed else ("",)
     ends = markers("\n" + key, *(newline + tag for newline in newlines for tag in (elements.value_end, call_end)))
     names = tuple(elements.begin.replace("{key}", name).removeprefix(key).rstrip() for name in keys)
     while True:

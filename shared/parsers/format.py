@@ -4,6 +4,7 @@ The prompt probe, the grammar of calls and the parsers all obey these descriptio
 :mod:`shared.parsers.families`.
 """
 
+from collections.abc import Iterable
 from typing import Literal, Protocol
 
 import msgspec
@@ -14,6 +15,10 @@ from shared.parsers.source import Script, Source
 
 ToolFormatName = str
 ReasoningFormatName = str
+
+
+LISTED = ('{"name": "{name}", "arguments": ', "}")
+"""The texts before and after arguments in a list of calls."""
 
 
 class Elements(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +41,9 @@ class Elements(msgspec.Struct, frozen=True, kw_only=True):
     text_begin: str = ""
     text_sign: str = ""
     newline: str = ""
-    """The line break between a value and ``value_end``. It is no part of the value, and neither is one before it."""
+    """What is between a value and ``value_end``."""
+    trimmed: bool = False
+    """Whether a line break before and after a value is no part of it."""
     separator: str = "\n"
     """What follows an argument."""
     cdata: bool = False
@@ -47,10 +54,10 @@ class CallShape(msgspec.Struct, frozen=True, kw_only=True):
     """The form of a tool call, as a tag of XGrammar's ``triggered_tags``.
 
     ``begin`` starts with ``trigger``. ``content`` is the form of the text between ``begin`` and ``end``, which a schema
-    constrains: ``arguments`` is the tool's parameters as JSON; ``elements`` the same as :class:`Elements`; ``python``
-    as keyword arguments; ``gemma`` as Gemma's objects. In these, ``{name}`` in ``begin`` is replaced by the tool's
-    name, and ``{n}`` by a number. ``calls`` is a JSON array of objects, each ``item`` with the arguments between its
-    texts; ``python_calls`` is a list of Python calls. These have one tag for all tools.
+    constrains: ``arguments`` is the tool's parameters as JSON; ``elements`` the same as :class:`Elements`; ``quoted``
+    as objects with bare keys, whose strings are between two ``quote``. In these, ``{name}`` in ``begin`` is replaced
+    by the tool's name, and ``{n}`` by a number. ``calls`` is a JSON array of objects, each ``item`` with the arguments
+    between its texts; ``python_calls`` is a list of Python calls. These have one tag for all tools.
 
     ``separator`` is between two calls, ``group`` encloses calls. ``single``: a message has one call, which ends the
     turn.
@@ -59,9 +66,10 @@ class CallShape(msgspec.Struct, frozen=True, kw_only=True):
     trigger: str
     begin: str
     end: str
-    content: Literal["arguments", "calls", "elements", "python_calls", "gemma"] = "arguments"
-    item: tuple[str, str] = ('{"name": "{name}", "arguments": ', "}")
+    content: Literal["arguments", "calls", "elements", "python_calls", "quoted"] = "arguments"
+    item: tuple[str, str] = LISTED
     elements: Elements | None = None
+    quote: str = ""
     separator: str = ""
     group: tuple[str, str] | None = None
     single: bool = False
@@ -75,9 +83,10 @@ class CallShape(msgspec.Struct, frozen=True, kw_only=True):
         """Return ``begin`` for ``tool``."""
         return self.begin.replace("{name}", tool)
 
-    def item_for(self, tool: str) -> str:
-        """Return what precedes the arguments of ``tool`` in a list."""
-        return self.item[0].replace('"{name}"', msgspec.json.encode(tool).decode())
+    def item_for(self, tool: str, number: int | None = None) -> str:
+        """Return what precedes the arguments of ``tool`` in a list, perhaps with a ``number``."""
+        text = self.item[0].replace('"{name}"', msgspec.json.encode(tool).decode())
+        return text if number is None else text.replace("{n}", str(number))
 
 
 class CallReader(Protocol):
@@ -103,10 +112,10 @@ class ToolFormat(msgspec.Struct, frozen=True, kw_only=True):
 
     ``aliases`` are the names of other servers' parsers. ``triggers`` start a call anywhere in the text. ``leads`` start
     one only at the beginning of the text, and only if the name of a known tool follows, because plain content may begin
-    with them too. ``ends`` may close several calls. ``special_tokens`` must stay in the text, although many tokenizers
-    skip them when they decode. ``signs`` are other texts that templates of the family write. ``in_reasoning``: triggers
-    start a call inside reasoning too, because the family's models forget to close it. ``read`` reads calls; ``script``
-    reads the whole output instead.
+    with them too; ``{name}`` in them stands for each of these names. ``ends`` may close several calls.
+    ``special_tokens`` must stay in the text, although many tokenizers skip them when they decode. ``signs`` are other
+    texts that templates of the family write. ``in_reasoning``: triggers start a call inside reasoning too, because the
+    family's models forget to close it. ``read`` reads calls; ``script`` reads the whole output instead.
     """
 
     name: ToolFormatName
@@ -120,6 +129,12 @@ class ToolFormat(msgspec.Struct, frozen=True, kw_only=True):
     special_tokens: tuple[str, ...] = ()
     signs: tuple[str, ...] = ()
     in_reasoning: bool = False
+
+    def leads_for(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return ``leads`` for tools of these names."""
+        return tuple(
+            lead.replace("{name}", name) for lead in self.leads for name in (names if "{name}" in lead else [""])
+        )
 
 
 class ReasoningFormat(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,4 +151,5 @@ class ReasoningFormat(msgspec.Struct, frozen=True, kw_only=True):
     special_tokens: tuple[str, ...] = ()
     turn: str = ""
     content: str = ""
+    wrappers: tuple[tuple[str, str], ...] = ()
     script: OutputScript | None = None

@@ -211,12 +211,13 @@ class JsonScanner:
         return self._copy(text, at, at + 1)
 
 
-def json_value(source: Source, emit: Callable[[str], None]) -> Script[None]:
-    """Read one JSON value and pass it to ``emit`` in chunks.
+def json_value(source: Source, emit: Callable[[str], None], *, before: str = "") -> Script[None]:
+    """Read one JSON value and pass it to ``emit`` in chunks. ``before`` is its beginning, which was read already.
 
     Raises :class:`Malformed` at the first invalid character; the valid text before it has been emitted by then.
     """
     scanner = JsonScanner()
+    emit(scanner.scan(before, 0)[1])
     while True:
         end, piece = scanner.scan(source.text, source.at)
         source.take(end)

@@ -1,6 +1,6 @@
 """The tools that a request offers, as readers of calls need them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -23,6 +23,11 @@ class Offer:
 
     def __bool__(self) -> bool:
         return bool(self._schemas)
+
+    @property
+    def names(self) -> Iterable[str]:
+        """The names of the tools."""
+        return self._schemas
 
     def types(self, name: str) -> ParameterTypes:
         """Return the declared types of a tool's parameters; empty if there is no such tool."""

@@ -101,6 +101,12 @@ class Writer:
         """End the current call, whose arguments are complete."""
         self._parts.append(CallClosed(self.calls - 1))
 
+    def call(self, name: str, arguments: str) -> None:
+        """Append a whole call."""
+        self.open(name)
+        self.arguments(arguments)
+        self.close()
+
     def drain(self) -> list[Part]:
         """Return the parts collected since the last call."""
         parts, self.spans = self._parts, self._new_spans

@@ -1,4 +1,4 @@
-"""Pythonic tool calls, a list of function calls: ``[f(a=1), g(b="x")]`` (Llama 3.2 and 4, LFM2).
+"""Pythonic tool calls: a list, ``[f(a=1), g(b="x")]``, or a line for each, perhaps in a code block.
 
 A value is read whole before it is output as JSON. Nothing is ever evaluated.
 """
@@ -35,12 +35,16 @@ _WORDS = {"true": True, "false": False, "null": None}
 
 
 def read_pythonic_calls(source: Source, writer: Writer, trigger: str, form: ToolFormat, offer: Offer) -> Script[None]:
-    """Read one list. Without a ``trigger``, the first call must name a tool on offer.
+    """Read calls. Without a ``trigger``, the first call must name a tool on offer.
 
     Raises :class:`Malformed` on invalid input.
     """
     yield from source.skip_space()
-    yield from source.expect("[")
+    if (yield from source.match("```python")) is not None:
+        yield from source.skip_space()
+    listed = (yield from source.match("[")) is not None
+    if not (listed or trigger):
+        raise Malformed
     first = True
     while True:
         yield from source.skip_space()
@@ -49,12 +53,17 @@ def read_pythonic_calls(source: Source, writer: Writer, trigger: str, form: Tool
             raise Malformed
         yield from _call(source, writer, name)
         first = False
-        if (yield from source.skip_space()) != ",":
+        following = yield from source.skip_space()
+        if following == "," and listed:
+            source.take(source.at + 1)
+        elif listed or not _name_characters.match(following).end():  # type: ignore[union-attr]
             break
-        source.take(source.at + 1)
-    yield from source.expect("]")
-    source.commit()
-    yield from source.skip_space()
+    if listed:
+        yield from source.expect("]")
+        source.commit()
+        yield from source.skip_space()
+    if (yield from source.match("```")) is not None:
+        yield from source.skip_space()
     if (yield from source.match(*form.ends)) is not None:
         source.commit()
 

@@ -32,27 +32,38 @@ def tagged_script(
         writer.content(piece)
         source.commit()
 
-    calls = markers(*triggers)
+    wrappers = dict(reasoning.wrappers) if reasoning else {}
+    closing = wrappers.pop("", None)
     inner_triggers = triggers if calls_in_reasoning else ()
     if reasoning is not None and in_reasoning:
         yield from _read_reasoning(source, writer, reasoning, inner_triggers, read_calls)
-    openings = leads if reasoning is None else (reasoning.begin, *leads)
+    openings = (*((reasoning.begin,) if reasoning else ()), *wrappers, *leads)
     at_edge = in_reasoning or not in_content
     while True:
         trigger: str | None = None
         if at_edge:
             yield from source.skip_space()
             opening = yield from source.ahead(openings)
-            if reasoning is not None and opening == reasoning.begin:
-                yield from source.expect(opening)
-                yield from _read_reasoning(source, writer, reasoning, inner_triggers, read_calls)
+            if opening in wrappers or (reasoning is not None and opening == reasoning.begin):
+                yield from source.match(opening or "")
+                if opening in wrappers:
+                    closing = wrappers[opening]
+                    writer.edge()
+                    source.commit()
+                elif reasoning is not None:
+                    yield from _read_reasoning(source, writer, reasoning, inner_triggers, read_calls)
                 continue
             if opening is None:
                 emit(source.reclaim())
             else:
                 trigger = ""
         if trigger is None:
-            trigger = yield from source.through(calls, emit)
+            trigger = yield from source.through(markers(*triggers, *([closing] if closing else [])), emit)
+        if trigger is not None and trigger == closing:
+            writer.edge()
+            source.commit()
+            at_edge = False
+            continue
         if trigger is None or read_calls is None:
             return
         at_edge = yield from attempt(source, writer, read_calls(source, writer, trigger), marked=bool(trigger))

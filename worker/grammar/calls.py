@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 
 from shared.parsers.format import CallShape, Elements
-from shared.parsers.schema_types import SchemaTypes
+from shared.parsers.schema_types import ANY_TYPE, SchemaTypes
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.request import INPUT, ChatRequest, Tool
 from worker.engine.lengths import LengthLimits
 from worker.grammar import tags
 from worker.grammar.custom_input import input_string, input_text
 from worker.grammar.ebnf import LAST_CHARACTER, Rules, character_class, either, literal, repeated, sequence, without
-from worker.grammar.json_text import JsonRules
+from worker.grammar.json_text import BOOLEAN, INTEGER, NULL, NUMBER, JsonRules
 from worker.grammar.schema.compiler import SchemaCompiler, decoded
 from worker.grammar.schema.keywords import SchemaError, UnsupportedKeyword
 from worker.grammar.schema.limits import length_limits_of
@@ -53,11 +53,7 @@ def _raw_text(rules: Rules, types: SchemaTypes, schema: Any, elements: Elements)
     options = types.options(schema)
     if options is not None:
         return rules.one_of(option if isinstance(option, str) else text.decode() for text, option in options.items())
-    # Text without the first two characters of an end tag, which would close the parameter.
-    first, second = map(ord, elements.value_end[:2])
-    no_tag = character_class(without(_EVERY, ((first, first),)))
-    no_end = character_class(without(_EVERY, tuple(sorted(((first, first), (second, second))))))
-    return f"{no_tag}* ({literal(chr(first))}+ {no_end} {no_tag}*)*"
+    return _without(elements.value_end)
 
 
 def _json_value(rules: Rules, schema: Mapping[str, Any], name: str, *, strict: bool = False) -> str:
@@ -91,6 +87,72 @@ def python_call(rules: Rules, function: "CallableTool") -> str:
     return call or literal(f"{name}()")
 
 
+def quoted_object(rules: Rules, schema: Mapping[str, Any], quote: str) -> str:
+    """Return the expression of an object with bare keys, whose strings are between two ``quote``.
+
+    Types, ``enum``, ``const``, ``properties``, ``required`` and ``items`` are enforced; other keywords are ignored.
+    """
+    types = SchemaTypes(schema)
+    string = rules.define(sequence([literal(quote), _without(quote), literal(quote)]))
+    scalars = {"number": NUMBER, "integer": INTEGER, "boolean": BOOLEAN, "null": NULL, "string": string}
+    anything = rules.reserve()
+    key = "[a-zA-Z0-9_.-]+"
+    rules.fill(
+        anything,
+        either(
+            [
+                *scalars.values(),
+                _bracketed("{", sequence([key, literal(":"), anything]), "}"),
+                _bracketed("[", anything, "]"),
+            ]
+        ),
+    )
+
+    def value(part: Any, depth: int) -> str:
+        options = types.options(part)
+        if options is not None and not any(isinstance(option, list | dict) for option in options.values()):
+            return rules.one_of(
+                f"{quote}{option}{quote}" if isinstance(option, str) else text.decode()
+                for text, option in options.items()
+            )
+        kinds = types.types(part)
+        if kinds == ANY_TYPE or depth > _MAX_DEPTH or not isinstance(part, Mapping):
+            return anything
+        choices = [scalars[kind] for kind in sorted(kinds & scalars.keys())]
+        if "array" in kinds:
+            choices.append(_bracketed("[", value(part.get("items", {}), depth + 1), "]"))
+        if "object" in kinds:
+            choices.append(members(part, depth + 1))
+        return rules.define(either(choices))
+
+    def members(part: Mapping[str, Any], depth: int) -> str:
+        properties = part.get("properties")
+        if not isinstance(properties, Mapping):
+            return _bracketed("{", sequence([key, literal(":"), anything]), "}")
+        required = part.get("required", ())
+        listed = [
+            (sequence([literal(f"{name}:"), value(item, depth)]), name in required) for name, item in properties.items()
+        ]
+        return subset_of(rules, "{", listed, None, "}", 0, None) or literal("{}")
+
+    return members(schema, 0)
+
+
+def _bracketed(begin: str, item: str, end: str) -> str:
+    listed = sequence([item, repeated(sequence([literal(","), item]), 0, None)])
+    return sequence([literal(begin), repeated(listed, 0, 1), literal(end)])
+
+
+def _without(text: str) -> str:
+    """Return the expression of text without the first two characters of ``text``."""
+    first, second = map(ord, text[:2])
+    other = character_class(without(_EVERY, ((first, first),)))
+    neither = character_class(without(_EVERY, tuple(sorted(((first, first), (second, second))))))
+    return f"{other}* ({literal(chr(first))}+ {neither} {other}*)*"
+
+
+_MAX_DEPTH = 16
+"""Levels of a schema to which an object with bare keys follows it."""
 NO_PARAMETERS = '{"type":"object","properties":{}}'
 """Schema of a function that declares no parameters: an empty object, by OpenAI's reference."""
 
@@ -148,7 +210,9 @@ def listed_calls(shape: CallShape, tools: Sequence[CallableTool], *, parallel: b
         calls = JsonRules(rules).array(rules.define(either(options)), 1, None if parallel else 1)
     else:
         options = [python_call(rules, function) for function in tools]
-        calls = JsonRules(rules).listed(rules.define(either(options)), 1, None if parallel else 1)
+        call = rules.define(either(options))
+        more = sequence([literal(shape.separator or ", "), call])
+        calls = sequence([call, repeated(more, 0, None)]) if parallel else call
     return rules.text(calls)
 
 
@@ -223,9 +287,11 @@ def _tag(shape: CallShape, function: CallableTool) -> tags.Format:
 
 def _content(rules: Rules, shape: CallShape, function: CallableTool) -> str:
     custom = function.tool.custom
-    checked = arguments(Rules() if shape.elements else rules, function)
+    checked = arguments(Rules() if shape.elements or shape.quote else rules, function)
+    if shape.quote and custom is None and not function.tool.strict:
+        return quoted_object(rules, _parameters(function), shape.quote)
     if shape.elements is None:
-        return checked
+        return arguments(rules, function) if shape.quote else checked
     if custom is not None and custom.syntax != "text":
         return element(shape.elements, INPUT, input_text(rules, custom), text=True)
     return element_arguments(rules, _parameters(function), shape.elements)

@@ -42,11 +42,14 @@ def written_calls(calls: Sequence[ToolCall], name: ToolFormatName, sanitize: Cal
     form = TOOL_FORMATS[name]
     shape = form.shape
     if shape.content == "python_calls":
-        listed = ", ".join(_python_call(call, sanitize) for call in calls)
+        listed = (shape.separator or ", ").join(_python_call(call, sanitize) for call in calls)
         return f"{shape.begin}{listed}{shape.end}"
     pairs = [(sanitize(call.name), sanitize(call.arguments.strip() or "{}")) for call in calls]
     if shape.content == "calls":
-        listed = ", ".join(f"{shape.item_for(called)}{arguments}{shape.item[1]}" for called, arguments in pairs)
+        listed = ", ".join(
+            f"{shape.item_for(called, index)}{arguments}{shape.item[1]}"
+            for index, (called, arguments) in enumerate(pairs)
+        )
         return f"{shape.begin}[{listed}]{shape.end}"
     if shape.elements:
         pairs = [(called, _elements(arguments, shape.elements)) for called, arguments in pairs]

@@ -3,22 +3,57 @@
 Sources: the families' chat templates and the tool calling sections of their model cards.
 """
 
-from shared.parsers.families import deepseek, elements, harmony, json_calls, pythonic
+from shared.parsers.families import deepseek, elements, gemma, harmony, json_calls, named_calls, onyx, pythonic
 from shared.parsers.format import ReasoningFormat
 
-TOOLS = (*json_calls.TOOLS, *elements.TOOLS, *pythonic.TOOLS, *deepseek.TOOLS, *harmony.TOOLS)
+TOOLS = (
+    *json_calls.TOOLS,
+    *named_calls.TOOLS,
+    *elements.TOOLS,
+    *pythonic.TOOLS,
+    *deepseek.TOOLS,
+    *gemma.TOOLS,
+    *harmony.TOOLS,
+    *onyx.TOOLS,
+)
+
+
+def _reasoning(
+    name: str, begin: str, end: str, *aliases: str, wrappers: tuple[tuple[str, str], ...] = ()
+) -> ReasoningFormat:
+    """A format whose markers may be special tokens."""
+    tokens = tuple(token for token in (begin.strip(), end, *(token for pair in wrappers for token in pair)) if token)
+    return ReasoningFormat(name=name, aliases=aliases, begin=begin, end=end, special_tokens=tokens, wrappers=wrappers)
+
+
 REASONING = (
-    ReasoningFormat(
-        name="think",
-        aliases=(
-            *("deepseek_r1", "deepseek_v3", "ernie45", "glm45", "glm47", "holo2", "hunyuan_a13b", "kimi_k2", "lfm2"),
-            *("mimo", "minicpm5", "minimax_m2", "nemotron_v3", "olmo3", "qwen3", "step3", "step3p5"),
-        ),
-        begin="<think>",
-        end="</think>",
-        special_tokens=("<think>", "</think>"),
+    _reasoning(
+        "think",
+        "<think>",
+        "</think>",
+        *("deepseek_r1", "deepseek_v3", "deepseek_v4", "ernie45", "glm45", "glm47", "holo2", "hunyuan_a13b", "kimi_k2"),
+        *("lfm2", "mimo", "minicpm5", "minimax_m2", "nemotron_v3", "olmo3", "qwen3", "step3", "step3p5"),
+        wrappers=(("<response>", "</response>"),),
     ),
-    ReasoningFormat(name="mistral", begin="[THINK]", end="[/THINK]", special_tokens=("[THINK]", "[/THINK]")),
+    _reasoning("mistral", "[THINK]", "[/THINK]"),
+    _reasoning("seed_oss", "<seed:think>", "</seed:think>"),
+    _reasoning("minimax_m3", "<mm:think>", "</mm:think>"),
+    _reasoning("hunyuan_v3", "<think:opensource>", "</think:opensource>"),
+    _reasoning(
+        "cohere",
+        "<|START_THINKING|>",
+        "<|END_THINKING|>",
+        "cohere_command3",
+        wrappers=(("<|START_RESPONSE|>", "<|END_RESPONSE|>"), ("<|START_TEXT|>", "<|END_TEXT|>")),
+    ),
+    ReasoningFormat(
+        name="apriel",
+        begin="Here are my reasoning steps:",
+        end="[BEGIN FINAL RESPONSE]",
+        wrappers=(("", "[END FINAL RESPONSE]"),),
+    ),
     ReasoningFormat(name="granite", begin="Here is my thought process:", end="Here is my response:"),
+    *gemma.REASONING,
     *harmony.REASONING,
+    *onyx.REASONING,
 )

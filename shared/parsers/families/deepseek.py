@@ -47,9 +47,7 @@ def _call(source: Source, writer: Writer) -> Script[None]:
         writer.open(name)
         yield from stream_arguments(source, writer)
     elif (yield from source.ahead((CALL_END, _FENCE))) is not None:
-        writer.open(name)
-        writer.arguments("{}")
-        writer.close()
+        writer.call(name, "{}")
     else:
         raise Malformed
     yield from source.skip_space()

@@ -82,9 +82,7 @@ def _call(source: Source, writer: Writer, name: str) -> Script[None]:
         writer.open(name)
         yield from stream_arguments(source, writer)
     elif (yield from source.ahead(_ENDS)) is not None:
-        writer.open(name)
-        writer.arguments("{}")
-        writer.close()
+        writer.call(name, "{}")
         source.commit()
     else:
         raise Malformed

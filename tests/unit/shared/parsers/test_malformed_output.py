@@ -51,7 +51,7 @@ def test_what_is_no_call_is_content(tools: ToolFormatName, text: str) -> None:
         ("hermes", 'So.\n<tool_call>{"name": "get_ti', "So."),
         ("hermes", "<tool_call>" * 3, "<tool_call>" * 2),
         ("mistral", "[TOOL_CALLS]", ""),
-        ("mistral_args", "[TOOL_CALLS]get_time {}", ""),
+        ("mistral_args", "So. [TOOL_CALLS]get_time [AR", "So."),
     ],
 )
 def test_markup_that_the_text_ends_inside_is_not_content(tools: ToolFormatName, text: str, content: str) -> None:

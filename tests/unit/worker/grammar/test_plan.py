@@ -115,7 +115,7 @@ def test_free_tools_are_read_in_the_models_format_and_guided_from_its_trigger_on
     assert plan.tools == name
     assert part["type"] == "triggered_tags"
     assert all(any(tag["begin"].startswith(trigger) for trigger in part["triggers"]) for tag in part["tags"])
-    assert not part["stop_after_first"] or name == "harmony"
+    assert not part["stop_after_first"] or TOOL_FORMATS[name].shape.single
 
 
 def test_arguments_follow_the_tools_schema() -> None:

@@ -61,7 +61,7 @@ def _shown(source: str, *messages: Message, tools: tuple[Tool, ...] = BOTH) -> s
         (families.PHI4_MINI, "phi4", None, False),
         (families.DEEPSEEK, "hermes", "think", True),
         (families.DEEPSEEK_WITH_TOOLS, "deepseek_v3", "think", False),
-        (families.GLM, "hermes", "think", True),
+        (families.GLM, "glm47", "think", False),
         (families.GEMMA, "hermes", None, True),
     ],
 )
@@ -146,7 +146,7 @@ def test_a_tool_needs_no_description() -> None:
     assert "type weather" in _shown(families.HARMONY, USER, tools=(TOOL,))
 
 
-@pytest.mark.parametrize("name", ["CHATML", "DEEPSEEK", "GLM", "GEMMA", "NO_SYSTEM"])
+@pytest.mark.parametrize("name", ["CHATML", "DEEPSEEK", "GEMMA", "NO_SYSTEM"])
 def test_tools_are_text_where_the_template_shows_none_or_calls_are_in_an_unknown_format(name: str) -> None:
     assert "You can call functions" in _shown(FAMILIES[name], USER)
 

@@ -17,7 +17,8 @@ FinishReason = Literal["stop", "length", "tool_calls", "cut"]
 """``cut``: the text ended inside a tool call. Workers report ``stop`` and ``length``."""
 TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 MoveCause = Literal["worker_lost", "worker_draining", "engine_lost", "preempted"]
-"""Why a job went back to the queue: its lease expired, its worker drained, or its engine process ended."""
+"""Why a job went back to the queue: its lease expired, its worker drained, its engine process ended, or it has left its
+slot to another."""
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True, tag=1):

@@ -33,11 +33,13 @@ prompt it would defeat prefix caching."""
 _SHOWN = 64
 
 
-def translate_messages(system: SystemContent | None, messages: Sequence[Message]) -> tuple[internal.Message, ...]:
+def translate_messages(
+    system: SystemContent | None, messages: Sequence[Message], *, answered: bool
+) -> tuple[internal.Message, ...]:
     """Return the internal form of validated messages.
 
     Consecutive turns of the user or the assistant are one, as in the reference. Raises :class:`RequestRefused` for
-    calls and results that do not match, in the reference's words.
+    results without a call, and if calls must be ``answered``, for those without a result, in the reference's words.
     """
     conversation = Conversation(joined=["user", "assistant"])
     _add_system(system, conversation)
@@ -54,7 +56,7 @@ def translate_messages(system: SystemContent | None, messages: Sequence[Message]
                 conversation.user([message.content])
             case _:
                 _add_user(f"messages[{index}]", message.content, conversation)
-    for call_id, path in conversation.unanswered.items():
+    for call_id, path in conversation.unanswered.items() if answered else ():
         raise _broken(
             f"'tool_use' ids were found without 'tool_result' blocks after them: {call_id[:_SHOWN]}. Each "
             "'tool_use' block must have a corresponding 'tool_result' block in the next message.",

@@ -48,8 +48,11 @@ _SHOWN = 64
 def parse_messages(body: bytes) -> ChatRequest:
     """Parse a Messages body. Raises :class:`RequestRefused` and no other exception."""
     request = validate(MessagesRequest, decode_object(body), unknown=_unknown)
+    prompt = _prompt(request)
+    if isinstance(request.messages[-1], AssistantMessage):
+        prompt = continued(prompt, f"messages[{len(request.messages) - 1}]")
     return msgspec.structs.replace(
-        _prompt(request),
+        prompt,
         sampling=sampling(request),
         hidden=_hidden(request),
         stream=bool(request.stream),
@@ -60,7 +63,11 @@ def parse_messages(body: bytes) -> ChatRequest:
 
 def parse_count(body: bytes) -> ChatRequest:
     """Parse a body of which the prompt's tokens are to be counted. Raises :class:`RequestRefused`."""
-    return counting(_prompt(validate(CountTokensRequest, decode_object(body), unknown=_unknown)))
+    request = _prompt(validate(CountTokensRequest, decode_object(body), unknown=_unknown))
+    last = request.messages[-1] if request.messages else None
+    if last is not None and last.role == "assistant":
+        request = msgspec.structs.replace(request, turn="none" if last.tool_calls else "continued")
+    return counting(request)
 
 
 def _prompt(request: CountTokensRequest) -> ChatRequest:
@@ -69,9 +76,9 @@ def _prompt(request: CountTokensRequest) -> ChatRequest:
     tools = _loaded_tools(request)
     mode, named, parallel = _chosen(request, tools)
     form, field = _format(request)
-    prompt = ChatRequest(
+    return ChatRequest(
         model=request.model,
-        messages=translate_messages(request.system, request.messages),
+        messages=translate_messages(request.system, request.messages, answered=request.answered_calls),
         defaults=DEFAULTS,
         tools=tools,
         tool_choice=mode,
@@ -81,9 +88,6 @@ def _prompt(request: CountTokensRequest) -> ChatRequest:
         template_kwargs=_template_kwargs(request),
         notes=notes,
     )
-    if isinstance(request.messages[-1], AssistantMessage):
-        return continued(prompt, f"messages[{len(request.messages) - 1}]")
-    return prompt
 
 
 def _check_supported(request: CountTokensRequest) -> Notes:

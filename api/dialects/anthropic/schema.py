@@ -3,7 +3,7 @@
 Source: the types of Anthropic's Python SDK.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -157,6 +157,9 @@ _UNEDITED: tuple[dict[str, Any], ...] = (
 class CountTokensRequest(Strict):
     """The body of ``POST /v1/messages/count_tokens``: what becomes the prompt."""
 
+    answered_calls: ClassVar[bool] = False
+    """Whether each call must have a result. Clients count single messages, too."""
+
     model: NonEmptyText
     messages: Annotated[Items[Message], Field(min_length=1)]
     system: SystemContent | None = None
@@ -193,6 +196,8 @@ def _at_least_one(count: int) -> int:
 
 class MessagesRequest(CountTokensRequest):
     """The body of ``POST /v1/messages``."""
+
+    answered_calls: ClassVar[bool] = True
 
     compaction: Annotated[dict[str, Any] | None, Refused("Ask for a summary in a message.")] = None
     max_tokens: Annotated[int, Field(ge=0, le=MAX_COUNT), Into(convert=_at_least_one)]

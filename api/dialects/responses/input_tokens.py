@@ -1,5 +1,7 @@
 """Counting the tokens of an input, at ``/v1/responses/input_tokens``."""
 
+from typing import ClassVar
+
 import msgspec
 
 from api.dialects.base.body import decode_object
@@ -15,6 +17,10 @@ class InputTokensRequest(PromptFields):
     personality: str | None = None
 
 
+class _Counted(ResponsesRequest):
+    answered_calls: ClassVar[bool] = False
+
+
 def validated_input_tokens(body: bytes) -> ValidatedRequest[ResponsesRequest]:
     """Validate a body and return the validated request for a response.
 
@@ -24,7 +30,7 @@ def validated_input_tokens(body: bytes) -> ValidatedRequest[ResponsesRequest]:
     check_names(InputTokensRequest, value, unknown=unknown_fields)
     if value.pop("personality", None) is not None:
         raise unsupported("personality", "Models have no style presets; use instructions.")
-    return validated(ResponsesRequest, with_input(value))
+    return validated(_Counted, with_input(value))
 
 
 def render_input_tokens(count: int) -> bytes:

@@ -9,7 +9,7 @@ from openai.types.responses import Response, ResponseFunctionToolCall
 from werkzeug.datastructures import MultiDict
 
 from api.dialects.base.interface import Call, Choice, MessagesMissing, Usage
-from api.dialects.responses import Responses, ValidatedRequest
+from api.dialects.responses import Responses, StoredConversation, ValidatedRequest
 from api.dialects.responses.input_tokens import validated_input_tokens
 from api.dialects.responses.schema import ResponsesRequest
 from api.dialects.responses.stored import parse_stream_query, render_input_items
@@ -125,6 +125,13 @@ def test_counts_refuse_a_personality_by_name() -> None:
 
 RECORD = StoredResponse(id="resp_" + "0" * 32, model="m", created=7, document=b"{}", input=b"[]")
 INCLUDED = [("include[]", "reasoning.encrypted_content"), ("include[]", "message.output_text.logprobs")]
+
+
+def test_calls_without_an_output_are_counted() -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    body = json.dumps({"model": "m", "input": [call]}).encode()
+    counted = validated_input_tokens(body).request(StoredConversation(), store=False)
+    assert [message.tool_calls[0].id for message in counted.messages] == ["c"]
 
 
 def test_queries_may_name_what_to_include() -> None:

@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import openvino_genai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +16,7 @@ from worker.grammar.planner import make_plan
 from worker.grammar.profiler import GrammarProfiler
 from worker.grammar.schema.keywords import FORMATS
 from worker.grammar.service import MAX_SLOWDOWN
-from worker.model.export import tokenizer_path
+from worker.model.gguf_tokenizer import read_tokens
 from worker.model.local import default_model
 
 TOOLS = (
@@ -103,8 +102,7 @@ def _schema(schema: Any) -> Constraint:
 @pytest.fixture(scope="module")
 def spelled_bytes() -> frozenset[int]:
     """The bytes that the vocabulary can spell; it has no tokens for some control characters."""
-    vocabulary = openvino_genai.Tokenizer(str(tokenizer_path(default_model()))).get_vocab()
-    return frozenset(piece[0] for piece in vocabulary if len(piece) == 1)
+    return frozenset(piece[0] for piece in read_tokens(default_model()).pieces if len(piece) == 1)
 
 
 _characters = st.characters(max_codepoint=0x17F) | st.characters(codec="utf-8") | st.sampled_from('0123456789aFfuxU\\"')

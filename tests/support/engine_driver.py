@@ -14,7 +14,6 @@ from tests.support.fleet import ONE_THREAD
 from worker.engine.engine import OpenVINOEngine
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import Sequence, StepOutput
-from worker.model.export import tokenizer_path
 from worker.model.local import default_model
 
 CONTEXT = 8192
@@ -50,7 +49,7 @@ class Bench:
         """``model`` is an IR folder or a GGUF file, the default model if omitted."""
         path = model or default_model()
         self.engine = OpenVINOEngine(options(str(path), **settings), lambda stage: None)
-        self.tokenizer = openvino_genai.Tokenizer(str(tokenizer_path(path)))
+        self.tokenizer = openvino_genai.Tokenizer(str(path))
         self._numbers = iter(range(1, 1_000_000))
 
     def sequence(self, text: str, *, generated: tuple[int, ...] = (), constraint: Constraint | None = None,

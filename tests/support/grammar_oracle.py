@@ -18,6 +18,7 @@ from openvino.op.util import Variable, VariableInfo
 from shared.protocol.request import Constraint
 from worker.engine.grammar_compiler import structured_output_config, stub_input, stub_pipeline
 from worker.engine.vocabulary import open_tokenizer
+from worker.prompt.model_tokenizer import open_tokenizer as open_model_tokenizer
 
 TINY_VOCABULARY = Path(__file__).parents[1] / "models" / "qwen2-byte-level-bpe"
 """A tokenizer of 423 tokens that can spell every text. It loads in a second."""
@@ -36,7 +37,7 @@ class GrammarOracle:
     def __init__(self, path: Path) -> None:
         """Load the tokenizer of the GGUF file or IR folder at ``path``."""
         tokenizer, vocabulary = open_tokenizer(path)
-        self._tokenizer = tokenizer
+        self._path = path
         self._end = tokenizer.get_eos_token_id()
         self._pieces = [vocabulary.piece(token) for token in range(len(vocabulary))]
         self._tokens = {
@@ -54,7 +55,7 @@ class GrammarOracle:
 
     def own_tokens(self, text: str) -> list[int]:
         """Return the tokenizer's own tokens of ``text`` at the start of a line."""
-        tokens: list[int] = self._tokenizer.encode(f"\n{text}", add_special_tokens=False).input_ids.data[0].tolist()
+        (tokens,) = open_model_tokenizer(self._path, "").encode([f"\n{text}"])
         while b"".join(map(self._pieces.__getitem__, tokens)) != text.encode():
             del tokens[0]
         return tokens

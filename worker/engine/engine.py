@@ -82,8 +82,8 @@ class OpenVINOEngine:
         LogitsHook.listener = paced(self._pipeline, RowAssigner(self._table.running))
         self._recovery = Recovery(self._pipeline, self._table, self._restart, self._refuse_failed)
         end = self._pipeline.get_tokenizer().get_eos_token_id()
-        # A GGUF file states its end tokens in the pipeline's config.
-        stated = end_tokens(served) or self._pipeline.get_config().stop_token_ids
+        # A folder states its end tokens in its files or the pipeline's config, a GGUF file in its vocabulary.
+        stated = self._vocabulary.end_tokens or end_tokens(served) or self._pipeline.get_config().stop_token_ids
         self._end_tokens, self._end_texts = frozenset({end, *stated}), stop_strings(served)
         self._shape = loaded.shape
         self._cache_tokens = loaded.cache_tokens

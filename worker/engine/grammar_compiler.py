@@ -62,7 +62,7 @@ class GrammarCompiler:
         """Empty the cache. Grammars of running sequences are freed when those end."""
         # The tokenizer has one compiler, and replaces it for a pipeline with another number of logits.
         for pipeline in (self._other_width, self._pipeline):
-            pipeline.generate("a", openvino_genai.GenerationConfig(max_new_tokens=1, apply_chat_template=False))
+            pipeline.generate(_prompt(), openvino_genai.GenerationConfig(max_new_tokens=1))
         self._compiled.clear()
         self._seconds = 0.0
 
@@ -75,18 +75,22 @@ class GrammarCompiler:
     ) -> str:
         """Return a random text, under ``constraint`` if there is one. Raises :class:`GrammarError`."""
         config = openvino_genai.GenerationConfig(max_new_tokens=max_tokens, do_sample=True, rng_seed=seed)
-        config.apply_chat_template = False
         if constraint is None:
             config.ignore_eos = True
         else:
             config.structured_output_config = structured_output_config(constraint)
         try:
-            return str(self._pipeline.generate("a", config, streamer))
+            (tokens,) = self._pipeline.generate(_prompt(), config, streamer).tokens
+            return str(self._pipeline.get_tokenizer().decode(tokens))
         except RuntimeError as error:
             raise GrammarError(_reason(str(error))) from error
         except UnicodeDecodeError as error:
             # Its message was cut within a character.
             raise GrammarError(_reason(error.object.decode(errors="replace"))) from error
+
+
+def _prompt() -> openvino.Tensor:
+    return openvino.Tensor(numpy.zeros((1, 1), numpy.int64))  # of a token id, as some tokenizers can't encode
 
 
 def stub_pipeline(model: openvino.Model, tokenizer: openvino_genai.Tokenizer) -> openvino_genai.LLMPipeline:

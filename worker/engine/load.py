@@ -234,7 +234,7 @@ def load_pipeline(
             | (EXACT if options.precision == "exact" else {})
             | ({"extensions": [extension()]} if hooked else {})
         )
-        tokenizer, vocabulary = open_tokenizer(path)
+        tokenizer, vocabulary = open_tokenizer(Path(options.path))
     except EngineLoadError:
         raise
     except Exception as error:

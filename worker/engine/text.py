@@ -78,7 +78,7 @@ class Vocabulary:
 
     ``special`` holds the ids of control tokens, which are skipped in text by default. ``strips_first_space``: the
     model's own decoder drops one space at the start of a text, as SentencePiece does. ``replaces_invalid``: it replaces
-    invalid UTF-8 by U+FFFD instead of dropping it.
+    invalid UTF-8 by U+FFFD instead of dropping it. ``end_tokens`` end an output in addition to the model's EOS.
     """
 
     def __init__(
@@ -88,11 +88,13 @@ class Vocabulary:
         *,
         strips_first_space: bool = False,
         replaces_invalid: bool = True,
+        end_tokens: Iterable[int] = (),
     ) -> None:
         """``pieces[id]`` is the UTF-8 text of a token, or a fragment of a character's UTF-8 bytes."""
         self.special = frozenset(special)
         self.strips_first_space = strips_first_space
         self.replaces_invalid = replaces_invalid
+        self.end_tokens = frozenset(end_tokens)
         self._fragments: dict[int, bytes] = {}
         self._texts: dict[int, str] = {}
         self._size = 0

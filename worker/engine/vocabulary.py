@@ -1,16 +1,13 @@
 """Opens a tokenizer for the engine's pipeline whose vocabulary consists of the actual bytes of each token.
 
-OpenVINO GenAI passes the vocabulary of an IR folder's detokenizer to XGrammar as it is stored. SentencePiece stores
-``▁`` for a space and ``<0x0A>`` for a byte, which XGrammar takes literally, so a grammar with a space in it can't be
-enforced. Therefore the vocabulary is rewritten in a copy of the detokenizer: bytes instead of escapes, and empty for
-special tokens, which a grammar never refers to by their text.
+The pipeline gets token ids, and its output is detokenised here. It needs a tokenizer for grammars only: OpenVINO GenAI
+passes the vocabulary of the detokenizer to XGrammar as it is stored. SentencePiece stores ``▁`` for a space and
+``<0x0A>`` for a byte, which XGrammar takes literally, so a grammar with a space in it can't be enforced. Therefore a
+detokenizer is made: bytes instead of escapes, and empty for special tokens, which a grammar never refers to by their
+text.
 """
 
-import tempfile
 from collections.abc import Sequence
-from functools import cache
-from importlib.util import find_spec
-from itertools import accumulate
 from pathlib import Path
 
 import numpy
@@ -22,13 +19,10 @@ from shared.parsers.formats import MARKERS
 from worker.engine.prompts import accept_spelled
 from worker.engine.protocol import EngineLoadError
 from worker.engine.text import Vocabulary
-from worker.model.export import tokenizer_path
+from worker.model.detokenizer import DETOKENIZER, TOKENIZER, detokenizer, open_models, tokenizer_core
 from worker.model.files import sees_images
+from worker.model.gguf_tokenizer import read_tokens
 
-_FILE = "openvino_detokenizer.xml"
-_TOKENIZER_FILE = "openvino_tokenizer.xml"
-_VOCABULARY = "VocabDecoder"
-_JOINING = "FuzeRagged"
 _BEGINS, _ENDS, _CHARACTERS, _SKIPPED = 1, 2, 3, 4
 """Inputs of the vocabulary node: begin and end of each token's bytes, all bytes, and the ids to skip."""
 
@@ -36,25 +30,37 @@ _BEGINS, _ENDS, _CHARACTERS, _SKIPPED = 1, 2, 3, 4
 def open_tokenizer(path: Path) -> tuple[openvino_genai.Tokenizer, Vocabulary]:
     """Return the tokenizer of the GGUF file or IR folder at ``path`` for a pipeline, and its vocabulary.
 
-    That of a vision-language model takes spelled tokens (:mod:`worker.engine.prompts`).
-    Raises :class:`EngineLoadError` when the vocabulary can't be read, :class:`RuntimeError` when OpenVINO fails.
+    That of a GGUF file encodes nothing. That of a vision-language model takes spelled tokens
+    (:mod:`worker.engine.prompts`). Raises :class:`EngineLoadError` when the vocabulary can't be read,
+    :class:`RuntimeError` when OpenVINO fails.
     """
-    path = tokenizer_path(path)
-    tokenizer = openvino_genai.Tokenizer(str(path))
-    vocabulary = read_vocabulary(tokenizer, read_pieces(path, tokenizer))
-    # For a GGUF file, OpenVINO GenAI converts the vocabulary itself.
-    return (_rewritten(path, vocabulary) if path.is_dir() else tokenizer), vocabulary
+    files: dict[str, openvino.Model] = {}
+    if path.is_dir():
+        tokenizer = openvino_genai.Tokenizer(str(path))
+        vocabulary = read_vocabulary(tokenizer, read_pieces(path))
+        if sees_images(path):
+            files[TOKENIZER] = tokenizer_core().read_model(path / TOKENIZER)
+            accept_spelled(files[TOKENIZER], len(vocabulary))
+    else:
+        tokens = read_tokens(path)
+        vocabulary = Vocabulary(
+            tokens.pieces, tokens.special, strips_first_space=tokens.adds_space, end_tokens=tokens.ends
+        )
+    files[DETOKENIZER] = detokenizer(
+        [_for_grammars(vocabulary, token) for token in range(len(vocabulary))], vocabulary.special
+    )
+    if path.is_dir():
+        return open_models(files, {file.name: file for file in path.iterdir()}), vocabulary
+    ids = {"eos_token_id": tokens.eos, "bos_token_id": tokens.bos, "pad_token_id": tokens.eos}
+    return open_models(files, {"config.json": ids}), vocabulary
 
 
-def read_pieces(path: Path, tokenizer: openvino_genai.Tokenizer) -> list[bytes]:
-    """Return the bytes of each token id of the model at ``path``, special tokens as their text.
+def read_pieces(path: Path) -> list[bytes]:
+    """Return the bytes of each token id of the IR folder at ``path``, special tokens as their text.
 
-    Raises :class:`EngineLoadError` when the IR folder's detokenizer has no vocabulary.
+    Raises :class:`EngineLoadError` when its detokenizer has no vocabulary.
     """
-    if not path.is_dir():
-        by_id = {token: piece for piece, token in tokenizer.get_vocab().items()}
-        return [by_id.get(token, b"") for token in range(max(by_id) + 1)]
-    model = _read(path)
+    model = tokenizer_core().read_model(path / DETOKENIZER)
     vocabulary, last = _vocabulary(path, model)
     first = 0 if last is not vocabulary else last.get_output_size() - 3
     if vocabulary.get_input_size() > _SKIPPED:
@@ -68,39 +74,6 @@ def read_pieces(path: Path, tokenizer: openvino_genai.Tokenizer) -> list[bytes]:
     return [data[begin:end] for begin, end in zip(begins, ends, strict=True)]
 
 
-def _rewritten(folder: Path, vocabulary: Vocabulary) -> openvino_genai.Tokenizer:
-    """Return the tokenizer of an IR folder with the bytes of ``vocabulary`` in its detokenizer."""
-    rewritten = {_FILE: _rewritten_detokenizer(folder, vocabulary)}
-    if sees_images(folder):
-        rewritten[_TOKENIZER_FILE] = tokenizer_core().read_model(folder / _TOKENIZER_FILE)
-        accept_spelled(rewritten[_TOKENIZER_FILE], len(vocabulary))
-    # GenAI reads the tokenizer's settings from several files in the same folder.
-    with tempfile.TemporaryDirectory() as scratch:
-        for file in folder.iterdir():
-            (Path(scratch) / file.name).symlink_to(file.absolute())
-        for name, model in rewritten.items():
-            for file in (Path(scratch) / name, (Path(scratch) / name).with_suffix(".bin")):
-                file.unlink(missing_ok=True)
-            openvino.save_model(model, Path(scratch) / name, compress_to_fp16=False)
-        return openvino_genai.Tokenizer(scratch)
-
-
-def _rewritten_detokenizer(folder: Path, vocabulary: Vocabulary) -> openvino.Model:
-    model = _read(folder)
-    node, last = _vocabulary(folder, model)
-    if last is not node:
-        first = node.get_output_size() - 3
-        for index in range(3):
-            for reader in last.output(index).get_target_inputs():
-                reader.replace_source_output(node.output(first + index))
-    pieces = [_for_grammars(vocabulary, token) for token in range(len(vocabulary))]
-    bounds = numpy.array([0, *accumulate(map(len, pieces))], numpy.int32)
-    node.input(_BEGINS).replace_source_output(_constant(bounds[:-1]))
-    node.input(_ENDS).replace_source_output(_constant(bounds[1:]))
-    node.input(_CHARACTERS).replace_source_output(_constant(numpy.frombuffer(b"".join(pieces), numpy.uint8)))
-    return model
-
-
 def _for_grammars(vocabulary: Vocabulary, token: int) -> bytes:
     piece = vocabulary.piece(token)
     return b"" if token in vocabulary.special and piece.decode(errors="replace") not in MARKERS else piece
@@ -109,29 +82,13 @@ def _for_grammars(vocabulary: Vocabulary, token: int) -> bytes:
 def _vocabulary(folder: Path, model: openvino.Model) -> tuple[openvino.Node, openvino.Node]:
     """Return the vocabulary lookup node, and the last node that changes the bytes of single tokens."""
     nodes = {node.get_type_name(): node for node in model.get_ordered_ops()}
-    vocabulary, joining = nodes.get(_VOCABULARY), nodes.get(_JOINING)
+    vocabulary, joining = nodes.get("VocabDecoder"), nodes.get("FuzeRagged")
     if vocabulary is None or joining is None:
         raise EngineLoadError(
             f"the detokenizer in {folder} has no vocabulary to read; export the model's tokenizer again with "
             "openvino-tokenizers 2026 or newer"
         )
     return vocabulary, joining.input_value(2).get_node()
-
-
-def _read(folder: Path) -> openvino.Model:
-    return tokenizer_core().read_model(folder / _FILE)
-
-
-@cache
-def tokenizer_core() -> openvino.Core:
-    """Return the core that reads and compiles tokenizers."""
-    core = openvino.Core()
-    # Not imported: the package also loads its converters, which takes longer than reading a vocabulary.
-    package = find_spec("openvino_tokenizers")
-    if package is None or package.origin is None:
-        raise EngineLoadError("the package openvino-tokenizers is not installed")
-    core.add_extension(next(Path(package.origin).parent.glob("lib/*openvino_tokenizers*")))
-    return core
 
 
 def _constant(values: numpy.typing.NDArray[numpy.generic]) -> openvino.Output:

@@ -1,15 +1,17 @@
-"""Reads the chat templates of an IR folder, in the order of Hugging Face transformers."""
+"""Reads the chat templates of a GGUF file, or of an IR folder in the order of Hugging Face transformers."""
 
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from worker.model.gguf import GGUFError, read_header
+
 _TOOL_USE = "tool_use"
 
 
 class OwnTemplates(msgspec.Struct, frozen=True):
-    """The texts of a folder's templates, and the file of ``default``; empty without.
+    """The texts of a model's templates, and the file of ``default``; empty without.
 
     ``tool_use`` is for requests with tools.
     """
@@ -20,13 +22,18 @@ class OwnTemplates(msgspec.Struct, frozen=True):
 
 
 def own_templates(path: Path) -> OwnTemplates:
-    """Return the templates in the files of the IR folder at ``path``; none for a GGUF file.
+    """Return the templates in the GGUF file, or in the files of the IR folder, at ``path``.
 
     ``chat_template.jinja`` and ``additional_chat_templates`` have precedence over ``tokenizer_config.json``. The copy
     of a template inside ``openvino_tokenizer.xml`` is not one of them. Unreadable files count as absent.
     """
     if not path.is_dir():
-        return OwnTemplates()
+        try:
+            metadata = read_header(path).metadata
+        except (OSError, GGUFError):
+            return OwnTemplates()
+        default, tool_use = (str(metadata.get(f"tokenizer.chat_template{name}", "")) for name in ("", f".{_TOOL_USE}"))
+        return OwnTemplates(default=default, tool_use=tool_use, file=path.name if default else "")
     listed = _config(path / "tokenizer_config.json").get("chat_template")
     named: dict[str, Any] = {"default": listed} if isinstance(listed, str) else {}
     for item in listed if isinstance(listed, list) else ():

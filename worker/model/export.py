@@ -1,4 +1,4 @@
-"""Exports a GGUF file, or its tokenizer alone, to an OpenVINO IR folder.
+"""Exports a GGUF file to an OpenVINO IR folder.
 
 OpenVINO GenAI builds an IR when it loads a GGUF file, and can save it to the file's folder. The source's folder may be
 read-only, so the file is linked to in a scratch directory first.
@@ -13,6 +13,7 @@ import openvino
 import openvino_genai
 
 from worker.model.cache import cached_folder
+from worker.model.detokenizer import DETOKENIZER, detokenizer, open_models
 from worker.model.identity import model_identity
 from worker.model.source import ModelError
 from worker.model.split import parts, whole_name
@@ -25,7 +26,7 @@ SAVE = {"enable_save_ov_model": True}
 
 
 def export_gguf(path: Path, context_length: int, scratch: Path) -> Path:
-    """Return an IR folder in ``scratch`` with the weights, tokenizer and chat template of the GGUF file at ``path``.
+    """Return an IR folder in ``scratch`` with the weights of the GGUF file at ``path``.
 
     ``context_length`` is stated in the folder's configuration. Raises :class:`ModelError` if OpenVINO can't read the
     model, and :class:`OSError` if files can't be written.
@@ -34,7 +35,8 @@ def export_gguf(path: Path, context_length: int, scratch: Path) -> Path:
     folder.mkdir()
     file = link(path, folder)
     try:
-        tokenizer = openvino_genai.Tokenizer(str(file), **SAVE)
+        # A pipeline needs a tokenizer, but converts the weights without it.
+        tokenizer = open_models({DETOKENIZER: detokenizer([b"a"], ())}, {})
         openvino_genai.ContinuousBatchingPipeline(str(file), tokenizer, openvino_genai.SchedulerConfig(), "CPU", **SAVE)
     except Exception as error:
         raise ModelError(f"OpenVINO GenAI can't load {path}: {error}") from error
@@ -44,7 +46,6 @@ def export_gguf(path: Path, context_length: int, scratch: Path) -> Path:
             f"OpenVINO GenAI {openvino_genai.__version__} loads {path}, but saves no {' and no '.join(missing)} "
             "of it. Export the model that it was made from: optimum-cli export openvino --model ID FOLDER"
         )
-    # The chat template and the special tokens are part of the saved tokenizer.
     (folder / "config.json").write_text(json.dumps({"max_position_embeddings": context_length}, indent=2) + "\n")
     return folder
 
@@ -58,36 +59,6 @@ def link(path: Path, folder: Path) -> Path:
     for file in files:
         (folder / file.name).symlink_to(file.absolute())
     return folder / files[0].name
-
-
-def tokenizer_path(path: Path) -> Path:
-    """Return the path to open the tokenizer of the model at ``path`` from: a cached IR folder, made if necessary.
-
-    For its tokenizer, OpenVINO GenAI reads all weights of a GGUF file: 4 seconds of CPU time for the default model,
-    against 0.3 for the IR. Each process of a worker opens a tokenizer.
-
-    It is ``path`` itself for an IR folder, and if the IR can't be made.
-    """
-    try:
-        return path if path.is_dir() else _folder(path)
-    except (OSError, RuntimeError):
-        # Opening the tokenizer of the file itself works without a cache, or shows what is wrong with the file.
-        return path
-
-
-def _folder(path: Path) -> Path:
-    """Return the cached IR folder of the tokenizer of a GGUF file, making it if necessary."""
-
-    def make(scratch: Path) -> Path:
-        made = scratch / "made"
-        made.mkdir()
-        file = link(path, made)
-        openvino_genai.Tokenizer(str(file), **SAVE)
-        for linked in parts(file):
-            linked.unlink()
-        return made
-
-    return cached_form("tokenizer", path, (), make)
 
 
 def cached_form(

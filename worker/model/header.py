@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from worker.model.gguf import Array, Header, Scalar, Tensor
+from worker.model.gguf_tokenizer import SENTENCE_PIECE
+from worker.model.pre_tokenizers import PRE_TOKENIZERS
 from worker.model.source import ModelError
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 """Architectures that OpenVINO GenAI can build from a GGUF file."""
 
-TOKENIZERS = ("gpt2",)
+TOKENIZERS = ("gpt2", SENTENCE_PIECE)
 """The values of ``tokenizer.ggml.model`` that are served."""
 
-_TOKENIZER_NAMES = {"t5": "a Unigram tokenizer", "bert": "a WordPiece tokenizer", "llama": "a SentencePiece tokenizer"}
+_TOKENIZER_NAMES = {"t5": "a Unigram tokenizer", "bert": "a WordPiece tokenizer"}
 
 MATRIX_TYPES = ("F16", "Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q6_K")
 """Types of tensors that are served. F32 and BF16 are in vectors, embeddings and the output matrix only."""
@@ -47,44 +49,37 @@ def _only(*neutral: Scalar) -> Neutral:
     return lambda value, shape: value in neutral
 
 
-KEYS: Mapping[str, Neutral] = {
-    # Applied.
-    "context_length": _applied,
-    "block_count": _applied,
-    "embedding_length": _applied,
-    "attention.head_count": _applied,
-    "attention.head_count_kv": _applied,
-    "attention.key_length": _applied,
-    "attention.layer_norm_rms_epsilon": _applied,
-    "rope.freq_base": _applied,
-    # Without an effect: stated by the shapes of tensors, or not used by these architectures.
-    "feed_forward_length": _applied,
-    "vocab_size": _applied,
+_APPLIED_KEYS = {
+    "context_length", "block_count", "embedding_length", "attention.head_count", "attention.head_count_kv",
+    "attention.key_length", "attention.layer_norm_rms_epsilon", "rope.freq_base",
+}  # fmt: skip
+_UNUSED_KEYS = {
+    "feed_forward_length", "vocab_size", "attention.layer_norm_epsilon", "rope.scaling.finetuned",
+    "rope.scaling.original_context_length",
+}  # fmt: skip
+"""Without an effect: stated by the shapes of tensors, or not used by these architectures."""
+
+_NEUTRAL: dict[str, Neutral] = {
     "attention.causal": _only(True),
-    "attention.layer_norm_epsilon": _applied,
-    "rope.scaling.finetuned": _applied,
-    "rope.scaling.original_context_length": _applied,
-    # Refused, unless the value is the one that the model has without the key.
     "attention.value_length": lambda value, shape: value == shape.head,
     "attention.scale": lambda value, shape: math.isclose(value, shape.head**-0.5, rel_tol=1e-5),
     "attention.sliding_window": lambda value, shape: value == 0 or value >= shape.context,
-    "attention.clamp_kqv": _only(0),
-    "attention.max_alibi_bias": _only(0),
-    "attn_logit_softcapping": _only(0),
-    "embedding_scale": _only(0, 1),
-    "expert_count": _only(0),
-    "expert_used_count": _only(0),
-    "final_logit_softcapping": _only(0),
-    "logit_scale": _only(0, 1),
-    "nextn_predict_layers": _only(0),
-    "residual_scale": _only(0, 1),
     "rope.dimension_count": lambda value, shape: value == shape.head,
     "rope.scale_linear": _only(1),
     "rope.scaling.type": _only("none", "linear", "yarn"),
     "rope.scaling.factor": _only(0, 1),
     "rope.scaling.attn_factor": _only(1),
     "use_parallel_residual": _only(False),
-}
+} | dict.fromkeys(("embedding_scale", "logit_scale", "residual_scale"), _only(0, 1)) | dict.fromkeys(
+    (
+        "attention.clamp_kqv", "attention.max_alibi_bias", "attn_logit_softcapping", "final_logit_softcapping",
+        "expert_count", "expert_used_count", "nextn_predict_layers",
+    ),
+    _only(0),
+)  # fmt: skip
+"""Refused, unless the value is the one that the model has without the key."""
+
+KEYS: Mapping[str, Neutral] = dict.fromkeys((*_APPLIED_KEYS, *_UNUSED_KEYS), _applied) | _NEUTRAL
 """Keys after the name of the architecture, and the values with which a file is served."""
 
 _CHANGES_NUMBERS = re.compile(r"rope\.|attention\.|(^|.*[._])(scale|freqs?\w*|scaling|softcapping|clamp)\b")
@@ -122,6 +117,9 @@ def check_header(file: Path, headers: list[Header], max_context: int = 0) -> tup
     if tokenizer not in TOKENIZERS:
         named = _TOKENIZER_NAMES.get(tokenizer, f"the tokenizer {tokenizer}")
         raise ModelError(f"{file} has {named}; GGUF files are served with those of {', '.join(TOKENIZERS)}. {_IR}")
+    pre = metadata.get("tokenizer.ggml.pre") or "default"
+    if tokenizer != SENTENCE_PIECE and pre not in PRE_TOKENIZERS:
+        raise ModelError(f"{file} can't be served: tokenizer.ggml.pre = '{pre}' is unknown. {_IR}")
     prefix = f"{architecture}."
     own = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
     context = _number(own, "context_length")

@@ -15,7 +15,7 @@ from openvino_genai.py_openvino_genai import GenerationHandle
 from tests.support.paths import MODELS
 from worker.engine.prompts import accept_spelled, counted, empty_added_segments, spell
 from worker.engine.protocol import Ending, EngineLoadError, Output
-from worker.engine.vocabulary import tokenizer_core
+from worker.model.detokenizer import tokenizer_core
 
 BPE = ("qwen2-byte-level-bpe", "llama-byte-fallback-bpe", "phi3-byte-fallback-bpe", "gemma2-byte-fallback-bpe")
 OTHERS = ("llama-byte-fallback-unigram", "gpt2-wordpiece")

@@ -121,7 +121,6 @@ def test_a_broken_gguf_file_is_a_model_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tokenizer", "name"),
     [
-        ("llama", "a SentencePiece tokenizer"),
         ("t5", "a Unigram tokenizer"),
         ("rwkv", "the tokenizer rwkv"),
     ],

@@ -8,9 +8,10 @@ import msgspec
 
 from api.base.histogram import WINDOW, percentile
 from api.batches.record import Batch
+from shared.protocol.formats import ModelFormats
 from shared.protocol.queue.occupancy import Move, Occupancy
 from shared.protocol.queue.texts import PRIORITY_CLASSES, ServedTier
-from shared.protocol.registry import ModelFormats, ModelInfo, NodeInfo, ReplicaInfo, WorkerInfo, unread_protocols
+from shared.protocol.registry import ModelInfo, NodeInfo, ReplicaInfo, WorkerInfo, unread_protocols
 
 
 class TierState(msgspec.Struct, frozen=True, kw_only=True):

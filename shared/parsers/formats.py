@@ -17,7 +17,7 @@ from shared.parsers.format import (
     ToolFormat,
     ToolFormatName,
 )
-from shared.protocol.registry import NONE
+from shared.protocol.formats import NONE
 
 __all__ = [
     "AUTO",

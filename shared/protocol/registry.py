@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast
 import msgspec
 from redis.asyncio import Redis
 
+from shared.protocol.formats import ModelFormats
 from shared.redis import keys
 from shared.redis.raw_connection import Argument
 from shared.redis.records import skipped_unreadable
@@ -35,27 +36,11 @@ FINDING_FILES = "looking for the model's files"
 shows the progress of a download too."""
 MAKING_WEIGHTS = "making int8 weights"
 """Beginning of the detail of a worker that converts its model, once."""
-NONE = "none"
-"""No format, or an unknown one."""
 TEXT = "text"
 IMAGE = "image"
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 _Amount = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
-_Word = Annotated[str, msgspec.Meta(max_length=64)]
-
-
-class ModelFormats(msgspec.Struct, frozen=True, kw_only=True):
-    """How a model writes calls and reasoning, as its chat template shows when it is loaded."""
-
-    tool_parser: _Word = NONE
-    reasoning_parser: _Word = NONE
-    replaced: Annotated[tuple[_Word, ...], msgspec.Meta(max_length=32)] = ()
-    """What the template would refuse or lose, and is replaced (see :class:`worker.prompt.facts.TemplateFacts`)."""
-
-    def __str__(self) -> str:
-        words = ", ".join(name.replace("_", " ") for name in self.replaced) or "nothing"
-        return f"tool calls: {self.tool_parser}, reasoning: {self.reasoning_parser}, replaced: {words}"
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

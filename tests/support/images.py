@@ -119,14 +119,11 @@ class Image:
 
 
 def _link(distribution: metadata.Distribution, packages: Path) -> None:
-    """Add an installed distribution to the folder ``packages``, compiled as far as it is here, with hard links where
-    these are possible.
+    """Add an installed distribution to the folder ``packages``, with hard links where these are possible.
 
     Models are copied: a new link changes the status of a file, and workers that serve it would say that it has changed.
     """
-    files = {*(distribution.files or ())}
-    compiled = {file.parent / "__pycache__" / f"{file.stem}.{sys.implementation.cache_tag}.pyc" for file in files}
-    for file in files | compiled:
+    for file in distribution.files or ():
         source, target = Path(str(distribution.locate_file(file))), packages / file
         if ".." in file.parts or not source.exists():
             continue

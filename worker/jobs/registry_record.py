@@ -5,7 +5,8 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from shared.protocol.registry import TEXT, ModelFormats, WorkerInfo
+from shared.protocol.formats import ModelFormats
+from shared.protocol.registry import TEXT, WorkerInfo
 from shared.protocol.request import Sampling
 from shared.protocol.version import READABLE
 from shared.runtime.settings import WorkerSettings

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from shared.parsers.formats import NONE, OutputFormat, ToolFormatName
-from shared.protocol.registry import ModelFormats
+from shared.protocol.formats import ModelFormats
 
 _REPLACED: Mapping[str, str] = {
     "system": "system_messages_merged",

@@ -8,7 +8,7 @@ import msgspec
 
 from shared.parsers.formats import AUTO, OutputFormat
 from shared.protocol.errors import ContextExcess, ProblemKind, context_exceeded, refuse
-from shared.protocol.registry import ModelFormats
+from shared.protocol.formats import ModelFormats
 from shared.protocol.request import ChatRequest
 from worker.engine.npu import check_prompt
 from worker.grammar.plan import Plan

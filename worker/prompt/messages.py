@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from shared.parsers.formats import AUTO
-from shared.protocol.registry import ModelFormats
+from shared.protocol.formats import ModelFormats
 from worker.engine.protocol import PlacedImage
 from worker.grammar.plan import Plan
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from shared.parsers.formats import AUTO, OutputFormat, ReasoningFormatName
-from shared.protocol.registry import ModelFormats
+from shared.protocol.formats import ModelFormats
 from shared.protocol.request import ChatRequest
 from worker.engine.simulated import decode, encode
 from worker.grammar.plan import Plan

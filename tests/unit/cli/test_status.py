@@ -9,7 +9,8 @@ from api.fleet.document import BatchState
 from cli.main import main
 from cli.monitor.health import reachable
 from cli.monitor.status import QueueInfo, Snapshot, as_json_line, as_table
-from shared.protocol.registry import DeclaredModel, ModelFormats, NodeInfo, ReplicaInfo, WorkerInfo
+from shared.protocol.formats import ModelFormats
+from shared.protocol.registry import DeclaredModel, NodeInfo, ReplicaInfo, WorkerInfo
 
 NOBODY = "redis://127.0.0.1:1/0"
 

@@ -21,7 +21,8 @@ from api.dialects.base.models import render_model, render_models
 from api.dialects.openai import OpenAI
 from api.dialects.openai.render import OBFUSCATED_BLOCK, ChatResponseEncoder
 from shared.protocol.errors import Problem, ProblemKind
-from shared.protocol.registry import IMAGE, TEXT, ModelFormats, ModelInfo
+from shared.protocol.formats import ModelFormats
+from shared.protocol.registry import IMAGE, TEXT, ModelInfo
 from shared.protocol.request import ChatRequest
 from tests.support.sdk_types import checked
 

@@ -7,13 +7,14 @@ job with the finish reason ``length``, as if it had reached its token limit.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from shared.parsers.schema_types import hashable, target_of
+from worker.engine.json_tokens import NEVER
 
 _SPECIAL = re.compile(r'["\\]')
 _VALUE_STARTS = frozenset('{["-0123456789tfn')
@@ -27,8 +28,6 @@ GRAMMAR_MINIMUM = 4
 """Up to this ``minLength``, grammars count the characters. Each takes 8 ms to compile for 49,000 tokens."""
 
 
-_NEVER = 2**31 - 1
-"""More characters than a string has."""
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, msgspec.MsgspecError)
 """Errors of text that is not JSON, and of schemas that are none."""
 
@@ -175,7 +174,7 @@ class _JsonReader:
             if self._escape[1] == "u" and len(self._escape) < 6:
                 return
             # The second half of a surrogate pair is not a separate character.
-            second_half = self._escape[1] == "u" and 0xDC00 <= _code_unit(self._escape) <= 0xDFFF
+            second_half = self._escape[1] == "u" and 0xDC00 <= int(self._escape.removeprefix("\\u"), 16) <= 0xDFFF
             self._count += 0 if second_half else 1
             self._escape = ""
         elif character == "\\":
@@ -197,7 +196,8 @@ class _JsonReader:
             case '"':
                 self._count = 0
                 self._key = [character] if self._expects_key else None
-                self._limit, self._minimum = _limit(self._schemas), self._minimum_of(self._schemas)
+                self._limit = min((int(one["maxLength"]) for one in self._schemas if "maxLength" in one), default=None)
+                self._minimum = self._minimum_of(self._schemas)
                 self._schemas = ()
                 self._expects_key = False
             case "{" | "[":
@@ -210,7 +210,8 @@ class _JsonReader:
                 self._schemas = self._expanded(_members(frame.schemas, key))
             case "," if self._frames:
                 self._end_item()
-                self._next()
+                self._frames[-1].index += 1
+                self._expect_item()
             case "}" | "]" if self._frames:
                 self._end_item()
                 self._frames.pop()
@@ -220,10 +221,8 @@ class _JsonReader:
     def _open(self, *, is_object: bool) -> None:
         frame = _Frame(self._schemas, is_object)
         self._frames.append(frame)
-        self._expects_key = is_object
-        self._expect_item(frame)
-        unique = not is_object and any(schema.get("uniqueItems") is True for schema in frame.schemas)
-        if self._text is not None and unique:
+        self._expect_item()
+        if self._text is not None and not is_object and any(one.get("uniqueItems") is True for one in frame.schemas):
             frame.items, frame.start = set(), len(self._text) + 1
 
     def _end_item(self) -> None:
@@ -237,22 +236,18 @@ class _JsonReader:
             self._repeats = item in frame.items
             frame.items.add(item)
 
-    def _next(self) -> None:
+    def _expect_item(self) -> None:
         frame = self._frames[-1]
-        frame.index += 1
         self._expects_key = frame.is_object
-        self._expect_item(frame)
-
-    def _expect_item(self, frame: _Frame) -> None:
         self._schemas = () if frame.is_object else self._expanded(_items(frame.schemas, frame.index))
 
     def _minimum_of(self, schemas: Iterable[Mapping[str, Any]]) -> int:
         """Return the length of a string that the grammar does not ensure."""
         named = (schema.get("minLength") for schema in schemas)
         minimum = max((length for length in named if isinstance(length, int | float)), default=0)
-        return int(min(minimum, _NEVER)) if self._minimums and minimum > GRAMMAR_MINIMUM else 0
+        return int(min(minimum, NEVER)) if self._minimums and minimum > GRAMMAR_MINIMUM else 0
 
-    def _expanded(self, schemas: Sequence[Any]) -> list[Mapping[str, Any]]:
+    def _expanded(self, schemas: Iterable[Any]) -> list[Mapping[str, Any]]:
         """Return ``schemas`` and all schemas that they reference or combine."""
         found: list[Mapping[str, Any]] = []
         waiting = list(schemas)
@@ -349,89 +344,20 @@ class LengthChecker:
         return len(text)
 
 
-_IN_STRING = re.compile(rb'(?:\\.?|[^"\\])*', re.DOTALL)
-_INSIDE_STRING = rb'(?:\\.|[^"\\])*'
-_CHARACTER = re.compile(rb"\\u.{0,4}|\\.?|[^\\\x80-\xbf]", re.DOTALL)
-
-
-def characters_in(piece: bytes) -> int:
-    """Return the number of characters that a token adds to the JSON string that it continues, up to a closing quote.
-
-    Never too low: an escape is one character, even if it is incomplete or the second half of a surrogate pair.
-    """
-    if piece.isascii() and b'"' not in piece and b"\\" not in piece:
-        return len(piece)
-    found = _IN_STRING.match(piece)
-    return len(_CHARACTER.findall(found[0])) if found else 0
-
-
-_CLOSED = re.compile(_INSIDE_STRING + rb'"', re.DOTALL)
-_CLOSED_AGAIN = re.compile(_INSIDE_STRING + rb'"[^"]*"' + _INSIDE_STRING + rb'"', re.DOTALL)
-
-
-def closing_lengths(piece: bytes) -> tuple[int, int, int]:
-    """Return the number of characters that a token adds to a JSON string before it closes it; a high one if it doesn't.
-
-    The token begins outside of the string, in it, or in it after a backslash. -1: it closes a further string, too.
-    """
-    if b'"' not in piece:
-        return _NEVER, _NEVER, _NEVER
-    before, _, rest = piece.partition(b'"')
-    outside = _closing_length(rest)
-    return (
-        outside if outside == _NEVER or _SIGNS.isdisjoint(before) else -1,
-        _closing_length(piece),
-        _closing_length(b"\\" + piece),
-    )
-
-
-def _closing_length(piece: bytes) -> int:
-    if _CLOSED_AGAIN.match(piece):
-        return -1
-    return characters_in(piece) if _CLOSED.match(piece) else _NEVER
-
-
-_NEXT = rb'(?:[^",{\[]|"(?:[^"\\]|\\.)*")*[,{\[]'
-_OUTSIDE = re.compile(_NEXT, re.DOTALL)
-_INSIDE = re.compile(_INSIDE_STRING + rb'"' + _NEXT, re.DOTALL)
-
-
-def goes_on(piece: bytes, *, in_string: bool) -> bool:
-    """Return whether a token begins a further JSON value. ``in_string``: it begins inside of a string."""
-    return not _SIGNS.isdisjoint(piece) and bool((_INSIDE if in_string else _OUTSIDE).match(piece))
-
-
-_SIGNS = frozenset(b",{[")
-
-
-def _code_unit(escape: str) -> int:
-    return int(escape.removeprefix("\\u"), 16)
-
-
-def _limit(schemas: Iterable[Mapping[str, Any]]) -> int | None:
-    return min((int(schema["maxLength"]) for schema in schemas if "maxLength" in schema), default=None)
-
-
-def _members(schemas: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
-    """Return the schemas of an object's member ``key``."""
-    members = []
+def _members(schemas: Iterable[Mapping[str, Any]], key: str) -> Iterator[Any]:
+    """Yield the schemas of an object's member ``key``."""
     for schema in schemas:
-        properties = schema.get("properties", {})
-        members += schema.get("patternProperties", {}).values()
+        yield from schema.get("patternProperties", {}).values()
         rest = schema.get("additionalProperties", schema.get("unevaluatedProperties"))
-        members.append(properties.get(key, rest))
-    return members
+        yield schema.get("properties", {}).get(key, rest)
 
 
-def _items(schemas: Iterable[Mapping[str, Any]], index: int) -> list[Any]:
-    """Return the schemas of an array's item at ``index``."""
-    items = []
+def _items(schemas: Iterable[Mapping[str, Any]], index: int) -> Iterator[Any]:
+    """Yield the schemas of an array's item at ``index``."""
     for schema in schemas:
-        rest = schema.get("items")
-        first = schema.get("prefixItems", ())
+        first, rest = schema.get("prefixItems", ()), schema.get("items")
         if isinstance(rest, list):
             first, rest = rest, schema.get("additionalItems")
         if rest is None:
             rest = schema.get("unevaluatedItems")
-        items += [first[index] if index < len(first) else rest, schema.get("contains")]
-    return items
+        yield from (first[index] if index < len(first) else rest, schema.get("contains"))

@@ -232,7 +232,7 @@ def argument_length_limits(shape: CallShape, tools: Sequence[CallableTool]) -> t
 
 
 def is_counted(shape: CallShape) -> bool:
-    """Whether arguments are JSON after a known text, so that :mod:`worker.json_schema.lengths` finds them."""
+    """Whether arguments are JSON after a known text, so that :mod:`worker.engine.lengths` finds them."""
     text = shape.item[0] if shape.content == "calls" else shape.begin
     return shape.content in ("arguments", "calls") and "{n}" not in text
 

@@ -99,7 +99,7 @@ def json_mode_grammar() -> str:
     """Return the grammar of JSON mode: an object of at least one member, with a space after its opening bracket.
 
     The most likely compact beginning is the token ``{"``. After it, the default model makes up keys, as in minified
-    documents: it has .58 of the fields right, and .78 after a space (docs/json-schema.md).
+    documents: it has .58 of the fields right, and .78 after a space.
     """
     rules = Rules()
     json = JsonRules(rules)

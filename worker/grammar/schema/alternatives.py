@@ -3,6 +3,9 @@
 ``allOf`` and ``$ref`` are merged, ``anyOf`` lists its branches, and conditions become cases: ``dependentRequired``, for
 example, means that a property is absent or that others are required. The flat schemas may allow fewer values than the
 schema, never others.
+
+``{"required": ["a"], "anyOf": [{"minProperties": 2}, {"type": "null"}]}`` becomes ``Flat(required=["a"],
+min_properties=2)`` and ``Flat(type=["null"], required=["a"])``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,25 +14,38 @@ from typing import Any
 
 import msgspec
 
+from shared.parsers import schema_types
 from worker.grammar.schema import keywords
 from worker.grammar.schema.apart import Apart
+from worker.grammar.schema.flat import ASSERTIONS, KINDS, Flat, Matches, Schema, flat_of, merged, same
 from worker.grammar.schema.keywords import SchemaError, UnsupportedKeyword
-from worker.grammar.schema.merging import Matches, Schema, merged, same
-from worker.grammar.schema.reading import items_of, target_of
 
 MAX_ALTERNATIVES = 64
 """Maximum number of flat schemas of one schema."""
 
 _MAX_CONTAINS = 16
+_MAX_EXCLUDED = 8
+"""Maximum number of excluded numbers: each makes one more case."""
 _OTHER_TYPES = {
     "number": {"integer", "number"},
     "integer": {"integer", "number"},
 }
-_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 
-Flat = dict[str, Any]
 Path = str
 Seen = tuple[str, ...]
+
+
+def target_of(document: Any, reference: Any, path: str) -> Any:
+    """Return the target in ``document`` of a reference at ``path``. Raises :class:`SchemaError`."""
+    where = f"{path}/$ref"
+    if not isinstance(reference, str):
+        raise SchemaError(where, "expected a text")
+    if reference != "#" and not reference.startswith("#/"):
+        raise UnsupportedKeyword(where, f"'{reference}' is no reference into the schema itself: '#/...' is supported")
+    try:
+        return schema_types.target_of(document, reference)
+    except LookupError:
+        raise SchemaError(where, f"the schema has nothing at '{reference}'") from None
 
 
 class Alternatives:
@@ -44,10 +60,8 @@ class Alternatives:
         are_apart: Callable[[str, str], bool],
         step: Callable[[str], None],
     ) -> None:
-        """``matches`` says whether a pattern matches a text, ``are_apart`` that no text matches two patterns.
-
-        ``step`` is called with the path of every schema that is visited; it limits their number. Unless ``strict``,
-        keywords that can't be enforced are ignored.
+        """``are_apart`` says that no text matches two patterns. ``step`` is called with the path of every schema that
+        is visited; it limits their number. Unless ``strict``, keywords that can't be enforced are ignored.
         """
         self._document = document
         self._strict = strict
@@ -64,9 +78,9 @@ class Alternatives:
         """
         self._step(path)
         if isinstance(schema, bool):
-            return [{}] if schema else []
+            return [Flat()] if schema else []
         schema = self.assertions(schema, path)
-        own = {keyword: value for keyword, value in schema.items() if keyword not in keywords.APPLIED}
+        own = flat_of(schema, path)
         flats = [own]
         for options in self._conditions(schema, own, path, seen, wide):
             flats = self._product(flats, options, path)
@@ -74,12 +88,17 @@ class Alternatives:
             return flats
         if "oneOf" in schema:
             flats = self._one_of(schema, flats, path, seen)
-        for unevaluated, rest in (("unevaluatedProperties", "additionalProperties"), ("unevaluatedItems", "items")):
+        for unevaluated, rest in (("unevaluatedProperties", "additional_properties"), ("unevaluatedItems", "items")):
             if unevaluated in schema:
-                flats = [{rest: schema[unevaluated], **flat} for flat in flats]
+                flats = [
+                    msgspec.structs.replace(flat, **{rest: schema[unevaluated]})
+                    if getattr(flat, rest) is None
+                    else flat
+                    for flat in flats
+                ]
         return flats
 
-    def assertions(self, schema: Any, path: Path) -> Flat:
+    def assertions(self, schema: Any, path: Path) -> dict[str, Any]:
         """Return the assertion keywords of ``schema`` as those of 2020-12.
 
         Raises :class:`UnsupportedKeyword` for an unsupported one, :class:`SchemaError` if ``schema`` is none.
@@ -94,14 +113,11 @@ class Alternatives:
                     f"{path}/{keyword}",
                     f"the keyword '{keyword}' is not supported: {keywords.UNSUPPORTED[keyword]}",
                 )
-        found = {keyword: value for keyword, value in schema.items() if keyword in keywords.ASSERTIONS}
+        found = {keyword: value for keyword, value in schema.items() if keyword in ASSERTIONS}
         for keyword, value in found.items():
-            if keyword in _OBJECTS and not isinstance(value, dict):
-                raise SchemaError(f"{path}/{keyword}", "expected an object")
-            if keyword in _LISTS and not isinstance(value, list):
-                raise SchemaError(f"{path}/{keyword}", "expected a list")
-        if not all(isinstance(name, str) for name in found.get("required", ())):
-            raise SchemaError(f"{path}/required", "expected a list of names")
+            for kind, names, what in ((dict, _OBJECTS, "an object"), (list, _LISTS, "a list")):
+                if keyword in names and not isinstance(value, kind):
+                    raise SchemaError(f"{path}/{keyword}", f"expected {what}")
         rest = found.pop("additionalItems", None)
         if isinstance(found.get("items"), list):  # up to draft 2019-09
             found["prefixItems"] = found.pop("items")
@@ -112,6 +128,19 @@ class Alternatives:
             listed = found.get("enum", [value])
             found["enum"] = [option for option in listed if same(option, value)]
         return found
+
+    def are_apart(self, schema: Schema, path: Path) -> bool:
+        """Whether no text that is made for a branch of ``oneOf`` fits another."""
+        branches = self._branches(schema, "oneOf", path, ())
+        wide = self._branches(schema, "oneOf", path, (), wide=True)
+        return all(
+            self._apart.made(one, other, path, final=True)
+            for index, first in enumerate(branches)
+            for at, second in enumerate(wide)
+            if at != index
+            for one in first
+            for other in second
+        )
 
     def _check_references(self, schema: Schema, path: Path) -> None:
         """Raise :class:`UnsupportedKeyword` if ``#`` in the references of ``schema`` is ``schema`` itself.
@@ -131,7 +160,7 @@ class Alternatives:
         for flat in flats:
             for option in options:
                 both = merged(flat, option, path, self._matches)
-                if _is_possible(both) and both not in result:
+                if both.is_possible() and both not in result:
                     result.append(both)
         if len(result) > MAX_ALTERNATIVES:
             raise UnsupportedKeyword(path, f"its conditions have more than {MAX_ALTERNATIVES} cases")
@@ -144,16 +173,21 @@ class Alternatives:
             if reference in seen:
                 raise SchemaError(path, f"'{reference}' refers to itself")
             yield self.of(target_of(self._document, reference, path), path, (*seen, reference), wide=wide)
-        for index, part in enumerate(items_of(schema, "allOf", path)):
+        for index, part in enumerate(schema.get("allOf", ())):
             yield self.of(part, f"{path}/allOf/{index}", seen, wide=wide)
         for keyword in ("anyOf", "oneOf") if wide else ("anyOf",):
             if keyword in schema:
                 yield [flat for options in self._branches(schema, keyword, path, seen, wide=wide) for flat in options]
         if wide:
             return
-        for make in (self._not, self._if, self._dependent, self._contains):
+        for made in (
+            self._not(schema, path, seen),
+            self._if(schema, path, seen),
+            self._dependent(schema, own, path, seen),
+            self._contains(schema, path),
+        ):
             try:
-                yield from make(schema, own, path, seen)
+                yield from made
             except UnsupportedKeyword:
                 if self._strict:
                     raise
@@ -161,23 +195,12 @@ class Alternatives:
     def _branches(
         self, schema: Schema, keyword: str, path: Path, seen: Seen, *, wide: bool = False
     ) -> list[list[Flat]]:
-        branches = items_of(schema, keyword, path)
-        if not branches:
+        if not schema[keyword]:
             raise SchemaError(f"{path}/{keyword}", "it has no schemas")
-        return [self.of(branch, f"{path}/{keyword}/{index}", seen, wide=wide) for index, branch in enumerate(branches)]
-
-    def are_apart(self, schema: Schema, path: Path) -> bool:
-        """Whether no text that is made for a branch of ``oneOf`` fits another."""
-        branches = self._branches(schema, "oneOf", path, ())
-        wide = self._branches(schema, "oneOf", path, (), wide=True)
-        return all(
-            self._apart.made(one, other, path, final=True)
-            for index, first in enumerate(branches)
-            for at, second in enumerate(wide)
-            if at != index
-            for one in first
-            for other in second
-        )
+        return [
+            self.of(branch, f"{path}/{keyword}/{index}", seen, wide=wide)
+            for index, branch in enumerate(schema[keyword])
+        ]
 
     def _one_of(self, schema: Schema, bases: list[Flat], path: Path, seen: Seen) -> list[Flat]:
         """Return ``bases`` merged with each branch of ``oneOf``, without the values that fit another branch too."""
@@ -208,9 +231,9 @@ class Alternatives:
                 if self._apart.made(flat, other, path):
                     continue
                 name = self._apart.missing(flat, other)
-                if name is None or not _is_object(flat):
+                if name is None or flat.type != ["object"]:
                     break
-                flat = merged(flat, {"absent": [name]}, path, self._matches)
+                flat = merged(flat, Flat(absent=[name]), path, self._matches)
             else:
                 result.append(flat)
                 continue
@@ -220,11 +243,11 @@ class Alternatives:
                 continue
         return result
 
-    def _not(self, schema: Schema, own: Flat, path: Path, seen: Seen) -> Iterator[list[Flat]]:
+    def _not(self, schema: Schema, path: Path, seen: Seen) -> Iterator[list[Flat]]:
         if "not" in schema:
             yield self._negated(schema["not"], f"{path}/not", seen)
 
-    def _if(self, schema: Schema, own: Flat, path: Path, seen: Seen) -> Iterator[list[Flat]]:
+    def _if(self, schema: Schema, path: Path, seen: Seen) -> Iterator[list[Flat]]:
         if "if" not in schema or not {"then", "else"} & set(schema):
             return
         where = f"{path}/if"
@@ -238,11 +261,11 @@ class Alternatives:
         for keyword in ("dependentRequired", "dependentSchemas", "dependencies"):
             for name, need in schema.get(keyword, {}).items():
                 where = f"{path}/{keyword}/{name}"
-                options = [{"required": need}] if isinstance(need, list) else self.of(need, where, seen)
-                options = self._product([{"required": [name]}], options, where)
-                yield options if name in own.get("required", ()) else [{"absent": [name]}, *options]
+                options = self.of({"required": need} if isinstance(need, list) else need, where, seen)
+                options = self._product([Flat(required=[name])], options, where)
+                yield options if name in (own.required or ()) else [Flat(absent=[name]), *options]
 
-    def _contains(self, schema: Schema, own: Flat, path: Path, seen: Seen) -> Iterator[list[Flat]]:
+    def _contains(self, schema: Schema, path: Path) -> Iterator[list[Flat]]:
         if "contains" not in schema:
             return
         least, most = schema.get("minContains", 1), schema.get("maxContains")
@@ -250,9 +273,9 @@ class Alternatives:
             raise UnsupportedKeyword(f"{path}/minContains", f"supported are counts up to {_MAX_CONTAINS}")
         part = schema["contains"]
         if most is None:
-            yield [{"prefixItems": [part] * least, "further": True, "minItems": least}] if least else [{}]
+            yield [Flat(prefix_items=[part] * least, further=True, min_items=least) if least else Flat()]
         else:
-            yield [{"items": part, "minItems": least, "maxItems": most}]
+            yield [flat_of({"items": part, "minItems": least, "maxItems": most}, path)]
 
     def _negated(self, schema: Any, path: Path, seen: Seen) -> list[Flat]:
         """Return flat schemas of values for which ``schema`` does not hold.
@@ -262,91 +285,83 @@ class Alternatives:
         """
         self._step(path)
         if isinstance(schema, bool):
-            return [] if schema else [{}]
+            return [] if schema else [Flat()]
         asserted = self.assertions(schema, path)
-        result: list[Flat] = []
-        missing = ""
-        known = not asserted
-        for keyword, value in asserted.items():
-            try:
-                options = self._negation(keyword, value, path, seen)
-            except UnsupportedKeyword:
-                options = None
-            if options is None:
-                missing = missing or keyword
-            else:
-                known = True
-                result += options
-        if not known:
-            raise UnsupportedKeyword(path, f"'{missing}' can't be excluded by a grammar; name the allowed values")
-        return result
+        flat_of(asserted, path)  # raises for wrong values
+        return self._any_negated(
+            ((keyword, partial(self._negation, keyword, value, path, seen)) for keyword, value in asserted.items()),
+            path,
+        )
 
-    def _negation(self, keyword: str, value: Any, path: Path, seen: Seen) -> list[Flat] | None:
-        """Return flat schemas of values for which one keyword does not hold; None if there is no way to write them."""
+    def _any_negated(self, parts: Iterable[tuple[str, Callable[[], list[Flat]]]], path: Path) -> list[Flat]:
+        """Return what those of ``parts`` make that can be negated, which one must, if there are any."""
+        made: list[list[Flat]] = []
+        missing: list[str] = []
+        for name, negate in parts:
+            try:
+                made.append(negate())
+            except UnsupportedKeyword:
+                missing.append(name)
+        if missing and not made:
+            raise UnsupportedKeyword(path, f"'{missing[0]}' can't be excluded by a grammar; name the allowed values")
+        return [flat for flats in made for flat in flats]
+
+    def _negation(self, keyword: str, value: Any, path: Path, seen: Seen) -> list[Flat]:
+        """Return flat schemas of values for which one keyword does not hold. Raises :class:`UnsupportedKeyword`."""
         where = f"{path}/{keyword}"
         match keyword, value:
-            case "required", list():
-                return [{"type": "object", "absent": [name]} for name in value]
-            case "properties", dict():
-                return list(self._negated_properties(value, where, seen))
-            case "enum", list():
-                return [{"excluded": value}, *_between(value)]
-            case "type", str() | list():
+            case "required", _:
+                return [Flat(type=["object"], absent=[name]) for name in value]
+            case "properties", _:
+                return [
+                    Flat(type=["object"], required=[name], checked={name: {"not": part}})
+                    for name, part in value.items()
+                    if self._may_fail(part, where, seen)
+                ]
+            case "enum", _:
+                return [Flat(excluded=value), *_between(value)]
+            case "type", _:
                 named = {value} if isinstance(value, str) else set(value)
                 gone = set().union(*(_OTHER_TYPES.get(kind, {kind}) for kind in named))
-                return [{"type": [kind for kind in _TYPES if kind not in gone]}] if set(_TYPES) - gone else []
+                return [Flat(type=left)] if (left := [kind for kind in KINDS if kind not in gone]) else []
             case "not", _:
-                return [_unevaluated(flat) for flat in self.of(value, where, seen)]
-            case "anyOf", list():
-                flats: list[Flat] = [{}]
+                return [flat.without_unevaluated() for flat in self.of(value, where, seen)]
+            case "anyOf", _:
+                flats = [Flat()]
                 for part in value:
                     flats = self._product(flats, self._negated(part, where, seen), path)
                 return flats
-            case "allOf", list():
-                return self._any_negated(value, where, seen)
+            case "allOf", _:
+                return self._any_negated(((keyword, partial(self._negated, part, where, seen)) for part in value), path)
             case "$ref", str() if value not in seen:
                 return self._negated(target_of(self._document, value, path), path, (*seen, value))
             case "minLength", 1:
-                return [{"enum": [""]}]
-            case "maxLength", int():
-                return [{"type": "string", "minLength": value + 1, "counted": True}]
-            case (("minItems" | "minProperties"), int()) if value > 0:
-                kind, opposite = _COUNTS[keyword]
-                return [{"type": kind, opposite: value - 1}]
-            case (("maxItems" | "maxProperties"), int()):
-                kind, opposite = _COUNTS[keyword]
-                return [{"type": kind, opposite: value + 1}]
-            case (("minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum"), int() | float()) if not isinstance(
-                value, bool
+                return [Flat(enum=[""])]
+            case "maxLength", _:
+                return [Flat(type=["string"], min_length=int(value) + 1, counted=True)]
+            case (("minItems" | "maxItems" | "minProperties" | "maxProperties"), _) if value or keyword.startswith(
+                "max"
             ):
-                return [{"type": "number", _BOUNDS[keyword]: value}]
-        return None
+                kind, opposite, further = _COUNTS[keyword]
+                return [flat_of({"type": kind, opposite: value + further}, path)]
+            case (("minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum"), _) if not isinstance(value, bool):
+                return [flat_of({"type": "number", _BOUNDS[keyword]: value}, path)]
+        raise UnsupportedKeyword(where, "it can't be excluded")
 
-    def _negated_properties(self, properties: Schema, path: Path, seen: Seen) -> Iterator[Flat]:
-        for name, part in properties.items():
-            try:
-                if self._negated(part, path, seen):
-                    yield {"type": "object", "required": [name], "checked": {name: {"not": part}}}
-            except UnsupportedKeyword:
-                continue
-
-    def _any_negated(self, parts: list[Any], path: Path, seen: Seen) -> list[Flat] | None:
-        result: list[Flat] | None = None
-        for part in parts:
-            try:
-                result = [*(result or ()), *self._negated(part, path, seen)]
-            except UnsupportedKeyword:
-                continue
-        return result
+    def _may_fail(self, part: Any, path: Path, seen: Seen) -> bool:
+        try:
+            return bool(self._negated(part, path, seen))
+        except UnsupportedKeyword:
+            return False
 
 
-_OBJECTS = frozenset({"properties", "patternProperties", "dependencies", "dependentRequired", "dependentSchemas"})
-_LISTS = frozenset({"required", "enum", "allOf", "anyOf", "oneOf", "prefixItems"})
+_OBJECTS = frozenset({"dependencies", "dependentRequired", "dependentSchemas"})
+_LISTS = frozenset({"enum", "allOf", "anyOf", "oneOf"})
 _COUNTS = {
-    "minItems": ("array", "maxItems"),
-    "maxItems": ("array", "minItems"),
-    "minProperties": ("object", "maxProperties"),
-    "maxProperties": ("object", "minProperties"),
+    "minItems": ("array", "maxItems", -1),
+    "maxItems": ("array", "minItems", 1),
+    "minProperties": ("object", "maxProperties", -1),
+    "maxProperties": ("object", "minProperties", 1),
 }
 _BOUNDS = {
     "minimum": "exclusiveMaximum",
@@ -359,34 +374,9 @@ _BOUNDS = {
 def _between(values: Iterable[Any]) -> list[Flat]:
     """Return flat schemas of the numbers that are not in ``values``, if numbers are in it, and not many."""
     numbers = sorted({value for value in values if isinstance(value, int | float) and not isinstance(value, bool)})
-    least = [{}, *({"exclusiveMinimum": number} for number in numbers)]
-    most = [*({"exclusiveMaximum": number} for number in numbers), {}]
-    return (
-        [{"type": "number"} | low | high for low, high in zip(least, most, strict=True)] if 0 < len(numbers) < 9 else []
-    )
-
-
-def _unevaluated(flat: Flat) -> Flat:
-    """Return ``flat`` without what counts as evaluated, which nothing in ``not`` does.
-
-    Raises :class:`UnsupportedKeyword` if that, or what is limited outside the grammar, can't be left out.
-    """
-    if not _NOT_IN_NOT.isdisjoint(flat):
-        raise UnsupportedKeyword("", "not in 'not'")
-    return {"checked" if keyword == "properties" else keyword: value for keyword, value in flat.items()}
-
-
-_NOT_IN_NOT = frozenset({"patternProperties", "additionalProperties", "prefixItems", "items"}) | {
-    "minLength", "maxLength", "pattern", "uniqueItems"
-}  # fmt: skip
-
-
-def _is_object(flat: Flat) -> bool:
-    return flat.get("type") in ("object", ["object"])
-
-
-def _is_possible(flat: Flat) -> bool:
-    if flat.get("type") == [] or flat.get("enum") == []:
-        return False
-    absent = flat.get("absent", ())
-    return not any(name in absent for name in flat.get("required", ()) if isinstance(name, str))
+    if not 0 < len(numbers) <= _MAX_EXCLUDED:
+        return []
+    return [
+        Flat(type=["number"], exclusive_minimum=low, exclusive_maximum=high)
+        for low, high in zip([None, *numbers], [*numbers, None], strict=True)
+    ]

@@ -3,14 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
-from shared.parsers.schema_types import hashable, kinds_of_value
-from worker.grammar.schema.merging import Matches, Schema, both, member_schemas, same
-from worker.grammar.schema.reading import KINDS, kinds_of
+from msgspec.structs import replace
+
+from shared.parsers.schema_types import hashable
+from worker.grammar.schema.flat import KINDS, Flat, Matches, both, member_schemas
 
 _MAX_DEPTH = 4
-_MEMBERS = frozenset({"properties", "patternProperties"})
+_NUMBERS = {"number", "integer"}
 
-Flats = Callable[[Any, str], list[dict[str, Any]]]
+Flats = Callable[[Any, str], list[Flat]]
 
 
 class Apart:
@@ -23,7 +24,7 @@ class Apart:
         self._matches = matches
         self._are_apart = are_apart
 
-    def made(self, made: Schema, other: Schema, path: str, *, final: bool = False, depth: int = 0) -> bool:
+    def made(self, made: Flat, other: Flat, path: str, *, final: bool = False, depth: int = 0) -> bool:
         """Whether no text that a grammar makes for ``made`` is valid under ``other``. False if that is not known.
 
         ``other`` allows all values of its schema, or more.
@@ -31,74 +32,55 @@ class Apart:
         """
         if depth > _MAX_DEPTH:
             return False
-        if "enum" in made and "enum" in other:
-            return set(map(hashable, made["enum"])).isdisjoint(map(hashable, other["enum"]))
-        if "enum" in made:
-            return all(self._is_out(value, other, path) for value in made["enum"])
-        kinds = set(kinds_of(made, path) or KINDS)
-        others = set(_allowed(other, path))
-        if "enum" in other:
-            others &= {kind for value in other["enum"] for kind in kinds_of_value(value)}
-        if "integer" in kinds and "number" in others:
-            kinds.add("number")
-        if "number" in kinds and "integer" in others:
-            kinds.add("integer")
-        return all(self._kind_apart(kind, made, other, path, final, depth) for kind in kinds & others)
+        if made.enum is not None and other.enum is not None:
+            return set(map(hashable, made.enum)).isdisjoint(map(hashable, other.enum))
+        if made.enum is not None:
+            return all(other.fits(value, self._matches) is False for value in made.enum)
+        made = replace(made, type=made.kinds() or list(KINDS))
+        if other.enum is not None:
+            return all(made.fits(value, self._matches) is False for value in other.enum)
+        kinds, others = ({*flat.type} if flat.type is not None else {*KINDS} for flat in (made, other))
+        common = kinds & others | (_NUMBERS if kinds & _NUMBERS and others & _NUMBERS else set())
+        return all(self._kind_apart(kind, made, other, path, final, depth) for kind in common)
 
-    def _kind_apart(self, kind: str, made: Schema, other: Schema, path: str, final: bool, depth: int) -> bool:
+    def _kind_apart(self, kind: str, made: Flat, other: Flat, path: str, final: bool, depth: int) -> bool:
         match kind:
             case "object":
                 return self._objects_apart(made, other, path, final, depth)
-            case "string":
-                first, second = made.get("pattern"), other.get("pattern")
-                if isinstance(first, str) and isinstance(second, str) and self._are_apart(first, second):
-                    return True
-                return self._values_apart(made, other)
+            case "string" if made.pattern is not None and other.pattern is not None:
+                return self._are_apart(made.pattern, other.pattern)
             case "array":
-                return _beyond(made, other, "minItems", "maxItems") or _beyond(other, made, "minItems", "maxItems")
+                return _beyond(made.min_items, other.max_items) or _beyond(other.min_items, made.max_items)
             case "number" | "integer":
-                return _beyond(made, other, "minimum", "maximum") or _beyond(other, made, "minimum", "maximum")
+                return _beyond(made.minimum, other.maximum) or _beyond(other.minimum, made.maximum)
         return False
 
-    def _values_apart(self, made: Schema, other: Schema) -> bool:
-        """Whether the values of ``other`` don't match the pattern of ``made``, or are excluded."""
-        values = [value for value in other.get("enum", ()) if isinstance(value, str)]
-        pattern = made.get("pattern")
-        return bool("enum" in other) and all(
-            any(same(value, gone) for gone in made.get("excluded", ()))
-            or (isinstance(pattern, str) and self._matches(pattern, value) is False)
-            for value in values
-        )
-
-    def missing(self, made: Schema, other: Schema) -> str | None:
+    def missing(self, made: Flat, other: Flat) -> str | None:
         """Return a property that ``other`` requires and that an object of ``made`` never has, unless it is merged."""
-        if made.get("additionalProperties", not _MEMBERS & set(made)) is not False:
+        closed = made.properties is not None or made.pattern_properties is not None
+        if (not closed if made.additional_properties is None else made.additional_properties) is not False:
             return None
-        patterns = made.get("patternProperties", {})
+        own = {*(made.required or ()), *(made.properties or ())}
         return next(
             (
                 name
-                for name in other.get("required", ())
-                if name not in made.get("required", ())
-                and name not in made.get("properties", {})
-                and all(self._matches(pattern, name) is False for pattern in patterns)
+                for name in other.required or ()
+                if name not in own
+                and all(self._matches(pattern, name) is False for pattern in made.pattern_properties or ())
             ),
             None,
         )
 
-    def _objects_apart(self, made: Schema, other: Schema, path: str, final: bool, depth: int) -> bool:
-        if "enum" in other:
-            return False
-        required = made.get("required", ())
-        if any(name in other.get("absent", ()) for name in required):
+    def _objects_apart(self, made: Flat, other: Flat, path: str, final: bool, depth: int) -> bool:
+        if not set(made.required or ()).isdisjoint(other.absent or ()):
             return True
-        if any(name in made.get("absent", ()) for name in other.get("required", ())):
+        if not set(made.absent or ()).isdisjoint(other.required or ()):
             return True
         if final and self.missing(made, other) is not None:
             return True
-        return any(self._members_apart(made, other, name, path, final, depth) for name in required)
+        return any(self._members_apart(made, other, name, path, final, depth) for name in made.required or ())
 
-    def _members_apart(self, made: Schema, other: Schema, name: str, path: str, final: bool, depth: int) -> bool:
+    def _members_apart(self, made: Flat, other: Flat, name: str, path: str, final: bool, depth: int) -> bool:
         """Whether the values of a member that ``made`` always has are none of those that ``other`` allows."""
         first = both(member_schemas(made, name, self._matches))
         for second in member_schemas(other, name, self._matches):
@@ -114,24 +96,7 @@ class Apart:
                 return True
         return False
 
-    def _is_out(self, value: Any, other: Schema, path: str) -> bool:
-        """Whether ``value`` is surely not valid under ``other``."""
-        if any(same(value, gone) for gone in other.get("excluded", ())):
-            return True
-        if not kinds_of_value(value) & set(_allowed(other, path)):
-            return True
-        if isinstance(value, dict):
-            return any(name not in value for name in other.get("required", ()))
-        pattern = other.get("pattern")
-        return isinstance(value, str) and isinstance(pattern, str) and self._matches(pattern, value) is False
 
-
-def _allowed(schema: Schema, path: str) -> list[str]:
-    """Return the types that ``schema`` allows: a keyword without ``type`` allows all other types."""
-    return kinds_of(schema, path) if "type" in schema else list(KINDS)
-
-
-def _beyond(first: Schema, second: Schema, least: str, most: str) -> bool:
-    """Whether the values of ``first`` are greater than those of ``second``."""
-    low, high = first.get(least), second.get(most)
-    return isinstance(low, int | float) and isinstance(high, int | float) and low > high
+def _beyond(low: float | None, high: float | None) -> bool:
+    """Whether a lower bound is above the upper bound of others."""
+    return low is not None and high is not None and low > high

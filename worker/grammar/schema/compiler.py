@@ -9,27 +9,19 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from decimal import Decimal
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import msgspec
 
 from shared.parsers.schema_types import hashable, kinds_of_value
 from worker.grammar.ebnf import Rules, either, literal, repeated, sequence
-from worker.grammar.json_text import BOOLEAN, COMMA, NULL, JsonRules, enclosed
-from worker.grammar.schema.alternatives import Alternatives
-from worker.grammar.schema.keywords import ARRAY, NUMBER, OBJECT, NoValue, SchemaError, UnsupportedKeyword
+from worker.grammar.json_text import COMMA, JsonRules, enclosed
+from worker.grammar.schema.alternatives import Alternatives, target_of
+from worker.grammar.schema.flat import ABOUT, KINDS, Flat, Schema, both, member_schemas
+from worker.grammar.schema.keywords import NoValue, SchemaError, UnsupportedKeyword, escaped
 from worker.grammar.schema.members import Member, counted_parts, object_of, subset_of
-from worker.grammar.schema.merging import Schema, both, member_schemas, same
 from worker.grammar.schema.numbers import multiples, number_range
-from worker.grammar.schema.reading import (
-    KINDS,
-    bounds_of,
-    escaped,
-    items_of,
-    kinds_of,
-    limit_of,
-    target_of,
-)
 from worker.grammar.schema.strings import Strings
 from worker.grammar.schema.unlisted import UnlistedMembers
 
@@ -140,8 +132,7 @@ class SchemaCompiler:
         # The branches of a schema without other keywords may be shared rules.
         alone = next(iter(schema)) if len(schema) == 1 else ""
         if alone == "anyOf" or (alone == "oneOf" and (not self._strict or self._alternatives.are_apart(schema, path))):
-            branches = items_of(schema, alone, path)
-            if not branches:
+            if not (branches := schema[alone]):
                 raise SchemaError(f"{path}/{alone}", "it has no schemas")
             return self._any(self._lower, ((branch, f"{path}/{alone}/{at}") for at, branch in enumerate(branches)))
         flats = self._alternatives.of(schema, path)
@@ -162,96 +153,84 @@ class SchemaCompiler:
             raise fault
         return either(options)
 
-    def _lower_flat(self, schema: Schema, path: str) -> str:
-        if "enum" in schema:
-            return self._values(schema, path)
-        kinds = kinds_of(schema, path)
-        if not kinds and "excluded" not in schema:
+    def _lower_flat(self, flat: Flat, path: str) -> str:
+        if flat.enum is not None:
+            values = self._fitting(flat, path)
+            if not values:
+                raise NoValue(path, "no value is allowed")
+            return self._rules.one_of(msgspec.json.encode(value).decode() for value in values)
+        kinds = flat.kinds()
+        if not kinds and flat.excluded is None:
             return self._json.value()
         kinds = kinds or [kind for kind in KINDS if kind != "integer"]
-        return self._any(lambda kind, where: self._of_kind(kind, schema, where), ((kind, path) for kind in kinds))
+        return self._any(lambda kind, where: self._of_kind(kind, flat, where), ((kind, path) for kind in kinds))
 
-    def _values(self, schema: Schema, path: str) -> str:
-        values = self._fitting(schema, path)
-        if not values:
-            raise NoValue(path, "no value is allowed")
-        return self._rules.one_of(msgspec.json.encode(value).decode() for value in values)
+    def _fitting(self, flat: Flat, path: str) -> list[Any]:
+        """Return the values of ``enum`` that surely satisfy the other keywords of ``flat``."""
+        rest = msgspec.structs.replace(flat, enum=None, excluded=None)
+        gone = set(map(hashable, flat.excluded or ()))
+        return [value for value in flat.enum or () if hashable(value) not in gone and self._fits(value, rest, path)]
 
-    def _fitting(self, schema: Schema, path: str) -> list[Any]:
-        """Return the values of ``enum`` that surely satisfy the other keywords of the flat ``schema``."""
-        gone = set(map(hashable, schema.get("excluded", ())))
-        rest = {keyword: value for keyword, value in schema.items() if keyword != "excluded"}
-        listed = items_of(schema, "enum", path)
-        return [value for value in listed if hashable(value) not in gone and self._fits(value, rest, path)]
+    def _fits(self, value: Any, flat: Flat, path: str) -> bool:
+        """Whether a value of ``enum`` surely satisfies the other keywords of ``flat``."""
+        fits = flat.fits(value, self._strings.matches)
+        if fits is None and not isinstance(value, str):
+            if self._strict:
+                kinds = kinds_of_value(value) & ABOUT.keys()
+                keyword = min(keyword for kind in kinds for keyword in flat.said(kind) if keyword != "required")
+                raise UnsupportedKeyword(f"{path}/{keyword}", "it is not supported together with 'enum' and 'const'")
+            return True
+        return fits is True
 
-    def _fits(self, value: Any, schema: Schema, path: str) -> bool:
-        """Whether a value of ``enum`` surely satisfies the other keywords of the flat ``schema``."""
-        kinds = kinds_of_value(value)
-        if "type" in schema and not kinds & set(kinds_of(schema, path)):
-            return False
-        if any(same(value, gone) for gone in schema.get("excluded", ())):
-            return False
-        if isinstance(value, str):
-            return self._strings.fits(value, schema, path)
-        about = {"number": NUMBER, "array": ARRAY, "object": OBJECT}
-        for kind in kinds & set(about):
-            others = sorted(about[kind] & set(schema) - {"required"})
-            if others and self._strict:
-                raise UnsupportedKeyword(f"{path}/{others[0]}", "it is not supported together with 'enum' and 'const'")
-        return not isinstance(value, dict) or all(name in value for name in schema.get("required", ()))
-
-    def _of_kind(self, kind: str, schema: Schema, path: str) -> str:
-        gone = [value for value in schema.get("excluded", ()) if kind in kinds_of_value(value)]
+    def _of_kind(self, kind: str, flat: Flat, path: str) -> str:
+        gone = [value for value in flat.excluded or () if kind in kinds_of_value(value)]
         match kind:
             case "string":
-                return self._strings.string(schema, path, [value for value in gone if isinstance(value, str)])
-            case "boolean":
-                left = [word for word, value in (("true", True), ("false", False)) if value not in gone]
+                return self._strings.string(flat, path, gone)
+            case "boolean" | "null":
+                words = ["true", "false"] if kind == "boolean" else ["null"]
+                left = [word for word in words if msgspec.json.decode(word) not in gone]
                 if not left:
                     raise NoValue(path, "no value is allowed")
-                return BOOLEAN if len(left) == 2 else literal(left[0])
-            case "null":
-                if gone:
-                    raise NoValue(path, "no value is allowed")
-                return NULL
+                return either([literal(word) for word in left])
         if gone:
             raise NoValue(
                 path, f"single values of the type '{kind}' can't be excluded by a grammar; name the allowed ones"
             )
         match kind:
             case "object":
-                return self._object(schema, path)
+                return self._object(flat, path)
             case "array":
-                return self._array(schema, path)
+                return self._array(flat, path)
             case _:
-                return self._number(schema, path, whole=kind == "integer")
+                return self._number(flat, path, whole=kind == "integer")
 
-    def _object(self, schema: Schema, path: str) -> str:
-        properties = schema.get("properties", {})
-        required = items_of(schema, "required", path)
-        minimum, maximum = bounds_of(schema, "minProperties", "maxProperties", path)
-        closed = "additionalProperties" not in schema and ("properties" in schema or "patternProperties" in schema)
-        named = self._names(schema, path)
+    def _object(self, flat: Flat, path: str) -> str:
+        properties, required = flat.properties or {}, flat.required or ()
+        minimum, maximum = flat.bounds("min_properties", "max_properties", path)
+        closed = flat.additional_properties is None and not (
+            flat.properties is None and flat.pattern_properties is None
+        )
+        named = self._names(flat, path)
         self._nested += 1
         members = []
-        listed = [name for flat in named for name in flat.get("enum", ()) if isinstance(name, str) and not closed]
-        checked = schema.get("checked", {})
+        listed = [name for one in named for name in one.enum or () if isinstance(name, str) and not closed]
+        checked, absent = flat.checked or {}, flat.absent or ()
         names = list(dict.fromkeys([*properties, *required, *listed, *checked]))
         for name in names:
-            known = name in properties
-            where = f"{path}/properties/{escaped(name)}" if known else f"{path}/additionalProperties"
-            allowed = name not in schema.get("absent", ()) and self._may_be_named(name, named, f"{path}/propertyNames")
+            where = f"{path}/properties/{escaped(name)}" if name in properties else f"{path}/additionalProperties"
+            allowed = name not in absent and any(
+                (one.enum is None or name in one.enum) and self._fits(name, one, f"{path}/propertyNames")
+                for one in named
+            )
+            parts = [*member_schemas(flat, name, self._strings.matches), checked.get(name, True)]
             try:
-                parts = [
-                    *member_schemas(schema, name, self._strings.matches),
-                    *([checked[name]] if name in checked else ()),
-                ]
-                value = both(parts) if allowed else False
-                members.append(Member(name, self._lower(value, where), name in required))
+                value = self._lower(both(parts) if allowed else False, where)
+                members.append(Member(name, value, name in required))
             except NoValue:
                 if name in required:
                     raise
-        others = self._unlisted.expression(schema, path, [*names, *schema.get("absent", ())], named, closed=closed)
+        others = self._unlisted.expression(flat, path, [*names, *absent], named, closed=closed)
         self._nested -= 1
         self._count([member.required for member in members], minimum, maximum, f"{path}/maxProperties")
         text = object_of(self._rules, members, others, minimum, maximum)
@@ -259,33 +238,26 @@ class SchemaCompiler:
             raise NoValue(path, "no object has the properties that 'minProperties' and 'maxProperties' ask for")
         return text
 
-    def _names(self, schema: Schema, path: str) -> Sequence[Schema]:
+    def _names(self, flat: Flat, path: str) -> Sequence[Flat]:
         """Return the flat schemas of the names of properties."""
-        if schema.get("propertyNames", True) is True:
-            return [{}]
-        return self._alternatives.of({"allOf": [{"type": "string"}, schema["propertyNames"]]}, f"{path}/propertyNames")
+        if flat.property_names in (None, True):
+            return [Flat()]
+        return self._alternatives.of({"allOf": [{"type": "string"}, flat.property_names]}, f"{path}/propertyNames")
 
-    def _may_be_named(self, name: str, named: Iterable[Schema], path: str) -> bool:
-        return any(
-            (name in flat["enum"] if "enum" in flat else True) and self._fits(name, flat, path) for flat in named
-        )
-
-    def _array(self, schema: Schema, path: str) -> str:
-        items = schema.get("items", True)
-        first = items_of(schema, "prefixItems", path)
-        minimum, maximum = bounds_of(schema, "minItems", "maxItems", path)
-        first = first[:maximum]
+    def _array(self, flat: Flat, path: str) -> str:
+        minimum, maximum = flat.bounds("min_items", "max_items", path)
+        first = (flat.prefix_items or [])[:maximum]
         self._nested += 1
         parts = [self._lower(item, f"{path}/prefixItems/{index}") for index, item in enumerate(first)]
         rest_min = max(minimum - len(parts), 0)
         rest_max = None if maximum is None else maximum - len(parts)
         # A tuple that doesn't specify further items gets none.
         item = None
-        values = self._unique_values(schema, path) if self._strict else None
-        longer = not parts or not {"items", "further"}.isdisjoint(schema) or rest_min
-        if items is not False and longer and rest_max != 0 and values is None:
+        values = self._unique_values(flat, path) if self._strict else None
+        longer = not parts or flat.items is not None or flat.further or rest_min
+        if flat.items is not False and longer and rest_max != 0 and values is None:
             with suppress(NoValue):
-                item = self._lower(items, f"{path}/items")
+                item = self._lower(True if flat.items is None else flat.items, f"{path}/items")
         self._nested -= 1
         if values is not None:
             options = [(literal(msgspec.json.encode(value).decode()), False) for value in values]
@@ -304,39 +276,35 @@ class SchemaCompiler:
             listed = sequence([listed, repeated(more, min(rest_min, 1), 1)])
         return self._rules.define(enclosed("[", listed, "]", empty=False))
 
-    def _unique_values(self, schema: Schema, path: str) -> list[Any] | None:
+    def _unique_values(self, flat: Flat, path: str) -> list[Any] | None:
         """Return the values that an array may have once each, in the order of the schema.
 
         None if they are not listed: then :mod:`worker.engine.lengths` ends the text at one that occurs again.
         """
-        if schema.get("uniqueItems") is not True or schema.get("maxItems") in (0, 1):
+        if not flat.unique_items or flat.max_items in (0, 1):
             return None
-        values: list[Any] = []
+        unique: dict[Any, Any] = {}
         where = f"{path}/uniqueItems"
-        for flat in self._alternatives.of(schema.get("items", True), f"{path}/items"):
-            if "enum" not in flat or "prefixItems" in schema:
+        for one in self._alternatives.of(True if flat.items is None else flat.items, f"{path}/items"):
+            if one.enum is None or flat.prefix_items is not None:
                 if self._lengths:
                     return None
                 raise UnsupportedKeyword(where, "here it is supported only for items that are listed in an 'enum'")
-            values += self._fitting(flat, where)
-        unique: dict[Any, Any] = {}
-        for value in values:
-            unique.setdefault(hashable(value), value)
+            for value in self._fitting(one, where):
+                unique.setdefault(hashable(value), value)
         return list(unique.values())
 
-    def _number(self, schema: Schema, path: str, *, whole: bool) -> str:
-        minimum, open_below = limit_of(schema, "minimum", "exclusiveMinimum", path, max)
-        maximum, open_above = limit_of(schema, "maximum", "exclusiveMaximum", path, min)
-        factor = schema.get("multipleOf", 1 if whole else None)
-        if not self._strict and factor != 1:
-            factor = 1 if whole else None
+    def _number(self, flat: Flat, path: str, *, whole: bool) -> str:
+        minimum, open_below = _limit(flat.minimum, flat.exclusive_minimum, max)
+        maximum, open_above = _limit(flat.maximum, flat.exclusive_maximum, min)
+        factor = flat.multiple_of if self._strict or flat.multiple_of == 1 else None
+        if factor is None and whole:
+            factor = 1
         if minimum is None and maximum is None and factor == (1 if whole else None):
             return self._json.integer() if whole else self._json.number()
         if factor is None:
             text = number_range(minimum, maximum, open_below=open_below, open_above=open_above)
         else:
-            if isinstance(factor, bool) or not isinstance(factor, int | float) or factor <= 0:
-                raise SchemaError(f"{path}/multipleOf", "expected a number above 0")
             try:
                 text = multiples(
                     Decimal(str(factor)), minimum, maximum, whole=whole, open_below=open_below, open_above=open_above
@@ -362,17 +330,11 @@ class SchemaCompiler:
 
     def _check_left_recursion(self) -> None:
         """Raise :class:`SchemaError` if a rule is left-recursive: it reaches itself without consuming a character."""
-        for start in self._begins_with:
-            seen: set[str] = set()
-            waiting = [start]
-            while waiting:
-                for following in self._begins_with.get(waiting.pop(), ()):
-                    if following == start:
-                        found = next(reference for reference, name in self._named.items() if name == start)
-                        raise SchemaError("", f"'{found}' refers to itself without an object or array between")
-                    if following not in seen:
-                        seen.add(following)
-                        waiting.append(following)
+        try:
+            TopologicalSorter(self._begins_with).prepare()
+        except CycleError as error:
+            found = next(reference for reference, name in self._named.items() if name in error.args[1])
+            raise SchemaError("", f"'{found}' refers to itself without an object or array between") from error
 
     def _count(self, required: Sequence[bool], minimum: int, maximum: int | None, path: str) -> None:
         self._step(path, counted_parts(required, minimum, maximum) // _STATES)
@@ -381,3 +343,13 @@ class SchemaCompiler:
         self._steps += count
         if self._steps > MAX_STEPS:
             raise SchemaError(path, f"the schema is too large: it has more than {MAX_STEPS} parts")
+
+
+def _limit(
+    inclusive: float | None, exclusive: float | None, tighter: Callable[[Iterable[Decimal]], Decimal]
+) -> tuple[Decimal | None, bool]:
+    """Return a bound of a number range, or None, and whether the bound is exclusive."""
+    closed = [] if inclusive is None else [Decimal(str(inclusive))]
+    open_ = [] if exclusive is None or isinstance(exclusive, bool) else [Decimal(str(exclusive))]
+    end = tighter([*closed, *open_]) if closed or open_ else None
+    return end, end is not None and (end in open_ or exclusive is True)

@@ -6,28 +6,13 @@ Vocabulary: JSON Schema 2020-12 and the drafts back to 4. Unknown keywords are a
 
 from collections.abc import Mapping
 
-OBJECT = frozenset(
-    {
-        "properties", "patternProperties", "additionalProperties", "propertyNames", "required", "minProperties",
-        "maxProperties", "absent", "checked",
-    }
-)  # fmt: skip
-ARRAY = frozenset({"items", "prefixItems", "minItems", "maxItems", "uniqueItems"})
-STRING = frozenset({"minLength", "maxLength", "pattern", "format"})
-NUMBER = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
-APPLIED = frozenset(
+COMBINING = frozenset(
     {
         "$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependencies", "dependentRequired",
         "dependentSchemas", "contains", "minContains", "maxContains", "unevaluatedProperties", "unevaluatedItems",
     }
 )  # fmt: skip
-"""Keywords that :mod:`worker.grammar.schema.alternatives` turns into the others."""
-INTERNAL = frozenset({"absent", "checked", "counted", "excluded", "further"})
-"""Our own: ``absent`` lists the names that an object doesn't have, ``checked`` has schemas of properties that don't
-count as evaluated, ``counted`` says that ``minLength`` must be held by the grammar, ``excluded`` lists values that are
-not allowed, ``further`` says that items may follow ``prefixItems``."""
-ASSERTIONS = (OBJECT | ARRAY | STRING | NUMBER | APPLIED | {"const", "enum", "type", "additionalItems"}) - INTERNAL
-"""The keywords that grammars enforce."""
+"""Keywords that :mod:`worker.grammar.schema.alternatives` turns into those of flat schemas."""
 
 UNSUPPORTED: Mapping[str, str] = {
     "$dynamicRef": "use '$ref' instead",
@@ -53,6 +38,11 @@ class UnsupportedKeyword(SchemaError):
 
 class NoValue(SchemaError):
     """A schema allows no value, or none that a grammar makes."""
+
+
+def escaped(name: str) -> str:
+    """Return a key escaped for a JSON pointer."""
+    return name.replace("~", "~0").replace("/", "~1")
 
 
 _YEAR = "[12][0-9]{3}"

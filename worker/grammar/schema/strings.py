@@ -23,9 +23,8 @@ from worker.grammar.regex import (
 )
 from worker.grammar.regex import Choice as AnyOf
 from worker.grammar.regex_writer import written
-from worker.grammar.schema.keywords import FORMATS, NoValue, SchemaError, UnsupportedKeyword
-from worker.grammar.schema.merging import Schema
-from worker.grammar.schema.reading import bounds_of
+from worker.grammar.schema.flat import Flat, whole
+from worker.grammar.schema.keywords import FORMATS, NoValue, UnsupportedKeyword
 
 _COMPARISON = 50
 """Steps that the comparison of two patterns counts for."""
@@ -61,22 +60,22 @@ class Strings:
         self._step = step
         self._regexes: dict[str, Node] = {}
 
-    def string(self, schema: Schema, path: str, gone: Sequence[str] = ()) -> str:
-        """Return the rule of strings that are valid under the flat ``schema`` and none of ``gone``.
+    def string(self, flat: Flat, path: str, gone: Sequence[str] = ()) -> str:
+        """Return the rule of strings that are valid under ``flat`` and none of ``gone``.
 
         Raises :class:`SchemaError`, and :class:`NoValue` if there are none.
         """
-        minimum, maximum = bounds_of(schema, "minLength", "maxLength", path)
+        minimum, maximum = flat.bounds("min_length", "max_length", path)
         if not self._strict:
             minimum = min(minimum, GRAMMAR_MINIMUM)
-        expression, keyword = self._expression(schema, path)
-        if expression is None and minimum > GRAMMAR_MINIMUM and "counted" not in schema and self._minimums:
+        expression, keyword = _expression(flat)
+        if expression is None and minimum > GRAMMAR_MINIMUM and not flat.counted and self._minimums:
             minimum = 0
         self._step(f"{path}/minLength", minimum)
         if expression is None and not gone:
             return self._json.string(minimum, None if self._lengths else maximum)
         try:
-            node = ANYTHING if expression is None else regex_of(expression)
+            node = ANYTHING if expression is None else self._regex(expression)
             if self._strict and self._lengths:
                 node, _ = without_upper_limit(node)
             if gone := [text for text in gone if possibly_matches(node, text)]:
@@ -86,44 +85,33 @@ class Strings:
             if self._strict:
                 raise UnsupportedKeyword(f"{path}/{keyword}", f"{error}") from error
             return self._json.string(minimum)
-        least, most = lengths(node)
-        too_long = not self._lengths and maximum is not None and (most is None or most > maximum)
-        if self._strict and (least < minimum or too_long):
-            name = "maxLength" if too_long else "minLength"
-            raise UnsupportedKeyword(
-                f"{path}/{name}", f"not supported together with '{keyword}', unless that implies it"
-            )
+        self._check_lengths(node, minimum, None if self._lengths else maximum, path, keyword)
         return self._rules.define(sequence([literal('"'), content, literal('"')]))
 
-    def fits(self, value: str, schema: Schema, path: str) -> bool:
-        """Whether a text of ``enum`` surely satisfies the keywords of strings of the flat ``schema``."""
-        pattern, form = schema.get("pattern"), schema.get("format")
-        known = FORMATS.get(form) if isinstance(form, str) else None
-        expressions = [f"^(?:{known})$"] if known and pattern is None else []
-        expressions += [pattern] if isinstance(pattern, str) else []
-        low, high = bounds_of(schema, "minLength", "maxLength", path)
-        return (
-            low <= len(value)
-            and (high is None or len(value) <= high)
-            and all(surely_matches(regex, value) for regex in map(self._regex, expressions))
-        )
-
-    def name(self, schema: Schema, path: str) -> Node:
-        """Return the regular expression of names with the flat ``schema``. Lengths are counted, of word characters.
+    def name(self, flat: Flat, path: str) -> Node:
+        """Return the regular expression of names with the schema ``flat``. Lengths are counted, of word characters.
 
         Raises :class:`SchemaError` and :class:`PatternError`.
         """
-        minimum, maximum = bounds_of(schema, "minLength", "maxLength", path)
-        expression, _ = self._expression(schema, path)
+        minimum, maximum = flat.bounds("min_length", "max_length", path)
+        expression, keyword = _expression(flat)
         if expression is None and maximum is None:
             return joined([Repeat(Characters(EVERY, EVERY), minimum, minimum), ANYTHING])
         if expression is None:
             return Repeat(_NAME_CHARACTER, minimum, max(minimum, min(maximum or 0, _MAX_NAME)))
         node = self.parsed(expression, path)
-        least, most = lengths(node)
-        if self._strict and (least < minimum or (maximum is not None and (most is None or most > maximum))):
-            raise UnsupportedKeyword(path, "a length is not supported together with 'pattern', unless that implies it")
+        self._check_lengths(node, minimum, maximum, path, keyword)
         return node
+
+    def _check_lengths(self, node: Node, minimum: int, maximum: int | None, path: str, keyword: str) -> None:
+        """Raise :class:`UnsupportedKeyword` unless the matches of ``node`` have these lengths."""
+        least, most = lengths(node)
+        too_long = maximum is not None and (most is None or most > maximum)
+        if self._strict and (least < minimum or too_long):
+            name = "maxLength" if too_long else "minLength"
+            raise UnsupportedKeyword(
+                f"{path}/{name}", f"not supported together with '{keyword}', unless that implies it"
+            )
 
     def parsed(self, pattern: str, path: str) -> Node:
         """Return a parsed pattern. Raises :class:`UnsupportedKeyword`."""
@@ -149,19 +137,6 @@ class Strings:
         except PatternError:
             return False
 
-    def _expression(self, schema: Schema, path: str) -> tuple[str | None, str]:
-        """Return the regular expression of strings, and the keyword that it comes from."""
-        expression, form = schema.get("pattern"), schema.get("format")
-        if not isinstance(expression, str | None):
-            raise SchemaError(f"{path}/pattern", "expected a text")
-        if not isinstance(form, str | None):
-            raise SchemaError(f"{path}/format", "expected a text")
-        # With a pattern, the format is an annotation, as JSON Schema's 'format' is by default: clients such as zod send
-        # both, where the pattern describes the format. So are formats that have no expression.
-        if form is None or expression is not None:
-            return expression, "pattern"
-        return (f"^(?:{FORMATS[form]})$" if form in FORMATS else None), "format"
-
     @staticmethod
     def _without_texts(node: Node, gone: Sequence[str], minimum: int, path: str) -> Node:
         """Return the matches of ``node`` that are none of the texts ``gone``, told apart by their first character."""
@@ -179,3 +154,14 @@ class Strings:
         if pattern not in self._regexes:
             self._regexes[pattern] = regex_of(pattern)
         return self._regexes[pattern]
+
+
+def _expression(flat: Flat) -> tuple[str | None, str]:
+    """Return the regular expression of strings, and the keyword that it comes from.
+
+    With a pattern, the format is an annotation, as JSON Schema's ``format`` is by default: clients such as zod send
+    both, where the pattern describes the format. So are formats that have no expression.
+    """
+    if flat.format is None or flat.pattern is not None:
+        return flat.pattern, "pattern"
+    return (whole(FORMATS[flat.format]) if flat.format in FORMATS else None), "format"

@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+from msgspec.structs import replace
+
 from worker.grammar.ebnf import Ranges, Rules, character_class, either, literal, repeated, sequence, united, without
 from worker.grammar.json_text import COLON, PLAIN, PLAIN_CHARACTER, JsonRules
 from worker.grammar.regex import Node, PatternError, first_characters, lengths
-from worker.grammar.schema.keywords import NoValue, UnsupportedKeyword
+from worker.grammar.schema.flat import Flat, both
+from worker.grammar.schema.keywords import NoValue, UnsupportedKeyword, escaped
 from worker.grammar.schema.members import name_matching
-from worker.grammar.schema.merging import Schema, both
-from worker.grammar.schema.reading import escaped
 from worker.grammar.schema.strings import Strings
 
 
@@ -28,7 +29,7 @@ class UnlistedMembers:
         self._strict = strict
 
     def expression(
-        self, schema: Schema, path: str, names: Sequence[str], named: Sequence[Schema], *, closed: bool
+        self, flat: Flat, path: str, names: Sequence[str], named: Sequence[Flat], *, closed: bool
     ) -> str | None:
         """Return the expression of a member whose name is none of ``names``; None if there is none.
 
@@ -39,7 +40,7 @@ class UnlistedMembers:
         firsts: list[tuple[Node, Ranges]] = []
         made: dict[str, tuple[str, list[Any]]] = {}
         begins: dict[str, Ranges] = {}
-        for pattern, part in schema.get("patternProperties", {}).items():
+        for pattern, part in (flat.pattern_properties or {}).items():
             where = f"{path}/patternProperties/{escaped(pattern)}"
             node = self._strings.parsed(pattern, where)
             overlapping = [other for other in begins if not self._strings.are_apart(pattern, other)]
@@ -56,7 +57,7 @@ class UnlistedMembers:
             begins[pattern] = firsts[-1][1]
             if part is False:
                 continue
-            if any(set(flat) - {"type"} and flat.get("pattern") != pattern for flat in named) and self._strict:
+            if any(_says_more(name) and name.pattern != pattern for name in named) and self._strict:
                 raise UnsupportedKeyword(f"{path}/propertyNames", "not supported together with 'patternProperties'")
             try:
                 rule = name_matching(self._rules, node, taken, empty="" not in matched and not overlapping)
@@ -70,7 +71,7 @@ class UnlistedMembers:
             with suppress(NoValue):
                 where = f"{path}/patternProperties/{escaped(pattern)}"
                 options.append(sequence([rule, COLON, self._lower(both(parts), where)]))
-        value = not closed and schema.get("additionalProperties", True)
+        value = not closed if flat.additional_properties is None else flat.additional_properties
         if value is not False:
             with suppress(NoValue):
                 text = self._lower(value, f"{path}/additionalProperties")
@@ -78,7 +79,7 @@ class UnlistedMembers:
         return either(options) if options else None
 
     def _free(
-        self, path: str, names: Sequence[str], named: Sequence[Schema], firsts: Sequence[tuple[Node, Ranges]]
+        self, path: str, names: Sequence[str], named: Sequence[Flat], firsts: Sequence[tuple[Node, Ranges]]
     ) -> Iterator[str]:
         """Yield the rules of additional names, which begin with other characters than ``names`` and patterns."""
         taken = united(
@@ -90,9 +91,9 @@ class UnlistedMembers:
         if any(not lengths(node)[0] for node, _ in firsts):
             names = [*names, ""]
         for flat in named:
-            if "enum" in flat:
+            if flat.enum is not None:
                 continue
-            if set(flat) - {"type"}:
+            if _says_more(flat):
                 try:
                     node = self._strings.name(flat, f"{path}/propertyNames")
                     rule = name_matching(self._rules, node, taken, empty="" not in names)
@@ -107,3 +108,8 @@ class UnlistedMembers:
                 yield self._rules.define(
                     sequence([literal('"'), name if "" in names else repeated(name, 0, 1), literal('"')])
                 )
+
+
+def _says_more(name: Flat) -> bool:
+    """Whether the schema of a name says more than its type."""
+    return replace(name, type=None) != Flat()

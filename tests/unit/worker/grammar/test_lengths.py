@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from shared.parsers.formats import TOOL_FORMATS, OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from tests.support.grammar_oracle import Texts
-from worker.engine.lengths import LengthChecker, LengthLimits, characters_in, closing_lengths
+from worker.engine.json_tokens import characters_in, closing_lengths
+from worker.engine.lengths import LengthChecker, LengthLimits
 from worker.grammar.calls import is_counted
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan, plain_plan

@@ -13,7 +13,7 @@ from typing import Any
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
-from shared.parsers.formats import AUTO, PARSERS
+from shared.parsers.formats import AUTO, NONE, PARSERS
 from shared.protocol.queue import Emitter, JobQueue
 from shared.protocol.registry import LeaseMismatch
 from shared.protocol.request import ChatRequest, Tokenization, fill_in
@@ -276,6 +276,10 @@ class _Worker:
         if self.record.formats is not None:
             logger.info("chat template: %s", self.record.formats)
             self.heartbeat.trigger()
+        budget, engine = self.record.sampling.thinking_budget, (await self.engine.wait()).info
+        thinks = self.record.formats is not None and self.record.formats.reasoning_parser != NONE
+        if budget is not None and not (thinks and engine.adjusts_logits):
+            logger.warning("the model's thinking_token_budget has no effect: it needs --logits and a reasoning parser")
 
     def _on_engine_change(self) -> None:
         """Handle the start or the end of an engine."""

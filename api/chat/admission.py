@@ -15,6 +15,7 @@ from api.base.store_errors import store_unavailable
 from api.chat.choices import MAX_RESPONSE_BYTES, check_response_size, jobs_per_prompt, most_tokens
 from api.chat.settlement import Settlement
 from api.dialects.base.interface import Lookup
+from api.dialects.base.unsupported import also_ignored
 from api.keys import ApiKey, Team
 from api.keys.record import Limited
 from api.limits import Counts, Limiter, LimitName, Refusal, Reservation
@@ -91,6 +92,8 @@ class Admission:
             raise refuse(ProblemKind.FORBIDDEN, f"This API key does not have access to model '{asked[:64]}'.")
         self.directory.check_request(request, key)
         context = self.directory.fleet.context_length(own) or LARGEST
+        if not self.directory.fleet.has_logits(own):
+            request = _without_budget(request)
         request = _within(request, context)
         check_response_size(request)
         own_default = _own(key, team, "default_max_tokens") or defaults.max_tokens
@@ -192,6 +195,15 @@ def _with_tier(request: ChatRequest, key: ApiKey) -> ChatRequest:
     else:
         tier = request.tier if _RANKS[request.tier] <= _RANKS[key.priority] else key.priority
     return request if tier == request.tier else msgspec.structs.replace(request, tier=tier)
+
+
+def _without_budget(request: ChatRequest) -> ChatRequest:
+    """Remove a budget of reasoning that is not strict, and name it in a header."""
+    budget = request.sampling.thinking_budget
+    if budget is None:
+        return request
+    sampling = msgspec.structs.replace(request.sampling, thinking_budget=None)
+    return msgspec.structs.replace(request, sampling=sampling, notes=also_ignored(request.notes, budget.param))
 
 
 def _within(request: ChatRequest, context: int) -> ChatRequest:

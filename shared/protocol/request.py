@@ -115,6 +115,17 @@ class PromptScoring(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     param: str = "prompt_logprobs"
 
 
+class ThinkingBudget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The maximum number of tokens of reasoning. ``param`` is the path of the request's field for errors.
+
+    ``strict``: the request is refused where the budget can't be enforced. Otherwise, it then has no effect.
+    """
+
+    tokens: int
+    param: str = "thinking_token_budget"
+    strict: bool = True
+
+
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Sampling parameters and stop conditions. ``None`` means the model's default, or else the dialect's."""
 
@@ -139,6 +150,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     top_logprobs: int = 0
     """Number of most likely tokens to return at each position."""
     prompt_scoring: PromptScoring | None = None
+    thinking_budget: ThinkingBudget | None = None
     logit_bias: tuple[tuple[int, float], ...] = ()
     """Pairs of a token id and the bias that is added to its logit."""
     allowed_token_ids: tuple[int, ...] = ()
@@ -157,6 +169,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The first field that only a worker with access to its model's logits can serve; None if there is none."""
         if self.prompt_scoring is not None:
             return self.prompt_scoring.param
+        if self.thinking_budget is not None and self.thinking_budget.strict:
+            return self.thinking_budget.param
         fields = ("top_logprobs", "logit_bias", "allowed_token_ids", "bad_words")
         return next((field for field in fields if getattr(self, field)), None)
 

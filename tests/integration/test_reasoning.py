@@ -26,6 +26,20 @@ def test_it_is_separated_and_counted(session_fleet: Fleet) -> None:
     assert 0 < reasoning < answer.usage.completion_tokens
 
 
+def test_a_budget_that_no_worker_can_enforce_is_refused_or_named(session_fleet: Fleet) -> None:
+    body: dict[str, Any] = {"model": "sim", "messages": SAID, "max_tokens": 2000}
+    headers = {"content-type": "application/json"}
+    for path in ("/v1/chat/completions", "/v3/chat/completions"):
+        status, _, answer = session_fleet.request(
+            "POST", path, json.dumps(body | {"thinking_token_budget": 5}), headers
+        )
+        assert status == 400
+        assert "'thinking_token_budget' is not supported with this model" in answer.decode()
+    body |= {"thinking": {"type": "enabled", "budget_tokens": 1024}}
+    status, found, answer = session_fleet.request("POST", "/v1/messages", json.dumps(body), headers)
+    assert (status, found["x-ignored-fields"]) == (200, "thinking.budget_tokens")
+
+
 def test_it_streams_before_the_content(session_fleet: Fleet) -> None:
     with session_fleet.client() as client:
         stream = client.chat.completions.create(model="sim", messages=SAID, reasoning_effort="low", stream=True)

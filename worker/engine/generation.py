@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from shared.protocol.events import Delta, TopToken
 from worker.engine.lengths import LengthChecker
 from worker.engine.protocol import Ending, Output, Sequence, StepOutput, StopReason
+from worker.engine.reasoning import ReasoningBudget
 from worker.engine.stops import StopSearch
 from worker.engine.text import TextStream, Vocabulary
 
@@ -62,6 +63,8 @@ class Generation:
             keep_first_space=self._constrained_from_start,
         )
         self._lengths = LengthChecker(sequence.length_limits) if sequence.length_limits else None
+        limit_of_reasoning = sequence.reasoning_limit
+        self._budget = ReasoningBudget(limit_of_reasoning, vocabulary.piece) if limit_of_reasoning else None
         self._push(sequence.generated)
 
     @property
@@ -70,23 +73,26 @@ class Generation:
         return self._limit - len(self.tokens)
 
     def excluded(self, repeated: int = 0) -> "NDArray[numpy.bool_] | None":
-        """Return of each token whether the limits of the JSON text exclude it as the next one; None without a limit.
+        """Return of each token whether a limit excludes it as the next one; None without a limit.
+
+        The limits are those of the JSON text, and the budget of reasoning, which ends between two characters, and after
+        which there is content.
 
         ``repeated`` is the number of the last tokens that the pipeline generates again: the next one is known.
         """
         limits, unread = self._lengths, self._stream.unread
-        if limits is None:
+        if limits is None and self._budget is None:
             return None
-        if repeated:
-            import numpy  # not at the start of a process without logits
-
-            others = numpy.ones(len(self._vocabulary), numpy.bool_)
-            others[self.tokens[-repeated]] = False
-            return others
-        reader = limits.reader
+        known = self.tokens[-repeated] if repeated else self._budget.next if self._budget and not unread else None
+        if known is not None:
+            return self._mask([known], others=True)
+        excluded = self._mask(self._stop_tokens) if self._budget and self._budget.cut else None
+        reader = limits.reader if limits is not None else None
         if unread is None or reader is None:
-            return None
-        excluded = self._vocabulary.continuing[reader.in_string] if reader.ends and not unread else None
+            return excluded
+        if reader.ends and not unread:
+            continuing = self._vocabulary.continuing[reader.in_string]
+            excluded = continuing if excluded is None else excluded | continuing
         if reader.room is not None:
             too_long = self._vocabulary.string_lengths > max(0, reader.room - unread)
             excluded = too_long if excluded is None else excluded | too_long
@@ -94,6 +100,14 @@ class Generation:
             too_short = self._vocabulary.closing_lengths[reader.in_string + reader.after_backslash] < lacking
             excluded = too_short if excluded is None else excluded | too_short
         return excluded
+
+    def _mask(self, tokens: Iterable[int], *, others: bool = False) -> "NDArray[numpy.bool_]":
+        """Return a mask of ``tokens``, or of all ``others``."""
+        import numpy  # not at the start of a process without logits
+
+        mask = numpy.full(len(self._vocabulary), others)
+        mask[[token for token in tokens if token < len(mask)]] = not others
+        return mask
 
     @property
     def is_constrained(self) -> bool:
@@ -160,6 +174,8 @@ class Generation:
                 self.stop_reason = "stop"
                 if not self.sequence.sampling.include_stop:
                     break
+            if self._budget is not None:
+                self._budget.push(token)
             shown = self._stream.push(token)
             text += shown
             if self._stream.stop:

@@ -34,6 +34,21 @@ class PlacedImage(msgspec.Struct, frozen=True, array_like=True):
     pixels: bytes
 
 
+class ReasoningLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """Where reasoning is cut: after ``tokens`` tokens, ``end_tokens`` are forced.
+
+    It is from ``begin`` to the first of ``ends``, at the start of the output, and if ``again`` also later. ``opened``:
+    the prompt contains its beginning.
+    """
+
+    tokens: int
+    begin: str
+    ends: tuple[str, ...]
+    end_tokens: tuple[int, ...]
+    opened: bool = False
+    again: bool = False
+
+
 class Sequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A sequence to generate.
 
@@ -49,6 +64,7 @@ class Sequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     - ``markup``: the parts of the text in which stop strings do not match; ``None`` without any.
     - ``length_limits``: length limits of strings in the output. With access to logits, a string is closed at its
       limit, and not before its ``minLength``; a longer or shorter string ends the sequence.
+    - ``reasoning_limit``: enforced with access to logits.
     """
 
     number: int
@@ -62,6 +78,7 @@ class Sequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     bad_word_tokens: tuple[tuple[int, ...], ...] = ()
     markup: Markup | None = None
     length_limits: tuple[LengthLimits, ...] = ()
+    reasoning_limit: ReasoningLimit | None = None
     alternatives: int = 1
 
 

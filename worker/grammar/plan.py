@@ -11,7 +11,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     ``constraint`` is what the engine enforces: a grammar or a structural tag. ``param`` names
     the request field that it comes from. ``tools``, ``reasoning`` and ``in_reasoning`` have the same meaning as in
-    :class:`Started`. ``shown_tokens`` are special tokens that are kept in the text, because they are format markers.
+    :class:`Started`. ``shown_tokens`` are special tokens that are kept in the text, because they are format markers,
+    ``reasoning_end`` the tokens of the text that ends reasoning.
     ``triggers`` are texts: the constraint allows any text before the first of them. If empty, the constraint applies
     from the start. ``length_limits`` are enforced by :mod:`worker.engine.lengths` instead of the constraint.
     """
@@ -22,5 +23,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reasoning: str = ""
     in_reasoning: bool = False
     shown_tokens: tuple[int, ...] = ()
+    reasoning_end: tuple[int, ...] = ()
     triggers: tuple[str, ...] = ()
     length_limits: tuple[LengthLimits, ...] = ()

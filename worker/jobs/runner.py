@@ -34,6 +34,7 @@ from worker.jobs.payload import (
 )
 from worker.jobs.publisher import Publisher
 from worker.jobs.request_cache import RequestCache
+from worker.jobs.thinking import reasoning_limit
 from worker.processes.call_process import ServiceUnavailable
 from worker.prompt.messages import Prepared
 
@@ -211,6 +212,7 @@ class JobRunner:
             sampling=sampling,
             constraint=plan.constraint,
             shown_tokens=plan.shown_tokens,
+            reasoning_limit=reasoning_limit(sampling, plan, engine),
             triggers=plan.triggers,
             markup=markup if sampling.stop else None,
             bad_word_tokens=prepared.bad_word_tokens,

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from shared.protocol.request import Sampling
+from shared.protocol.request import Sampling, ThinkingBudget
 
 VARIABLE = "_VINOQUEUE_REQUEST_DEFAULTS"
 """Environment variable with which a node passes them to the worker of a model, as JSON. It is no setting."""
@@ -41,6 +41,7 @@ class RequestDefaults(BaseModel):
     presence_penalty: _Penalty | None = None
     repetition_penalty: Annotated[float, Field(gt=0.0, le=100.0)] | None = None
     max_tokens: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+    thinking_token_budget: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     chat_template_kwargs: Annotated[dict[str, Any], AfterValidator(_variables)] | None = None
     system: Annotated[str, Field(min_length=1, max_length=16_384)] | None = None
@@ -52,7 +53,11 @@ class RequestDefaults(BaseModel):
 
     @property
     def sampling(self) -> Sampling:
-        return Sampling(**{name: value for name, value in self.given.items() if name in Sampling.__struct_fields__})
+        given = {name: value for name, value in self.given.items() if name in Sampling.__struct_fields__}
+        budget = self.thinking_token_budget
+        return Sampling(
+            **given, thinking_budget=None if budget is None else ThinkingBudget(tokens=budget, strict=False)
+        )
 
     @property
     def template_kwargs(self) -> dict[str, Any]:

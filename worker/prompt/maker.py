@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from shared.parsers.formats import AUTO, OutputFormat
+from shared.parsers.formats import AUTO, REASONING_FORMATS, OutputFormat
 from shared.protocol.errors import ContextExcess, ProblemKind, context_exceeded, refuse
 from shared.protocol.formats import ModelFormats
 from shared.protocol.request import ChatRequest
@@ -150,6 +150,9 @@ class TemplatePromptMaker:
         plan = make_plan(request, output, prompt_end, minimums=minimums)
         if not (plan.tools or plan.reasoning):
             return plan
+        if output.reasoning:
+            end, _ = self._encoder.encode([REASONING_FORMATS[output.reasoning].end], limit=_MAX_COUNTED, at_start=False)
+            plan = msgspec.structs.replace(plan, reasoning_end=tuple(end))
         markers = output.special_tokens()
         shown = tuple(sorted(token for text, token in self._special_ids.items() if text in markers))
         return msgspec.structs.replace(plan, shown_tokens=shown)

@@ -16,6 +16,7 @@ from api.dialects.anthropic.schema import (
     AssistantMessage,
     CountTokensRequest,
     DisabledThinking,
+    EnabledThinking,
     FreeChoice,
     MessagesRequest,
     NamedChoice,
@@ -53,7 +54,7 @@ def parse_messages(body: bytes) -> ChatRequest:
         prompt = continued(prompt, f"messages[{len(request.messages) - 1}]")
     return msgspec.structs.replace(
         prompt,
-        sampling=sampling(request),
+        sampling=msgspec.structs.replace(sampling(request), thinking_budget=_budget(request)),
         hidden=_hidden(request),
         stream=bool(request.stream),
         user=request.metadata.user_id if request.metadata else None,
@@ -117,6 +118,13 @@ def _hidden(request: MessagesRequest) -> internal.Hidden | None:
     if request.max_tokens == 0:
         return "all"
     return "reasoning" if getattr(request.thinking, "display", None) == "omitted" else None
+
+
+def _budget(request: MessagesRequest) -> internal.ThinkingBudget | None:
+    if not isinstance(request.thinking, EnabledThinking):
+        return None
+    # Clients have to state one, and it is a target, so it is no reason for a refusal.
+    return internal.ThinkingBudget(tokens=request.thinking.budget_tokens, param="thinking.budget_tokens", strict=False)
 
 
 def _template_kwargs(request: CountTokensRequest) -> str | None:

@@ -106,7 +106,7 @@ _SHOWN_THINKING = Only(("summarized", "omitted"), "Models here write no updates.
 
 
 class EnabledThinking(Strict):
-    """Reasoning. The budget is a target that models here do not know; ``max_tokens`` bounds reasoning and text."""
+    """Reasoning. The budget is a target: it has no effect where a worker has no access to its model's logits."""
 
     type: Literal["enabled"]
     budget_tokens: Annotated[int, Field(ge=1024, le=MAX_COUNT)]

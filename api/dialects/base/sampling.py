@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args
 from pydantic import BaseModel, Field
 
 from api.dialects.base.fields import ByType, Items, NonEmptyText, Strict
-from shared.protocol.request import PromptScoring, Sampling
+from shared.protocol.request import PromptScoring, Sampling, ThinkingBudget
 
 MAX_COUNT = 2**31 - 1
 """Maximum number of tokens in a request: larger than any context, and within every integer type."""
@@ -77,6 +77,10 @@ def _scoring(top: int) -> PromptScoring:
     return PromptScoring(top=top)
 
 
+def _thinking(tokens: int) -> ThinkingBudget | None:
+    return ThinkingBudget(tokens=tokens) if tokens >= 0 else None
+
+
 def _disabled_if_negative(count: int) -> int:
     return max(count, 0)
 
@@ -103,6 +107,8 @@ Stop = Annotated[
 """An empty array means no stop strings. An empty stop string is refused, because it would end every choice at once."""
 StopFlag = Annotated[bool, Into("include_stop")]
 Temperature = Annotated[float, Field(ge=0.0, le=2.0), Into()]
+ThinkingTokens = Annotated[int, Field(ge=-1, le=MAX_COUNT), Into("thinking_budget", _thinking)]
+"""-1 is no limit."""
 TokenLimit = Annotated[int, Field(ge=1, le=MAX_COUNT), Into("max_tokens")]
 TopK = Annotated[int, Field(ge=-1, le=MAX_COUNT), Into(convert=_disabled_if_negative)]
 TopLogprobs = Annotated[int, Field(ge=0, le=20), Into()]

@@ -103,6 +103,12 @@ def note(header: str, names: Iterable[str]) -> Notes:
     return ((header, ", ".join(listed)),) if listed else ()
 
 
+def also_ignored(notes: Notes, name: str) -> Notes:
+    """Return ``notes`` with ``name`` among what is ignored."""
+    before = dict(notes)
+    return tuple((before | {IGNORED_HEADER: ", ".join(filter(None, (before.get(IGNORED_HEADER), name)))}).items())
+
+
 def findings(value: Any, path: str = "") -> Iterator[Finding]:
     """Yield all unsupported features in a validated request, or in a part of one that is at ``path``."""
     if isinstance(value, list):

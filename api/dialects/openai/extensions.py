@@ -15,7 +15,7 @@ from api.dialects.base.body import json_text
 from api.dialects.base.conversation import continued
 from api.dialects.base.fields import ByType, Items, NonEmptyText, Strict
 from api.dialects.base.neutral import NeutralChatFields, NeutralCompletionFields
-from api.dialects.base.sampling import VllmSampling
+from api.dialects.base.sampling import ThinkingTokens, VllmSampling
 from api.dialects.base.validation import invalid
 from api.dialects.openai.completions_schema import CompletionRequest
 from api.dialects.openai.schema import ChatCompletionRequest
@@ -62,6 +62,7 @@ class ServedChatRequest(ChatCompletionRequest, VllmSampling, StructureFields, Ne
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    thinking_token_budget: ThinkingTokens | None = None
 
 
 class ServedCompletionRequest(CompletionRequest, VllmSampling, StructureFields, NeutralCompletionFields):

@@ -209,7 +209,7 @@ def readers_of(
     are applied. The first token of a scored prompt is salted with a multiple of the width, which the graph removes, so
     that the prompt differs from all that are cached.
     """
-    limited = adjusts_logits and bool(sequence.length_limits)
+    limited = adjusts_logits and bool(sequence.length_limits or sequence.reasoning_limit)
     penalties = Penalties.of(sequence.sampling, sequence.prompt) if adjusts_logits and width else None
     adjusted = limited or penalties is not None
     wanted = scoring or adjusted or needs_rows(sequence.sampling) or (logprobs and sequence.sampling.logprobs)

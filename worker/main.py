@@ -39,6 +39,7 @@ from worker.grammar.messages import GrammarOptions
 from worker.grammar.service import GrammarProcess
 from worker.images.messages import ImageOptions
 from worker.images.service import ImageProcess
+from worker.images.tokens import ImageTokens
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.consumer import JobConsumer
 from worker.jobs.control_channel import run_control_channel
@@ -151,7 +152,8 @@ class _Worker:
             if backend.enforces_grammars
             else None
         )
-        requests = RequestCache(claims, files, self.prompts, self.images)
+        tokens = ImageTokens(Path(model.path) if backend.has_model else None)
+        requests = RequestCache(claims, files, self.prompts, self.images, tokens)
         runner = JobRunner(
             self.id,
             claims,

@@ -83,7 +83,7 @@ class TokenHandler:
     async def count_tokens(self) -> Response:
         """Return the number of tokens of an Anthropic request's prompt."""
         found = await tokenized(self._services, await self._parsed(current_exchange().dialect.parse))
-        return json_response(msgspec.json.encode({"input_tokens": len(found.tokens)}))
+        return json_response(msgspec.json.encode({"input_tokens": found.count}))
 
     def _served(self) -> list[str]:
         return [*self._services.admission.directory.fleet.serving()]

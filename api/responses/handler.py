@@ -86,7 +86,7 @@ class ResponsesHandler:
         translate = partial(valid.request, conversation, store=False)
         asked = await self.parser.run(key_owner(), size + conversation.size, translate)
         found = await tokenized(self.services, counting(asked))
-        return json_response(render_input_tokens(len(found.tokens)))
+        return json_response(render_input_tokens(found.count))
 
     @route("POST", "/v1/responses/compact", "compactResponse", dialect=Responses, errors=ERRORS)
     async def compact(self) -> Response:

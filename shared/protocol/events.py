@@ -149,6 +149,12 @@ class Tokenized(msgspec.Struct, frozen=True, array_like=True, tag=8):
     strings: tuple[str, ...]
     text: str
     context_length: int
+    image_tokens: int = 0
+    """The number of tokens of images, which are not in ``tokens``."""
+
+    @property
+    def count(self) -> int:
+        return len(self.tokens) + self.image_tokens
 
 
 Event = Started | Rejected | Delta | Finished | Failed | Alternatives | PromptLogprobs | Tokenized

@@ -1,17 +1,23 @@
 """Vision-language models of two architectures in the engine, with OpenVINO GenAI's own pipeline as the oracle."""
 
+import json
+import shutil
 from collections.abc import Sequence as Several
 from functools import cache
 from pathlib import Path
 
+import numpy
 import openvino
 import openvino_genai
+import pytest
 
-from shared.protocol.request import Sampling
+from shared.protocol.request import Image, Sampling
 from tests.support.engine_driver import options
 from tests.support.pictures import HELD_OUT, Pixels, picture, question
 from worker.engine.engine import OpenVINOEngine
 from worker.engine.protocol import PlacedImage, Sequence
+from worker.images.messages import DecodedImage
+from worker.images.tokens import ImageTokens
 
 MODELS = Path(__file__).parents[1] / "models"
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0, "KV_CACHE_PRECISION": "f16"}
@@ -33,18 +39,24 @@ def tokenizer(model: str) -> openvino_genai.Tokenizer:
     return openvino_genai.Tokenizer(str(MODELS / model))
 
 
+def places(model: str, prompt: str, images: Several[Pixels]) -> tuple[list[int], list[PlacedImage]]:
+    """The tokens of a prompt, and the images among them."""
+    tokens: list[int] = []
+    placed = []
+    for index, part in enumerate(prompt.split(IMAGE)):
+        if index:
+            pixels = images[index - 1]
+            height, width, _ = pixels.shape
+            placed.append(PlacedImage(at=len(tokens), pixels=pixels.tobytes(), height=height, width=width))
+        tokens += map(int, tokenizer(model).encode(part, add_special_tokens=False).input_ids.data[0])
+    return tokens, placed
+
+
 def engine_texts(model: str, prompts: Several[tuple[str, Several[Pixels]]]) -> list[str]:
     """The texts that our engine makes of all prompts in one batch."""
     engine = OpenVINOEngine(options(str(MODELS / model)), lambda stage: None)
     for number, (prompt, images) in enumerate(prompts, 1):
-        tokens: list[int] = []
-        placed = []
-        for index, part in enumerate(prompt.split(IMAGE)):
-            if index:
-                pixels = images[index - 1]
-                height, width, _ = pixels.shape
-                placed.append(PlacedImage(at=len(tokens), pixels=pixels.tobytes(), height=height, width=width))
-            tokens += map(int, tokenizer(model).encode(part, add_special_tokens=False).input_ids.data[0])
+        tokens, placed = places(model, prompt, images)
         sampling = Sampling(temperature=0.0, seed=1, max_tokens=TOKENS)
         engine.add(Sequence(number=number, prompt=tuple(tokens), sampling=sampling, images=tuple(placed)))
     texts = [""] * len(prompts)
@@ -91,3 +103,23 @@ def test_a_batch_of_qwen2_vl_prompts_equals_the_pipeline_alone() -> None:
     prompts.append((f"<|im_start|>user\nWhich of \0 and \0?\n{asked}", [picture(5).pixels(), picture(6).pixels()]))
     prompts.append((f"<|im_start|>user\n{asked}", []))
     assert engine_texts("qwen2-vl-shapes", prompts) == pipeline_texts("qwen2-vl-shapes", prompts)
+
+
+@pytest.mark.parametrize(
+    ("model", "most"), [("llava-random", None), ("qwen2-vl-shapes", 1003520), ("qwen2-vl-shapes", 9000)]
+)
+def test_images_have_as_many_tokens_as_are_counted(model: str, most: int | None, tmp_path: Path) -> None:
+    folder = shutil.copytree(MODELS / model, tmp_path / model)
+    file = folder / "preprocessor_config.json"
+    processor = json.loads(file.read_text()) | ({} if most is None else {"min_pixels": 3136, "max_pixels": most})
+    file.write_text(json.dumps(processor))
+    engine = OpenVINOEngine(options(str(folder)), lambda stage: None)
+    counted = ImageTokens(folder)
+    for width, height in [(56, 56), (30, 42), (200, 100), (300, 500), (20, 30)]:
+        tokens, placed = places(model, "Which? \0", [numpy.full((height, width, 3), 200, numpy.uint8)])
+        sampling = Sampling(temperature=0.0, max_tokens=1)
+        engine.add(Sequence(number=1, prompt=tuple(tokens), sampling=sampling, images=tuple(placed)))
+        endings = [output.ending for _ in iter(engine.busy, False) for output in engine.step()]
+        assert endings[-1] is not None
+        expected = endings[-1].prompt_tokens - len(tokens)
+        assert counted.of([Image(url="")], [DecodedImage(width, height, b"")]) == expected, (width, height)

@@ -77,6 +77,24 @@ HOSTILE = {
 }
 
 
+def test_images_are_counted(seeing: Fleet) -> None:
+    def counted(path: str, **fields: Any) -> Any:
+        status, _, answer = seeing.request("POST", path, json.dumps({"model": "sim"} | fields))
+        return json.loads(answer)["input_tokens"] if status == 200 else json.loads(answer)["error"]["message"]
+
+    url, text = data_url(file()), {"type": "text", "text": "Hello"}
+    message = counted("/v1/messages/count_tokens", messages=[{"role": "user", "content": [text]}])
+    block = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": url.partition(",")[2]}}
+    # In the simulated engine, images have no tokens.
+    assert counted("/v1/messages/count_tokens", messages=[{"role": "user", "content": [text, block]}]) == message
+    parts = [{"type": "input_text", "text": "Hello"}, {"type": "input_image", "image_url": url, "detail": "auto"}]
+    assert counted("/v1/responses/input_tokens", input=[{"role": "user", "content": parts}]) > 0
+    block["source"]["data"] = "AAAA"
+    assert "image" in counted("/v1/messages/count_tokens", messages=[{"role": "user", "content": [text, block]}])
+    messages = [{"role": "user", "content": [text, {"type": "image_url", "image_url": {"url": url}}]}]
+    assert "only token counts include images" in counted("/tokenize", messages=messages)
+
+
 def test_hostile_images_harm_nobody_else(seeing: Fleet) -> None:
     """One text is generated all the time, and others with images in between."""
     client = seeing.client()

@@ -168,7 +168,7 @@ class JobRunner:
         engine = (await self.engine.wait()).info
         started = Started(worker=self.worker, prompt_tokens=0, fingerprint=engine.fingerprint)
         context = min(engine.context_length, engine.cache_tokens)
-        tokenized = Tokenized(prepared.tokens, prepared.strings, prepared.text, context)
+        tokenized = Tokenized(prepared.tokens, prepared.strings, prepared.text, context, prepared.image_tokens)
         for event in (started, tokenized):
             self.publisher.add(attempt.lease, encode_event(event))
         self.publisher.end(attempt, Finished(0, "stop"))

@@ -53,6 +53,8 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True):
     bad_word_tokens: tuple[tuple[int, ...], ...] = ()
     """Sequences of tokens that must not be generated: the request's ``bad_words``."""
     images: tuple[PlacedImage, ...] = ()
+    image_tokens: int = 0
+    """The tokens of all images of a tokenization request, which the supervisor adds."""
     counted: Plan | None = None
     """The plan for an engine that does not limit strings, if it differs: its grammar counts every ``minLength``."""
     formats: ModelFormats | None = None

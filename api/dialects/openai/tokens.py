@@ -84,6 +84,8 @@ def parse_tokenize(body: bytes, served: Sequence[str] = ()) -> ChatRequest:
     else:
         chat = {"model": model} | {field: value[field] for field in _CHAT if value.get(field) is not None}
         plain = translate(validate(ServedChatRequest, chat))
+        for image in plain.images:
+            raise invalid(image.param, "only token counts include images: /v1/messages/count_tokens")
     # As in vLLM: chat templates write the special tokens themselves.
     special = request.prompt is not None if request.add_special_tokens is None else request.add_special_tokens
     wanted = Tokenization(add_special_tokens=special, strings=bool(request.return_token_strs))

@@ -84,12 +84,13 @@ def test_images_are_counted(seeing: Fleet) -> None:
 
     url, text = data_url(file()), {"type": "text", "text": "Hello"}
     message = counted("/v1/messages/count_tokens", messages=[{"role": "user", "content": [text]}])
-    block = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": url.partition(",")[2]}}
+    source = {"type": "base64", "media_type": "image/png", "data": url.partition(",")[2]}
+    block = {"type": "image", "source": source}
     # In the simulated engine, images have no tokens.
     assert counted("/v1/messages/count_tokens", messages=[{"role": "user", "content": [text, block]}]) == message
     parts = [{"type": "input_text", "text": "Hello"}, {"type": "input_image", "image_url": url, "detail": "auto"}]
     assert counted("/v1/responses/input_tokens", input=[{"role": "user", "content": parts}]) > 0
-    block["source"]["data"] = "AAAA"
+    source["data"] = "AAAA"
     assert "image" in counted("/v1/messages/count_tokens", messages=[{"role": "user", "content": [text, block]}])
     messages = [{"role": "user", "content": [text, {"type": "image_url", "image_url": {"url": url}}]}]
     assert "only token counts include images" in counted("/tokenize", messages=messages)

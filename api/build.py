@@ -25,7 +25,7 @@ from api.chat.streams import OpenStreams
 from api.chat.submission import Submission
 from api.chat.tokens import TokenHandler
 from api.chat.usage import RequestMetrics
-from api.files.folder import FilesFolder, storage_root
+from api.files.folder import MIN_FREE_DISK, FilesFolder, storage_root
 from api.files.routes import FilesHandler
 from api.files.store import MAX_FILES, FileStore
 from api.fleet.routes import FleetHandler
@@ -154,7 +154,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
     background = BackgroundTasks()
     files = FileStore(
         redis,
-        FilesFolder(redis, storage_root(settings.files_dir, settings.min_free_disk)),
+        FilesFolder(redis, storage_root(settings.files_dir, MIN_FREE_DISK)),
         limit=MAX_FILES,
         max_bytes=settings.max_files_bytes,
     )

@@ -193,6 +193,8 @@ class TinyModel:
     eos: str
     unk: str | None = None
     others: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    """Tokens that end an output besides ``eos``."""
 
     def export(self, parent: Path) -> None:
         """Write the model into its folder in ``parent``, as OpenVINO IR."""
@@ -211,6 +213,8 @@ class TinyModel:
         torch.manual_seed(SEED)
         config = self.config(vocab_size=len(tokenizer), **ids, **self.sizes)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        if self.ends:
+            model.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids([self.eos, *self.ends])
         with tempfile.TemporaryDirectory() as scratch:
             source, result = Path(scratch) / "source", Path(scratch) / "result"
             model.save_pretrained(source)
@@ -273,6 +277,7 @@ def tiny_models() -> list[TinyModel]:
             eos="<eos>",
             unk="<unk>",
             others=tuple(gemma[4:]),
+            ends=("<end_of_turn>",),
         ),
         TinyModel(
             name="llama-byte-fallback-unigram",

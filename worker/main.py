@@ -140,6 +140,7 @@ class _Worker:
                 context_length=model.context_length,
                 max_prompt=shape.prompt if shape else 0,
                 chat_template=template,
+                self_test=settings.self_test,
                 **changes,
             ),
             check_loaded=self.model.check,
@@ -274,7 +275,12 @@ class _Worker:
         if self.grammars is not None:
             self.grammars.start()
         description = ChatRequest(model="", tokenization=Tokenization(describe=True))
-        self.record.formats = (await self.prompts.call(description, "")).formats
+        described = await self.prompts.call(description, "")
+        for finding in described.findings or ():
+            logger.warning("self-test: %s", finding)
+        if described.findings == ():
+            logger.info("self-test passed")
+        self.record.formats = described.formats
         if self.record.formats is not None:
             logger.info("chat template: %s", self.record.formats)
             self.heartbeat.trigger()

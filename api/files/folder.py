@@ -26,6 +26,10 @@ _RETRY = 5.0
 """``Retry-After`` in seconds while files can't be read or written."""
 
 
+MIN_FREE_DISK = 2**30
+"""Bytes of the disk that uploads leave free."""
+
+
 def storage_root(files_dir: str, min_free: int = 0) -> StorageRoot:
     """Return what ``--files-dir`` names, where uploads leave ``min_free`` bytes. Raises :class:`FilesDirError`."""
     if not files_dir.startswith("s3:"):

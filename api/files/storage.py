@@ -205,7 +205,7 @@ def check_free(folder: str | Path, size: int, floor: int) -> None:
     """Raise :class:`OSError` if writing ``size`` bytes into ``folder`` would leave less than ``floor`` bytes free."""
     free = shutil.disk_usage(folder).free
     if free - size < floor:
-        raise OSError(errno.ENOSPC, f"{free} bytes are free in {folder}, and --min-free-disk is {floor}")
+        raise OSError(errno.ENOSPC, f"{free} bytes are free in {folder}; {floor} must stay free")
 
 
 def default_folder() -> Path:

@@ -41,6 +41,7 @@ REMOVED = {
     "upload_timeout": "a file is uploaded within 10 minutes",
     "store_limit": "--store-bytes bounds stored responses, at most 1,000 for each key",
     "max_files": "--max-files-bytes bounds files, at most 1,000 for each key",
+    "min_free_disk": "uploads leave 1 GiB of the disk free, and get 503 beyond it",
     "max_batches": "an API key has at most 100 unfinished batches",
     "vllm_metric_names": "the metrics with vLLM's names are always served",
     "sim_tokens": "put [[tokens N]] into the simulated model's source",
@@ -269,11 +270,6 @@ class ApiSettings(Settings):
     max_files_bytes: PositiveInt = Field(
         10 * 2**30, description="Maximum size of the uploaded files of an API key together in bytes; more get 400."
     )
-    min_free_disk: NonNegativeInt = Field(
-        2**30,
-        description="Free disk space that uploads leave, in bytes, where their files are written; beyond it, uploads "
-        "get 503.",
-    )
     drain_delay: NonNegativeFloat = Field(
         5.0,
         description="Time after SIGTERM in seconds in which the replica fails /ready/replica and still serves new "
@@ -404,6 +400,11 @@ class WorkerSettings(EngineSettings):
         "NAME from '--model' or derives one from its source.",
     )
     chat_template: str = Field("", description="File with a Jinja chat template that replaces the model's own.")
+    self_test: Literal["on", "warn", "off"] = Field(
+        "on",
+        description="Test the tokenizer when a model is loaded: special tokens in prompts, texts in twelve scripts and "
+        "the end token; 'on' refuses a model whose chats would be wrong, and 'warn' serves it.",
+    )
     tool_parser: str = Field(
         "auto",
         description="Format of the model's tool calls, by our name or that of OpenVINO Model Server or vLLM; 'auto' is "

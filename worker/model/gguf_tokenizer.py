@@ -76,6 +76,7 @@ def read_tokens(path: Path) -> GgufTokens:
     bos, eos = token("bos"), token("eos")
     ends = {end for end in (eos, token("eot"), token("eom")) if end is not None}
     ends |= {number for number, text in added.items() if text in _ENDS}
+    added |= {end: texts[end] for end in ends}
     adds_bos = metadata.get("tokenizer.ggml.add_bos_token", sentence_piece or _pre_tokenizer(header).bos)
     return GgufTokens(
         pieces,

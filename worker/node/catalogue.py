@@ -33,6 +33,7 @@ _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 _OF_WORKERS = frozenset(EngineSettings.model_fields) - frozenset(Settings.model_fields) - {"model"} | {
     "chat_template",
+    "self_test",
     "tool_parser",
     "reasoning_parser",
     "image_pixels",

@@ -25,6 +25,7 @@ def _load(options: PromptOptions) -> Callable[[ChatRequest], Prepared]:
             max_prompt=options.max_prompt,
             chat_template=options.chat_template,
             parsers=(options.tool_parser, options.reasoning_parser),
+            self_test=options.self_test,
         )
     except ChatTemplateError as error:
         origin = "given by --chat-template" if options.chat_template else f"of {options.path}"
@@ -66,7 +67,8 @@ def check_size(request: ChatRequest, max_bytes: int) -> None:
 
 def _tokenize(maker: PromptMaker, request: ChatRequest, tokenization: Tokenization) -> Prepared:
     if tokenization.describe:
-        return Prepared((), strings=maker.boundaries, text=maker.template_source, formats=maker.formats)
+        source, formats = maker.template_source, maker.formats
+        return Prepared((), strings=maker.boundaries, text=source, findings=maker.findings, formats=formats)
     tokens = maker.prepare(request).tokens
     strings = tuple(map(maker.token_text, tokens)) if tokenization.strings else ()
     text = maker.decode(tokens) if tokenization.text else ""

@@ -41,6 +41,8 @@ class Prompt(NamedTuple):
 class PromptMaker(Protocol):
     """Converts requests to token ids and output plans."""
 
+    findings: tuple[str, ...] | None
+    """What the self-test has found; None without one."""
     boundaries: tuple[str, str]
     """The texts of BOS and EOS; empty for a tokenizer without."""
     template_source: str
@@ -67,7 +69,9 @@ class PromptMaker(Protocol):
         """Return the text of the tokens of a prepared prompt, with special tokens."""
 
 
-class _Chat(NamedTuple):
+class Chat(NamedTuple):
+    """A chat template, and what it does."""
+
     template: ChatTemplate
     facts: TemplateFacts
 
@@ -108,9 +112,11 @@ class TemplatePromptMaker:
         self._encode, self._decode = encode, decode
         self._token_pieces = pieces
         self._chat, self._tool_chat = (
-            _Chat(source, probe(source, special_ids or (), *parsers)) if source else None
+            Chat(source, probe(source, special_ids or (), *parsers)) if source else None
             for source in (template, tool_template)
         )
+        self.findings: tuple[str, ...] | None = None
+        self.chats = tuple(filter(None, (self._chat, self._tool_chat)))
         chat = self._tool_chat or self._chat
         self.formats = chat.facts.formats if chat else None
         self._specials = special_texts
@@ -228,11 +234,11 @@ class TemplatePromptMaker:
             param = "tools" if chat.facts.tools_as_text and self._accepts_without_tools(chat, request) else "messages"
             raise refuse(ProblemKind.TEMPLATE, self._specials.unescape(str(error)), param=param) from error
 
-    def _chat_for(self, request: ChatRequest) -> _Chat | None:
+    def _chat_for(self, request: ChatRequest) -> Chat | None:
         """Return the template for ``request``, as in transformers."""
         return self._tool_chat if self._tool_chat and request.tools and request.tool_choice != "none" else self._chat
 
-    def _accepts_without_tools(self, chat: _Chat, request: ChatRequest) -> bool:
+    def _accepts_without_tools(self, chat: Chat, request: ChatRequest) -> bool:
         """Return whether the template accepts the messages without the tool descriptions."""
         if not request.tools:
             return False
@@ -242,7 +248,7 @@ class TemplatePromptMaker:
             return False
         return True
 
-    def _pieces(self, chat: _Chat, request: ChatRequest) -> list[Piece]:
+    def _pieces(self, chat: Chat, request: ChatRequest) -> list[Piece]:
         client_texts: list[str] = []
 
         def escape(text: str) -> str:
@@ -256,7 +262,7 @@ class TemplatePromptMaker:
         # Cutting at the ends of texts changes some ordinary tokens, so it is done only if it prevents a special token.
         return separated if self._specials.count(separated) < self._specials.count(pieces) else pieces
 
-    def _rendered(self, chat: _Chat, request: ChatRequest, escape: Sanitize) -> str:
+    def _rendered(self, chat: Chat, request: ChatRequest, escape: Sanitize) -> str:
         """Return the rendered prompt. One that continues the last message ends with its text."""
         end = self._specials.end
         text = render(chat.template, request, chat.facts, escape, self._specials.image, end)

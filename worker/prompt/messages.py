@@ -4,7 +4,7 @@ The prompt process renders chat templates and tokenises text, so that a long or 
 engine nor the heartbeat. It loads a tokenizer but no model.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -21,6 +21,7 @@ class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
     simulated engine has none. ``context_length`` is the maximum length of prompt and output in tokens, ``max_prompt``
     that of a prompt, 0 being no other limit, ``schema_bytes`` the maximum size of each schema and grammar in a request.
     ``chat_template`` is the text of a template that replaces the model's own, or empty.
+    ``self_test`` is as in :class:`shared.runtime.settings.WorkerSettings`.
     ``tool_parser`` and ``reasoning_parser`` are values of :data:`~shared.parsers.formats.PARSERS`.
     ``template_kwargs`` and ``system`` are those of chats that have none of their own.
     """
@@ -31,6 +32,7 @@ class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_prompt: int = 0
     schema_bytes: int = 65_536
     chat_template: str = ""
+    self_test: Literal["on", "warn", "off"] = "on"
     tool_parser: str = AUTO
     reasoning_parser: str = AUTO
     template_kwargs: dict[str, Any] = {}
@@ -57,5 +59,7 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True):
     """The tokens of all images of a tokenization request, which the supervisor adds."""
     counted: Plan | None = None
     """The plan for an engine that does not limit strings, if it differs: its grammar counts every ``minLength``."""
+    findings: tuple[str, ...] | None = None
+    """What the self-test has found, for a request to describe the tokenizer; None without a test."""
     formats: ModelFormats | None = None
     """What the chat template does, for a request to describe the tokenizer."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shared.parsers.formats import MARKERS
 from worker.engine.text import Utf8Decoder
+from worker.model.generation_config import end_tokens
 from worker.model.gguf_tokenizer import encoder, load_tokenizer, read_tokens
 from worker.prompt.maker import Decode
 from worker.prompt.tokenize import RawEncode
@@ -30,8 +31,9 @@ class ModelTokenizer(NamedTuple):
     """A tokenizer, and what it says about the vocabulary.
 
     ``pieces[id]`` are the bytes of a token. ``special`` are the texts of control tokens by id, ``protected`` those that
-    texts of clients must not form. ``begin`` are the ids at the start of every plain prompt, ``bos`` and ``eos`` are
-    texts. ``template`` is the copy of the chat template inside of the tokenizer; empty without.
+    texts of clients must not form. ``begin`` are the ids at the start of every plain prompt, ``ends`` those that end an
+    output, ``bos`` and ``eos`` are texts. ``template`` is the copy of the chat template inside of the tokenizer; empty
+    without.
     """
 
     encode: RawEncode
@@ -40,6 +42,7 @@ class ModelTokenizer(NamedTuple):
     special: dict[int, str]
     protected: dict[int, str]
     begin: tuple[int, ...]
+    ends: frozenset[int]
     bos: str
     eos: str
     template: str = ""
@@ -75,6 +78,7 @@ def _of_gguf(path: Path, template: str) -> ModelTokenizer:
         special={token: tokens.text(token) for token in tokens.special},
         protected=protected,
         begin=(tokens.bos,) if tokens.adds_bos and tokens.bos is not None else (),
+        ends=tokens.ends,
         bos=tokens.text(tokens.bos),
         eos=tokens.text(tokens.eos),
     )
@@ -99,6 +103,7 @@ def _of_folder(path: Path) -> ModelTokenizer:
         special=special,
         protected=special,
         begin=_begin(tokenizer),
+        ends=end_tokens(path) | {tokenizer.get_eos_token_id()} - {-1},
         bos=tokenizer.get_bos_token(),
         eos=tokenizer.get_eos_token(),
         template=tokenizer.get_original_chat_template() or tokenizer.chat_template,

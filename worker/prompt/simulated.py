@@ -20,14 +20,16 @@ def load_prompt_maker(
     max_prompt: int = 0,
     chat_template: str = "",
     parsers: tuple[str, str] = (AUTO, AUTO),
+    self_test: str = "off",
 ) -> "SimulatedPromptMaker":
-    """Return the prompt maker, which uses neither files nor templates, and is not for NPUs."""
+    """Return the prompt maker, which uses neither files nor templates, has nothing to test, and is not for NPUs."""
     return SimulatedPromptMaker(context_length=context_length)
 
 
 class SimulatedPromptMaker:
     """Renders each message as a ``role: content`` line, followed by ``assistant:`` unless the last one goes on."""
 
+    findings = None
     boundaries = ("", "")
     template_source = ""
     formats = ModelFormats(tool_parser="hermes", reasoning_parser="think")

@@ -173,7 +173,7 @@ async def test_uploads_leave_free_disk_space(redis: ArqRedis, tmp_path: Path, ca
     with pytest.raises(RequestRefused, match="can't read or write its files"):
         await in_storage(lambda: writer.write(b"1"))
     writer.discard()
-    assert "--min-free-disk" in caplog.text
+    assert "must stay free" in caplog.text
     (await store.storage()).write_at("batch_1", 0, b"results are written all the same")
 
 
@@ -257,7 +257,7 @@ async def test_a_store_that_forgot_the_folder_gets_the_one_in_use(
 
 
 async def test_head_reads_nothing(redis: ArqRedis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    replica = build(redis, ApiSettings(files_dir=str(tmp_path), max_files_bytes=100, min_free_disk=0), "r")
+    replica = build(redis, ApiSettings(files_dir=str(tmp_path), max_files_bytes=100), "r")
     client = create_app(replica).test_client()
     record = await put(replica.batches.files, b"hello", owner="")
     read: list[int] = []
@@ -280,7 +280,7 @@ async def test_head_reads_nothing(redis: ArqRedis, tmp_path: Path, monkeypatch: 
 
 
 async def test_the_refusal_of_files_that_are_too_large_together(redis: ArqRedis, tmp_path: Path) -> None:
-    replica = build(redis, ApiSettings(files_dir=str(tmp_path), max_files_bytes=100, min_free_disk=0), "r")
+    replica = build(redis, ApiSettings(files_dir=str(tmp_path), max_files_bytes=100), "r")
     client = create_app(replica).test_client()
     for status in (200, 400):
         answer = await client.post(

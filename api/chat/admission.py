@@ -198,9 +198,9 @@ def _with_tier(request: ChatRequest, key: ApiKey) -> ChatRequest:
 
 
 def _without_budget(request: ChatRequest) -> ChatRequest:
-    """Remove a budget of reasoning that is not strict, and name it in a header."""
+    """Remove a budget of reasoning that is not strict, and name it in a header unless it is no limit."""
     budget = request.sampling.thinking_budget
-    if budget is None:
+    if budget is None or budget.tokens >= LARGEST:
         return request
     sampling = msgspec.structs.replace(request.sampling, thinking_budget=None)
     return msgspec.structs.replace(request, sampling=sampling, notes=also_ignored(request.notes, budget.param))

@@ -168,7 +168,6 @@ class ChoiceReader:
         if self._parser is not None:
             self._calls = CallFilter(request.max_calls)
             self._inputs = CustomInputs({tool.name for tool in request.tools if tool.custom is not None})
-        self._reasoning = self._parser is not None and started.in_reasoning
         self._opened = self._closed = 0
         """Numbers of calls among the parts, and of those that are complete."""
         self._plain = self._parser is None and self._aligner is None
@@ -188,8 +187,7 @@ class ChoiceReader:
         if self._parser is None or self._calls is None:
             return _with_logprobs([Content(delta.text)] if delta.text else [], self._aligner)
         parts = self._parser.feed(delta.text) if delta.text else []
-        self._track(parts)
-        if self._reasoning:
+        if self._parser.in_reasoning:
             self._recorder.reasoning_tokens += len(delta.tokens)
         return _with_logprobs(self._counted(self._calls.filter(parts)), self._aligner)
 
@@ -201,7 +199,6 @@ class ChoiceReader:
         Otherwise they belong to the end of the text or to calls, and are not reported.
         """
         parts = self._parser.finish(cut=reason == "length") if self._parser and not self.complete else []
-        self._track(parts)
         in_markup = self._opened or (self._parser is not None and self._parser.dropped)
         aligner = self._aligner if reason == "length" and not in_markup else None
         if aligner and aligner.flush() and not any(isinstance(part, Content | Reasoning) for part in parts):
@@ -224,14 +221,6 @@ class ChoiceReader:
             self._opened += isinstance(part, CallOpened)
             self._closed += isinstance(part, CallClosed)
             yield part
-
-    def _track(self, parts: Sequence[Part]) -> None:
-        for part in parts:
-            match part:
-                case Reasoning():
-                    self._reasoning = True
-                case CallOpened() | Content():
-                    self._reasoning = False
 
 
 def _with_logprobs(parts: Iterable[Part], aligner: "_Aligner | None") -> list[ParsedPart]:

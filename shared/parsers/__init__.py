@@ -62,6 +62,11 @@ class Parser:
         return self._writer.settled
 
     @property
+    def in_reasoning(self) -> bool:
+        """Whether the text ends inside reasoning."""
+        return self._writer.in_reasoning
+
+    @property
     def incomplete(self) -> bool:
         """Whether the text ended inside a call."""
         return self._source.incomplete

@@ -72,6 +72,8 @@ class Writer:
         self._kind: _Prose = Content
         self._spoken: set[_Prose] = set()
         self._at_edge = False
+        self.in_reasoning = False
+        """Whether the last text is reasoning, and its block has not ended."""
 
     def content(self, text: str) -> None:
         """Append content."""
@@ -79,12 +81,13 @@ class Writer:
 
     def reasoning(self, text: str) -> None:
         """Append reasoning."""
+        self.in_reasoning = True
         self._emit(Reasoning, text)
 
     def edge(self) -> None:
         """Mark a block boundary: whitespace before and after it is dropped."""
         self._space.clear()
-        self._at_edge = True
+        self._at_edge, self.in_reasoning = True, False
 
     def open(self, name: str) -> None:
         """Start a call of ``name`` with a new id."""

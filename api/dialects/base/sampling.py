@@ -77,8 +77,8 @@ def _scoring(top: int) -> PromptScoring:
     return PromptScoring(top=top)
 
 
-def _thinking(tokens: int) -> ThinkingBudget | None:
-    return ThinkingBudget(tokens=tokens) if tokens >= 0 else None
+def _thinking(tokens: int) -> ThinkingBudget:
+    return ThinkingBudget(tokens=tokens) if tokens >= 0 else ThinkingBudget(tokens=MAX_COUNT, strict=False)
 
 
 def _disabled_if_negative(count: int) -> int:

@@ -13,7 +13,6 @@ from api.dialects.base.body import decode_object
 from api.dialects.base.fields import Items, NonEmptyText, Strict
 from api.dialects.base.query import validate_query
 from api.dialects.base.sampling import TokenId
-from api.dialects.base.token_count import counting
 from api.dialects.base.validation import invalid, missing, validate
 from api.dialects.openai.extensions import ServedChatRequest
 from api.dialects.openai.parse import translate
@@ -83,13 +82,17 @@ def parse_tokenize(body: bytes, served: Sequence[str] = ()) -> ChatRequest:
         plain = ChatRequest(model=model, prompts=(request.prompt,))
     else:
         chat = {"model": model} | {field: value[field] for field in _CHAT if value.get(field) is not None}
-        plain = translate(validate(ServedChatRequest, chat))
-        for image in plain.images:
-            raise invalid(image.param, "only token counts include images: /v1/messages/count_tokens")
+        plain = _without_images(translate(validate(ServedChatRequest, chat)))
     # As in vLLM: chat templates write the special tokens themselves.
     special = request.prompt is not None if request.add_special_tokens is None else request.add_special_tokens
     wanted = Tokenization(add_special_tokens=special, strings=bool(request.return_token_strs))
     return msgspec.structs.replace(plain, sampling=NO_RESPONSE, tokenization=wanted)
+
+
+def _without_images(chat: ChatRequest) -> ChatRequest:
+    for image in chat.images:
+        raise invalid(image.param, "only token counts include images: /v1/messages/count_tokens")
+    return chat
 
 
 def parse_apply_template(body: bytes, served: Sequence[str] = ()) -> ChatRequest:
@@ -100,7 +103,7 @@ def parse_apply_template(body: bytes, served: Sequence[str] = ()) -> ChatRequest
     value = decode_object(body)
     request = validate(ServedChatRequest, value | {"model": model_of(value.get("model"), served)})
     wanted = Tokenization(add_special_tokens=False, text=True)
-    chat = counting(translate(request))
+    chat = _without_images(translate(request))
     return msgspec.structs.replace(chat, sampling=NO_RESPONSE, tokenization=wanted, n=1, stream=False)
 
 

@@ -1,10 +1,12 @@
 """Makes tiny GGUF files."""
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy
+
+from worker.model.gguf import TENSOR_TYPES
 
 
 class U16(int):
@@ -16,16 +18,31 @@ Shape = int | tuple[int, int]
 """Number of elements of a vector, or rows and columns of a matrix."""
 
 _F32 = 0
-_Q4_1 = 3
 _ALIGNMENT = 32
-_GROUP = 32
-"""Elements in a block of Q4_1: two f16 (scale and minimum), and 4 bits for each element."""
+_SCALES = {
+    "Q4_0": ((0, 0.01),), "Q4_1": ((0, 0.02), (2, -0.15)), "Q5_0": ((0, 0.006),), "Q5_1": ((0, 0.01), (2, -0.16)),
+    "Q8_0": ((0, 0.001),), "Q2_K": ((80, 0.007), (82, 0.01)), "Q3_K": ((108, 0.001),),
+    "Q4_K": ((0, 0.0004), (2, 0.003)),
+    "Q5_K": ((0, 0.0002), (2, 0.003)), "Q6_K": ((208, 5e-5),), "IQ4_NL": ((0, 0.001),), "IQ4_XS": ((0, 5e-5),),
+    "MXFP4": (), "F32": (), "F16": (), "BF16": (),
+}  # fmt: skip
+"""Where blocks of each type have f16 numbers, in bytes, and ones that make weights of ordinary sizes."""
 
 
-def gguf_bytes(metadata: Mapping[str, Value], *, version: int = 3, tensors: Mapping[str, Shape] | None = None) -> bytes:
+_NUMBERS = {known.name: number for number, known in TENSOR_TYPES.items()}
+
+
+def gguf_bytes(
+    metadata: Mapping[str, Value],
+    *,
+    version: int = 3,
+    tensors: Mapping[str, Shape] | None = None,
+    kind: str = "Q4_1",
+    vectors: Mapping[str, Sequence[float]] | None = None,
+) -> bytes:
     """Return a GGUF file that holds ``metadata``: ints as u32, floats as f32, lists as arrays.
 
-    Of ``tensors``, a vector becomes ones in f32, and a matrix random weights in Q4_1.
+    Of ``tensors``, a vector becomes ones in f32, or what ``vectors`` has, and a matrix random weights of type ``kind``.
     """
     tensors = tensors or {}
     pairs = b"".join(_text(key) + _value(value) for key, value in metadata.items())
@@ -34,11 +51,11 @@ def gguf_bytes(metadata: Mapping[str, Value], *, version: int = 3, tensors: Mapp
         described += _text(name)
         if isinstance(shape, int):
             described += struct.pack("<IQIQ", 1, shape, _F32, len(contents))
-            data = numpy.ones(shape, numpy.float32).tobytes()
+            data = numpy.array((vectors or {}).get(name, [1.0] * shape), numpy.float32).tobytes()
         else:
             rows, columns = shape
-            described += struct.pack("<IQQIQ", 2, columns, rows, _Q4_1, len(contents))
-            data = _random_weights(rows * columns // _GROUP)
+            described += struct.pack("<IQQIQ", 2, columns, rows, _NUMBERS[kind], len(contents))
+            data = random_blocks(kind, rows * columns // TENSOR_TYPES[_NUMBERS[kind]].elements)
         contents += data.ljust(_aligned(len(data)), b"\0")
     header = struct.pack("<4sIQQ", b"GGUF", version, len(tensors), len(metadata)) + pairs + described
     return header.ljust(_aligned(len(header)), b"\0") + contents if tensors else header
@@ -50,12 +67,16 @@ def tiny_llama(
     width: int = 64,
     metadata: Mapping[str, Value] | None = None,
     tensors: Mapping[str, Shape] | None = None,
+    kind: str = "Q4_1",
+    vectors: Mapping[str, Sequence[float]] | None = None,
 ) -> bytes:
     """A Llama with random weights and a byte-level vocabulary, which writes noise.
 
-    ``metadata`` and ``tensors`` are added to its own.
+    ``metadata`` and ``tensors`` are added to its own; ``kind`` and ``vectors`` are as in :func:`gguf_bytes`.
     """
-    (whole,) = llama_parts(1, layers=layers, width=width, more=metadata, more_tensors=tensors)
+    (whole,) = llama_parts(
+        1, layers=layers, width=width, more=metadata, more_tensors=tensors, kind=kind, vectors=vectors
+    )
     return whole
 
 
@@ -74,6 +95,8 @@ def llama_parts(
     width: int = 64,
     more: Mapping[str, Value] | None = None,
     more_tensors: Mapping[str, Shape] | None = None,
+    kind: str = "Q4_1",
+    vectors: Mapping[str, Sequence[float]] | None = None,
 ) -> list[bytes]:
     """The files of a Llama that is split: the first one has its metadata, each has some of its tensors."""
     letters = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -120,7 +143,7 @@ def llama_parts(
     metadata |= more or {}
     tensors |= more_tensors or {}
     if parts == 1:
-        return [gguf_bytes(metadata, tensors=tensors)]
+        return [gguf_bytes(metadata, tensors=tensors, kind=kind, vectors=vectors)]
     names = [*tensors]
     shares = [{name: tensors[name] for name in names[number::parts]} for number in range(parts)]
     return [
@@ -133,12 +156,17 @@ def llama_parts(
     ]
 
 
-def _random_weights(blocks: int) -> bytes:
-    random = numpy.random.default_rng(blocks)
-    block = numpy.dtype([("scale", "<f2"), ("minimum", "<f2"), ("quants", "u1", _GROUP // 2)])
-    data = numpy.zeros(blocks, block)
-    data["scale"], data["minimum"] = 0.02, -0.15
-    data["quants"] = random.integers(0, 256, (blocks, _GROUP // 2))
+def random_blocks(kind: str, blocks: int) -> bytes:
+    """Blocks of a type of tensor with random weights of ordinary sizes."""
+    random, size = numpy.random.default_rng(blocks), TENSOR_TYPES[_NUMBERS[kind]].size
+    if not _SCALES[kind] and kind != "MXFP4":
+        values = random.normal(0, 0.08, blocks).astype(numpy.float16 if kind == "F16" else numpy.float32)
+        return (values.view(numpy.uint32) >> 16).astype(numpy.uint16).tobytes() if kind == "BF16" else values.tobytes()
+    data = random.integers(0, 256, (blocks, size), numpy.uint8)
+    if kind == "MXFP4":
+        data[:, 0] = 122  # a scale of 2 ** -6
+    for at, number in _SCALES[kind]:
+        data[:, at : at + 2] = numpy.array([number], numpy.float16).view(numpy.uint8)
     return data.tobytes()
 
 

@@ -138,7 +138,7 @@ def describe(
     ``devices`` are those of the host. ``started`` is when loading started (``time.monotonic``).
     """
     path = Path(options.path)
-    fingerprint = fingerprint_of(path, options, converted=served != path, kind=loaded.choice.kind)
+    fingerprint = fingerprint_of(path, options, converted="-int8-" in served.name, kind=loaded.choice.kind)
     tokenizer = loaded.pipeline.get_tokenizer()
     own = own_templates(path)
     template = (

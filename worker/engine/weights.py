@@ -11,7 +11,9 @@ from worker.engine.host import free_memory, usable_cpus
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
 from worker.model.devices import device_kind, has_amx
+from worker.model.export import exported_folder
 from worker.model.files import SMALL_MODEL, model_bytes
+from worker.model.gguf_model import GGUFModel
 from worker.model.int8 import DamagedModel, int8_folder
 from worker.model.source import ModelError
 
@@ -34,15 +36,18 @@ def served_path(options: EngineOptions, progress: Callable[[str], None]) -> Path
 
 
 def serving_path(options: EngineOptions, progress: Callable[[str], None]) -> Path:
-    """Return the path to load for the model at ``options.path``: that path, or a cached IR folder with int8 weights.
+    """Return the path to load for the model at ``options.path``: that path, or a cached IR folder: with int8
+    weights, or with its own if OpenVINO GenAI can't serve the file as it is.
 
     Raises :class:`ModelError`, :class:`OSError` and :class:`RuntimeError` (from OpenVINO) if ``options.weights`` is
     int8 and the conversion fails. If it is auto, a failure is logged and the original path returned. In both cases,
     raises :class:`DamagedModel` if the file has tensors that are not finite.
     """
     path = Path(options.path)
-    if options.weights == "original" or (options.weights == "auto" and not _suits(path, options)):
-        return path
+    original = GGUFModel(path) if path.is_file() else None
+    exported = original is not None and original.needs_export
+    if options.weights == "original" or (options.weights == "auto" and not _suits(path, options, original)):
+        return exported_folder(path, options.context_length) if exported else path
     if path.is_dir():
         raise ModelError(
             f"The weights of {path}, an OpenVINO IR folder, are served as they are. Export one with other "
@@ -58,16 +63,18 @@ def serving_path(options: EngineOptions, progress: Callable[[str], None]) -> Pat
         if options.weights == "int8":
             raise
         logger.warning("%s is served with its own weights, which is slower: int8 can't be made. %s", path, error)
-        return path
+        return exported_folder(path, options.context_length) if exported else path
 
 
-def _suits(path: Path, options: EngineOptions) -> bool:
+def _suits(path: Path, options: EngineOptions, original: GGUFModel | None) -> bool:
     """Whether int8 weights are known to be faster, and allowed: on CPUs with ``fast`` precision.
 
     Those of larger files are faster on CPUs with AMX, whose bf16 is slow for few rows, unless memory bandwidth is
-    short: they are up to twice the size of a 4-bit file.
+    short: they are up to twice the size of a 4-bit file. The alternative for types that GenAI can't read is f16.
     """
-    if device_kind(options.device) != "CPU" or options.precision != "fast" or not path.is_file():
+    if device_kind(options.device) != "CPU" or options.precision != "fast" or original is None:
         return False
+    if not original.is_readable:
+        return True
     size = model_bytes(path)
     return size <= SMALL_MODEL or (size <= _LARGEST and has_amx() and usable_cpus() <= _MOST_CPUS)

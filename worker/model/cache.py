@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 _UNUSED = 90 * 86_400
 """Seconds after the last load when a cache entry is removed: those of older OpenVINO versions or of deleted files."""
 
-_KINDS = ("int8", "logits", "tokenizer")
+_KINDS = ("int8", "logits", "original", "tokenizer")
 """Kinds of entries; part of their names."""
 
 

@@ -14,7 +14,9 @@ import openvino_genai
 
 from worker.model.cache import cached_folder
 from worker.model.detokenizer import DETOKENIZER, detokenizer, open_models
+from worker.model.gguf_model import GGUFModel
 from worker.model.identity import model_identity
+from worker.model.rope import rotate
 from worker.model.source import ModelError
 from worker.model.split import parts, whole_name
 
@@ -25,29 +27,52 @@ SAVE = {"enable_save_ov_model": True}
 """Properties that have GenAI save the IR of a GGUF file to the file's folder."""
 
 
-def export_gguf(path: Path, context_length: int, scratch: Path) -> Path:
+def export_gguf(path: Path, context_length: int, scratch: Path, *, exact: bool = False) -> Path:
     """Return an IR folder in ``scratch`` with the weights of the GGUF file at ``path``.
 
-    ``context_length`` is stated in the folder's configuration. Raises :class:`ModelError` if OpenVINO can't read the
-    model, and :class:`OSError` if files can't be written.
+    ``context_length`` is stated in the folder's configuration. With ``exact``, or if GenAI can't read the file, its
+    weights are unpacked to f16 here; otherwise they are those that GenAI makes of it. Raises :class:`ModelError` if
+    OpenVINO can't read the model, and :class:`OSError` if files can't be written.
     """
     folder = scratch / "original"
     folder.mkdir()
+    original = GGUFModel(path)
     file = link(path, folder)
     try:
+        if not (original.is_exact if exact else original.is_readable):
+            file = folder / "f16.gguf"
+            original.write_f16(file)
         # A pipeline needs a tokenizer, but converts the weights without it.
         tokenizer = open_models({DETOKENIZER: detokenizer([b"a"], ())}, {})
-        openvino_genai.ContinuousBatchingPipeline(str(file), tokenizer, openvino_genai.SchedulerConfig(), "CPU", **SAVE)
-    except Exception as error:
-        raise ModelError(f"OpenVINO GenAI can't load {path}: {error}") from error
-    missing = [name for name in MODEL_FILES if not (folder / name).is_file()]
-    if missing:
-        raise ModelError(
-            f"OpenVINO GenAI {openvino_genai.__version__} loads {path}, but saves no {' and no '.join(missing)} "
-            "of it. Export the model that it was made from: optimum-cli export openvino --model ID FOLDER"
+        # It has saved the graph when it looks for the device; to compile it takes longer, and several times the memory.
+        openvino_genai.ContinuousBatchingPipeline(
+            str(file), tokenizer, openvino_genai.SchedulerConfig(), "NONE", **SAVE
         )
+    except Exception as error:
+        if not all((folder / name).is_file() for name in MODEL_FILES):
+            raise ModelError(f"OpenVINO GenAI can't load {path}: {error}") from error
+    for linked in folder.glob("*.gguf"):
+        linked.unlink()
+    model = openvino.Core().read_model(folder / MODEL_FILES[0])
+    if rotate(model, original.rotation):
+        openvino.save_model(model, scratch / MODEL_FILES[0], compress_to_fp16=False)
+        for name in MODEL_FILES:
+            (scratch / name).replace(folder / name)
     (folder / "config.json").write_text(json.dumps({"max_position_embeddings": context_length}, indent=2) + "\n")
     return folder
+
+
+def exported_folder(path: Path, context_length: int) -> Path:
+    """Return the cached IR folder of :func:`export_gguf`, making it if necessary. Raises what that does."""
+
+    def make(scratch: Path) -> Path:
+        return export_gguf(path, context_length, scratch)
+
+    return cached_form("original", path, (str(context_length), _VERSION), make)
+
+
+_VERSION = "1"
+"""Change it when exports have other weights or another graph."""
 
 
 def link(path: Path, folder: Path) -> Path:

@@ -4,9 +4,8 @@ The tables say what becomes of each key and type: it is applied, has no effect o
 OpenVINO GenAI itself ignores what it does not know, and the model computes something else.
 """
 
-import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,11 +22,18 @@ TOKENIZERS = ("gpt2", SENTENCE_PIECE)
 
 _TOKENIZER_NAMES = {"t5": "a Unigram tokenizer", "bert": "a WordPiece tokenizer"}
 
-MATRIX_TYPES = ("F16", "Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q6_K")
-"""Types of tensors that are served. F32 and BF16 are in vectors, embeddings and the output matrix only."""
+_READ_TYPES = frozenset({"F16", "Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q6_K"})
+"""Types of tensors that GenAI reads. It reads F32 and BF16 in vectors, embeddings and the output matrix only."""
 
-_PLAIN_TYPES = ("F32", "BF16")
+_PLAIN_TYPES = frozenset({"F32", "BF16"})
 _PLAIN_TENSORS = ("token_embd.weight", "output.weight")
+
+TYPES = ("Q4_K", "Q8_0", "Q6_K", "Q5_K", "BF16", "F16", "F32", "Q5_0", "Q5_1", "Q4_0", "Q4_1", "Q3_K", "Q2_K",
+         "IQ4_NL", "IQ4_XS", "MXFP4")  # fmt: skip
+"""Types that are served. Files with one that GenAI can't read are converted (:mod:`worker.model.gguf_model`)."""
+
+_F16_FILES = (0, 1)
+"""The values of ``general.file_type`` for which GenAI expects no packed tensors."""
 
 
 class Shape(NamedTuple):
@@ -45,6 +51,10 @@ def _applied(_value: Scalar, _shape: Shape) -> bool:
     return True
 
 
+def _positive(value: Scalar, _shape: Shape) -> bool:
+    return not isinstance(value, str) and value > 0
+
+
 def _only(*neutral: Scalar) -> Neutral:
     return lambda value, shape: value in neutral
 
@@ -55,20 +65,29 @@ _APPLIED_KEYS = {
 }  # fmt: skip
 _UNUSED_KEYS = {
     "feed_forward_length", "vocab_size", "attention.layer_norm_epsilon", "rope.scaling.finetuned",
-    "rope.scaling.original_context_length",
 }  # fmt: skip
 """Without an effect: stated by the shapes of tensors, or not used by these architectures."""
 
+_NUMBERS: dict[str, Neutral] = {
+    "attention.scale": lambda value, shape: value >= 0,
+    "rope.scaling.factor": lambda value, shape: value >= 0,
+} | dict.fromkeys(
+    (
+        "rope.scale_linear", "rope.scaling.attn_factor", "rope.scaling.original_context_length",
+        "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow",
+    ),
+    _positive,
+)  # fmt: skip
+"""Applied (:mod:`worker.model.rope`)."""
+
 _NEUTRAL: dict[str, Neutral] = {
+    "rope.scaling.type": _only("none", "linear", "yarn"),
     "attention.causal": _only(True),
     "attention.value_length": lambda value, shape: value == shape.head,
-    "attention.scale": lambda value, shape: math.isclose(value, shape.head**-0.5, rel_tol=1e-5),
     "attention.sliding_window": lambda value, shape: value == 0 or value >= shape.context,
     "rope.dimension_count": lambda value, shape: value == shape.head,
-    "rope.scale_linear": _only(1),
-    "rope.scaling.type": _only("none", "linear", "yarn"),
-    "rope.scaling.factor": _only(0, 1),
-    "rope.scaling.attn_factor": _only(1),
+    "rope.scaling.yarn_ext_factor": _only(1),
+    "rope.scaling.yarn_attn_factor": _only(1),
     "use_parallel_residual": _only(False),
 } | dict.fromkeys(("embedding_scale", "logit_scale", "residual_scale"), _only(0, 1)) | dict.fromkeys(
     (
@@ -79,7 +98,7 @@ _NEUTRAL: dict[str, Neutral] = {
 )  # fmt: skip
 """Refused, unless the value is the one that the model has without the key."""
 
-KEYS: Mapping[str, Neutral] = dict.fromkeys((*_APPLIED_KEYS, *_UNUSED_KEYS), _applied) | _NEUTRAL
+KEYS: Mapping[str, Neutral] = dict.fromkeys((*_APPLIED_KEYS, *_UNUSED_KEYS), _applied) | _NUMBERS | _NEUTRAL
 """Keys after the name of the architecture, and the values with which a file is served."""
 
 _CHANGES_NUMBERS = re.compile(r"rope\.|attention\.|(^|.*[._])(scale|freqs?\w*|scaling|softcapping|clamp)\b")
@@ -91,7 +110,7 @@ _TENSORS = frozenset(
     | {f"{name}.weight" for name in ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output")}
     | {f"{name}.weight" for name in ("ffn_norm", "ffn_gate", "ffn_up", "ffn_down", "attn_q_norm", "attn_k_norm")}
     | {f"{name}.bias" for name in ("attn_q", "attn_k", "attn_v")}
-    | {"attn_rot_embd.weight"}  # of the first files of Llama 2; nothing reads it
+    | {"rope_freqs.weight", "attn_rot_embd.weight"}  # the second is of the first files of Llama 2; nothing reads it
 )
 """Names of tensors, without the number of the layer, that are applied."""
 
@@ -120,15 +139,9 @@ def check_header(file: Path, headers: list[Header], max_context: int = 0) -> tup
     pre = metadata.get("tokenizer.ggml.pre") or "default"
     if tokenizer != SENTENCE_PIECE and pre not in PRE_TOKENIZERS:
         raise ModelError(f"{file} can't be served: tokenizer.ggml.pre = '{pre}' is unknown. {_IR}")
-    prefix = f"{architecture}."
-    own = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
+    own = own_keys(metadata)
     context = _number(own, "context_length")
-    shape = Shape(
-        head=_number(own, "attention.key_length")
-        or _number(own, "embedding_length") // max(1, _number(own, "attention.head_count"))
-        or 1,
-        context=min(filter(None, (context, max_context)), default=0),
-    )
+    shape = Shape(head_size(own), context=min(filter(None, (context, max_context)), default=0))
     _check_keys(file, own, arrays, architecture, shape)
     _check_tensors(file, {name: tensor for header in headers for name, tensor in header.tensors.items()})
     return tuple(
@@ -136,6 +149,30 @@ def check_header(file: Path, headers: list[Header], max_context: int = 0) -> tup
         for key in own
         if key not in KEYS and _CHANGES_NUMBERS.match(key)
     )
+
+
+def own_keys(metadata: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Return the keys of the architecture, without its name."""
+    prefix = f"{metadata.get('general.architecture')}."
+    return {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
+
+
+def head_size(own: Mapping[str, Scalar]) -> int:
+    """Return the size of a head; ``own`` are the keys of the architecture."""
+    stated = _number(own, "attention.key_length")
+    return stated or _number(own, "embedding_length") // max(1, _number(own, "attention.head_count")) or 1
+
+
+def genai_reads(headers: Sequence[Header]) -> bool:
+    """Return whether OpenVINO GenAI reads the tensors of the file with ``headers``, one for each of its parts."""
+    matrices, plain = set[str](), set[str]()
+    for header in headers:
+        for name, tensor in header.tensors.items():
+            kinds = plain if len(tensor.shape) == 1 or name in _PLAIN_TENSORS else matrices
+            kinds.add(tensor.type_name)
+    file_type = headers[0].metadata.get("general.file_type")
+    read = {"F16"} if file_type in _F16_FILES else _READ_TYPES
+    return file_type is not None and matrices <= read and plain <= read | _PLAIN_TYPES
 
 
 def _number(own: Mapping[str, Scalar], key: str) -> int:
@@ -165,10 +202,8 @@ def _check_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
     for name, tensor in tensors.items():
         if _LAYER.sub("", name) not in _TENSORS:
             raise ModelError(f"{file} can't be served: its tensor {name} is not applied. {_IR}")
-        plain = len(tensor.shape) == 1 or name in _PLAIN_TENSORS
-        served = (*MATRIX_TYPES, *_PLAIN_TYPES) if plain else MATRIX_TYPES
-        if tensor.type_name not in served:
+        if tensor.type_name not in TYPES:
             raise ModelError(
                 f"{file} can't be served: its tensor {name} has the type {tensor.type_name}. "
-                f"The types {', '.join(served)} are. Get a file with one of them. {_IR}"
+                f"The types {', '.join(TYPES)} are. Get a file with one of them. {_IR}"
             )

@@ -265,7 +265,7 @@ def fast_properties(lengths: Iterable[int]) -> Properties:
     }
 
 
-_VERSION = "3"
+_VERSION = "4"
 """Format version of cache entries. Change it when conversions produce other weights or properties."""
 
 
@@ -278,7 +278,7 @@ def remake(original: Path, scratch: Path) -> Path:
     result = scratch / "result"
     result.mkdir()
     for file in original.iterdir():
-        if file.name not in MODEL_FILES and file.suffix != ".gguf":
+        if file.name not in MODEL_FILES:
             shutil.copyfile(file, result / file.name)
     model, properties = compress(openvino.Core().read_model(original / MODEL_FILES[0]))
     openvino.save_model(model, result / MODEL_FILES[0], compress_to_fp16=False)
@@ -286,7 +286,7 @@ def remake(original: Path, scratch: Path) -> Path:
     return result
 
 
-_MEMORY, _DISK = 5, 4
+_MEMORY, _DISK = 5, 7
 """Most memory that a conversion takes, and space on the disk that it and the first load take, in sizes of the file."""
 
 
@@ -304,7 +304,7 @@ def int8_folder(path: Path, context_length: int, progress: Callable[[str], None]
             _check_room("memory", _MEMORY * size, memory)
         _check_room("disk space", _DISK * size, shutil.disk_usage(scratch).free)
         progress(f"{MAKING_WEIGHTS} of {path.name} ({size / 1e6:.0f} MB), once; --weights original does without")
-        return remake(export_gguf(path, context_length, scratch), scratch)
+        return remake(export_gguf(path, context_length, scratch, exact=True), scratch)
 
     def wait() -> None:
         progress(f"{MAKING_WEIGHTS} of {path.name} in another worker")

@@ -153,7 +153,7 @@ def _make(original: Path, made: Path, transfer: Callable[[Path, Path], object], 
         weights.unlink()
         transfer(original / weights.name, weights)
     for file in original.iterdir():
-        if file.name not in names and file.suffix != ".gguf":
+        if file.name not in names:
             transfer(file, made / file.name)
 
 

@@ -21,13 +21,11 @@ def _resolve(folder: Path, *, max_context: int = 0, **options: Any) -> LocalMode
 NEUTRAL: dict[str, list[Any]] = {
     "attention.causal": [True],
     "attention.value_length": [32],
-    "attention.scale": [32**-0.5],
     "attention.sliding_window": [0, 2048],
     "rope.dimension_count": [32],
     "rope.scaling.type": ["none", "linear", "yarn"],
-    "rope.scaling.factor": [1.0],
-    "rope.scaling.attn_factor": [1.0],
-    "rope.scale_linear": [1.0],
+    "rope.scaling.yarn_ext_factor": [1.0],
+    "rope.scaling.yarn_attn_factor": [1.0],
     "attn_logit_softcapping": [0.0],
     "final_logit_softcapping": [0.0],
     "logit_scale": [1.0],
@@ -45,7 +43,9 @@ NEUTRAL: dict[str, list[Any]] = {
 APPLIED = {
     "context_length", "block_count", "embedding_length", "attention.head_count", "attention.head_count_kv",
     "attention.key_length", "attention.layer_norm_rms_epsilon", "rope.freq_base", "feed_forward_length", "vocab_size",
-    "attention.layer_norm_epsilon", "rope.scaling.finetuned", "rope.scaling.original_context_length",
+    "attention.layer_norm_epsilon", "attention.scale", "rope.scale_linear", "rope.scaling.finetuned",
+    "rope.scaling.factor", "rope.scaling.attn_factor", "rope.scaling.original_context_length",
+    "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow",
 }  # fmt: skip
 
 
@@ -61,6 +61,13 @@ def test_a_key_is_refused_by_name_unless_it_has_no_effect(tmp_path: Path, key: s
     other = {str: "longrope", bool: not NEUTRAL[key][0], int: 7, float: 7.5}[type(NEUTRAL[key][0])]
     for value in (other, "text"):
         with pytest.raises(ModelError, match=rf"tiny\.gguf can't be served: llama\.{key} = {value!r} is not applied"):
+            _resolve(tmp_path, metadata={f"llama.{key}": value})
+
+
+@pytest.mark.parametrize("key", ["rope.scaling.factor", "rope.scale_linear", "attention.scale"])
+def test_a_number_without_a_meaning_is_refused(tmp_path: Path, key: str) -> None:
+    for value in (-2.0, "text"):
+        with pytest.raises(ModelError, match=rf"llama\.{key} = {value!r} is not applied"):
             _resolve(tmp_path, metadata={f"llama.{key}": value})
 
 
@@ -82,13 +89,15 @@ def test_an_unknown_key_that_may_change_numbers_is_a_warning(tmp_path: Path, key
     assert f"llama.{key}" in warning
 
 
-@pytest.mark.parametrize("name", ["rope_freqs.weight", "output.bias", "blk.0.attn_qkv.weight", "blk.0.attn_q.scale"])
+@pytest.mark.parametrize(
+    "name", ["rope_factors_long.weight", "output.bias", "blk.0.attn_qkv.weight", "blk.0.attn_q.scale"]
+)
 def test_a_tensor_that_nothing_applies_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ModelError, match=rf"its tensor {name} is not applied"):
         _resolve(tmp_path, tensors={name: 16})
 
 
-@pytest.mark.parametrize(("number", "name"), [(0, "F32"), (6, "Q5_0"), (13, "Q5_K"), (30, "BF16"), (99, "99")])
+@pytest.mark.parametrize(("number", "name"), [(16, "IQ2_XXS"), (29, "IQ1_M"), (99, "99")])
 def test_a_type_of_tensor_that_is_not_served_is_named_with_those_that_are(
     tmp_path: Path, number: int, name: str
 ) -> None:
@@ -98,7 +107,7 @@ def test_a_type_of_tensor_that_is_not_served_is_named_with_those_that_are(
     file = tmp_path / "tiny.gguf"
     padding = bytes(64 * 64 * 4)  # for types larger than the one in the file
     file.write_bytes(content.replace(tensor + struct.pack("<I", 3), tensor + struct.pack("<I", number)) + padding)
-    with pytest.raises(ModelError, match=rf"blk\.0\.attn_q\.weight has the type {name}\. The types F16, .* are"):
+    with pytest.raises(ModelError, match=rf"blk\.0\.attn_q\.weight has the type {name}\. The types Q4_K, .* are"):
         resolve(str(file))
 
 

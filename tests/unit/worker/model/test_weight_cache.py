@@ -22,6 +22,10 @@ from worker.model.int8 import DamagedModel
 from worker.model.local import ModelError
 
 
+class _Readable:
+    needs_export, is_readable = False, True
+
+
 @pytest.fixture(autouse=True)
 def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     """What was made, in place of the minutes that a model takes."""
@@ -33,8 +37,9 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
         made.append(original)
         return scratch / "result"
 
-    monkeypatch.setattr(int8, "export_gguf", lambda path, context_length, scratch: Path("original"))
+    monkeypatch.setattr(int8, "export_gguf", lambda path, context_length, scratch, **_: Path("original"))
     monkeypatch.setattr(int8, "remake", remake)
+    monkeypatch.setattr(weights, "GGUFModel", lambda path: _Readable)
     return made
 
 
@@ -166,7 +171,7 @@ def test_a_conversion_that_does_not_fit_is_not_begun(
     shutil.rmtree(converted)
     usage = shutil.disk_usage(gguf)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=200_000_000))
-    with pytest.raises(ModelError, match=r"0\.4 GB of disk space, and 0\.2 GB are free"):
+    with pytest.raises(ModelError, match=r"0\.7 GB of disk space, and 0\.2 GB are free"):
         serving_path(_options(gguf, weights="int8"), _ignore)
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from shared.runtime.processes import die_with_parent
 from tests.support.eventually import PATIENCE
-from tests.support.fleet import Fleet, Process, free_port, text_of
+from tests.support.fleet import PATIENT, Fleet, Process, fleet, free_port, text_of
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "proxy"
 PROXIES = {
@@ -80,48 +80,37 @@ class Proxied:
         self.fleet.until(served, "the proxy to send requests to the replica")
 
 
-@pytest.fixture(params=PROXIES)
-def proxied(request: pytest.FixtureRequest, patient_fleet: Fleet, tmp_path: Path) -> Iterator[Proxied]:
+@pytest.fixture(scope="module", params=PROXIES)
+def proxied(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
     program, *arguments = PROXIES[request.param]
     if shutil.which(program) is None:
         pytest.skip(f"needs {program}: apt-get install {program}")
-    running = Proxied(patient_fleet)
-    patient_fleet.port = free_port()
-    folder = tmp_path / "proxy"
-    folder.mkdir()
-    file = configuration(request.param, folder, patient_fleet.port, running.ports)
+    with fleet(tmp_path_factory.mktemp("fleet"), lease=PATIENT) as running:
+        yield from behind(request.param, [program, *arguments], Proxied(running), tmp_path_factory.mktemp("proxy"))
+
+
+def behind(name: str, command: list[str], running: Proxied, folder: Path) -> Iterator[Proxied]:
+    """Yield the fleet while a proxy with the example ``name`` is in front of it."""
+    running.fleet.port = free_port()
+    file = configuration(name, folder, running.fleet.port, running.ports)
     with (folder / "log").open("wb") as log:
-        command = [program, *arguments, str(file)]
-        proxy = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=die_with_parent)
+        proxy = subprocess.Popen([*command, str(file)], stdout=log, stderr=log, preexec_fn=die_with_parent)
     try:
 
         def ready() -> bool:
             assert proxy.poll() is None, (folder / "log").read_text()
-            return patient_fleet.status("/ready") == 200
+            return running.fleet.status("/ready") == 200
 
-        patient_fleet.until(ready, "the proxy to find the replicas")
+        running.fleet.until(ready, "the proxy to find the replicas")
         yield running
     finally:
         proxy.terminate()
         proxy.wait(PATIENCE)
 
 
-def test_replicas_without_workers_still_answer(proxied: Proxied) -> None:
-    """A proxy that took them out would refuse connections, or answer without ``Retry-After``."""
-    fleet = proxied.fleet
-    assert proxied.worker.stop() == 0
-    for port in proxied.ports:
-        fleet.until(partial(lambda port: fleet.status("/ready", port) == 503, port), "no worker to serve")
-    for _ in range(60):
-        status, headers, _ = fleet.request("POST", "/v1/chat/completions", BODY)
-        assert (status, "retry-after" in headers) == (503, True)
-        assert fleet.status("/v1/models") == 200
-        time.sleep(0.1)  # longer in all than the proxies need for their checks
-
-
 def test_no_request_fails_when_replicas_restart(proxied: Proxied) -> None:
-    fleet = proxied.fleet
-    client: openai.OpenAI = fleet.client()
+    running = proxied.fleet
+    client: openai.OpenAI = running.client()
     restarted = threading.Event()
     statuses: list[int | str] = []
 
@@ -138,7 +127,7 @@ def test_no_request_fails_when_replicas_restart(proxied: Proxied) -> None:
     def load() -> None:
         while not restarted.is_set() or len(statuses) < REQUESTS:
             try:
-                status, _, body = fleet.request("POST", "/v1/chat/completions", BODY)
+                status, _, body = running.request("POST", "/v1/chat/completions", BODY)
             except OSError as error:
                 statuses.append(repr(error))
             else:
@@ -150,7 +139,7 @@ def test_no_request_fails_when_replicas_restart(proxied: Proxied) -> None:
         try:
             for number in range(REPLICAS):
                 streams = [clients.submit(long) for _ in range(2 * REPLICAS)]
-                fleet.until(lambda: len(statuses) > 5, "load")
+                running.until(lambda: len(statuses) > 5, "load")
                 proxied.restart(number)
                 assert len({stream.result() for stream in streams}) == 1
         finally:
@@ -161,4 +150,20 @@ def test_no_request_fails_when_replicas_restart(proxied: Proxied) -> None:
     assert Counter(statuses) == {200: len(statuses)}
     key = "dGhlIHNhbXBsZSBub25jZQ=="
     upgrade = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13", "sec-websocket-key": key}
-    assert fleet.request("GET", "/v1/responses", headers=upgrade)[0] == 426, "an upgrade reaches the API"
+    assert running.request("GET", "/v1/responses", headers=upgrade)[0] == 426, "an upgrade reaches the API"
+
+
+def test_replicas_without_workers_still_answer(proxied: Proxied) -> None:
+    """A proxy that took them out would refuse connections, or answer without ``Retry-After``.
+
+    Comes last: it ends the worker.
+    """
+    running = proxied.fleet
+    assert proxied.worker.stop() == 0
+    for port in proxied.ports:
+        running.until(partial(lambda port: running.status("/ready", port) == 503, port), "no worker to serve")
+    for _ in range(60):
+        status, headers, _ = running.request("POST", "/v1/chat/completions", BODY)
+        assert (status, "retry-after" in headers) == (503, True)
+        assert running.status("/v1/models") == 200
+        time.sleep(0.1)  # longer in all than the proxies need for their checks

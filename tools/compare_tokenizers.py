@@ -1,13 +1,14 @@
 """Compares the token ids of GGUF files with llama.cpp's, in an environment of its own.
 
     pip download --no-deps --no-binary llama-cpp-python llama-cpp-python && tar xzf llama_cpp_python-*.tar.gz
-    pip install tokenizers msgspec cffi llama-cpp-py-sync xllamacpp
+    pip install tokenizers msgspec cffi llama-cpp-py-sync xllamacpp tiktoken
     python -m tools.compare_tokenizers llama_cpp_python-*/vendor/llama.cpp/models/ggml-vocab-*.gguf
 
 Vocabularies of real models come from the first package, llama.cpp itself from the last, its header from the one before.
 For each kind of pre-tokenizer that no file has, one is made: the vocabulary of GPT-2 with another name. Prints for each
 file how many of the texts have the same ids, and the first text that has others. llama.cpp itself differs from Hugging
-Face where an expression without a category of characters meets white space that is not ASCII, as in deepseek-llm.
+Face where an expression without a category of characters meets white space that is not ASCII, as in deepseek-llm, and
+where one distinguishes upper and lower case beyond ASCII; there, tiktoken takes its place if it can.
 """
 
 import argparse
@@ -121,8 +122,22 @@ def _llama_cpp(file: Path) -> Encode:
     return encode
 
 
+def _tiktoken(tokens: GgufTokens, expression: str) -> Encode:
+    """Return tiktoken's encoding with the vocabulary of GPT-2, in which the order of ids is that of merges."""
+    import tiktoken
+
+    ordinary = {piece: token for token, piece in enumerate(tokens.pieces) if token not in tokens.added}
+    special = {text: token for token, text in tokens.added.items()}
+    encoding = tiktoken.Encoding("made", pat_str=expression, mergeable_ranks=ordinary, special_tokens=special)
+    return lambda texts: [encoding.encode(text, allowed_special="all") for text in texts]
+
+
 def _report(file: Path, tokens: GgufTokens, texts: Sequence[str]) -> float:
-    ours, theirs = encoder(load_tokenizer(file, tokens))(texts), _llama_cpp(file)(texts)
+    kind = PRE_TOKENIZERS[str(read_header(file).metadata.get("tokenizer.ggml.pre", "default"))]
+    # llama.cpp takes letters outside of ASCII for both cases there.
+    cased = r"\p{Lu}" in kind.expressions[0] and not kind.whole_words
+    theirs = (_tiktoken(tokens, kind.expressions[0]) if cased else _llama_cpp(file))(texts)
+    ours = encoder(load_tokenizer(file, tokens))(texts)
     wrong = [number for number in range(len(texts)) if ours[number] != theirs[number]]
     share = 1 - len(wrong) / len(texts)
     pre = read_header(file).metadata.get("tokenizer.ggml.pre", "-")

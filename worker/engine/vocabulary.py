@@ -9,7 +9,9 @@ text.
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy
 import openvino
 import openvino_genai
@@ -37,7 +39,7 @@ def open_tokenizer(path: Path) -> tuple[openvino_genai.Tokenizer, Vocabulary]:
     files: dict[str, openvino.Model] = {}
     if path.is_dir():
         tokenizer = openvino_genai.Tokenizer(str(path))
-        vocabulary = read_vocabulary(tokenizer, read_pieces(path))
+        vocabulary = read_vocabulary(tokenizer, read_pieces(path), metaspace(path))
         if sees_images(path):
             files[TOKENIZER] = tokenizer_core().read_model(path / TOKENIZER)
             accept_spelled(files[TOKENIZER], len(vocabulary))
@@ -101,8 +103,30 @@ _MAX_ODD_TOKENS = 0.02
 """Maximum share of ids whose text may differ from the tokenizer's decoding; above, loading fails."""
 
 
-def read_vocabulary(tokenizer: openvino_genai.Tokenizer, pieces: Sequence[bytes]) -> Vocabulary:
-    """Return the tokenizer's vocabulary. ``pieces[id]`` are the bytes of a token in the detokenizer.
+class _TokenizerFile(msgspec.Struct):
+    """The part of a ``tokenizer.json`` that is read here."""
+
+    decoder: dict[str, Any] | None = None
+
+
+def metaspace(path: Path) -> bool | None:
+    """Return whether texts begin with a space that is not written, by ``tokenizer.json`` in the folder at ``path``.
+
+    None unless its decoder is a Metaspace, which some detokenizers lack.
+    """
+    try:
+        own = msgspec.json.decode((path / "tokenizer.json").read_bytes(), type=_TokenizerFile).decoder or {}
+    except (OSError, msgspec.DecodeError):
+        return None
+    found = next((one for one in own.get("decoders", [own]) if one.get("type") == "Metaspace"), None)
+    return None if found is None else found.get("prepend_scheme", "always") != "never"
+
+
+def read_vocabulary(
+    tokenizer: openvino_genai.Tokenizer, pieces: Sequence[bytes], metaspace: bool | None = None
+) -> Vocabulary:
+    """Return the tokenizer's vocabulary. ``pieces[id]`` are the bytes of a token in the detokenizer, ``metaspace`` is
+    that of the folder.
 
     Raises :class:`EngineLoadError` when the table does not agree with the tokenizer's decoding.
     """
@@ -111,6 +135,8 @@ def read_vocabulary(tokenizer: openvino_genai.Tokenizer, pieces: Sequence[bytes]
     shown: list[str] = tokenizer.decode(singles, skip_special_tokens=True)
     raw: list[str] = tokenizer.decode(singles, skip_special_tokens=False)
     special = {token for token in ids if shown[token] != raw[token]}
+    if metaspace is not None and any("▁" in raw[token] for token in ids if token not in special):
+        raw = [text if token in special else _without_marks(text, strips=metaspace) for token, text in enumerate(raw)]
     marked = [token for token in ids if _begins_with_one(_SPACE_MARK, pieces[token]) and token not in special]
     if marked and not any("▁" in raw[token] for token in marked):
         # Some detokenizers replace the space mark only after joining the pieces.
@@ -123,6 +149,11 @@ def read_vocabulary(tokenizer: openvino_genai.Tokenizer, pieces: Sequence[bytes]
     )
     _compare(vocabulary, raw)
     return vocabulary
+
+
+def _without_marks(text: str, *, strips: bool) -> str:
+    spaced = text.replace("▁", " ")
+    return spaced.removeprefix(" ") if strips else spaced
 
 
 def _begins_with_one(mark: bytes, piece: bytes) -> bool:

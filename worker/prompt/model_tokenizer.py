@@ -18,6 +18,7 @@ from worker.prompt.tokenize import RawEncode
 
 if TYPE_CHECKING:
     import openvino_genai
+    import tokenizers
 
 _log = logging.getLogger(__name__)
 
@@ -96,9 +97,13 @@ def _of_folder(path: Path) -> ModelTokenizer:
     def encode(texts: Sequence[str]) -> list[list[int]]:
         return _encode(tokenizer, texts, add_special_tokens=False)
 
+    def decode(tokens: tuple[int, ...]) -> str:
+        return str(tokenizer.decode(list(tokens), skip_special_tokens=False))
+
+    own = _own_tokenizer(path, special)
     return ModelTokenizer(
-        encode=_own_encode(path, special) or encode,
-        decode=lambda tokens: str(tokenizer.decode(list(tokens), skip_special_tokens=False)),
+        encode=encoder(own) if own else encode,
+        decode=(lambda tokens: own.decode(list(tokens), skip_special_tokens=False)) if own else decode,
         pieces=pieces,
         special=special,
         protected=special,
@@ -110,8 +115,8 @@ def _of_folder(path: Path) -> ModelTokenizer:
     )
 
 
-def _own_encode(path: Path, special: dict[int, str]) -> RawEncode | None:
-    """Return the encoding by ``tokenizer.json`` in the folder at ``path``, if it has one for the same vocabulary."""
+def _own_tokenizer(path: Path, special: dict[int, str]) -> "tokenizers.Tokenizer | None":
+    """Return the tokenizer of ``tokenizer.json`` in the folder at ``path``, if it has one for the same vocabulary."""
     file = path / "tokenizer.json"
     if not file.is_file():
         return None
@@ -128,7 +133,7 @@ def _own_encode(path: Path, special: dict[int, str]) -> RawEncode | None:
         return None
     own.no_padding()
     own.no_truncation()
-    return encoder(own)
+    return own
 
 
 def _special_texts(tokenizer: "openvino_genai.Tokenizer", vocabulary_size: int) -> dict[int, str]:

@@ -1,12 +1,14 @@
 """The byte table comes out right for byte-level BPE and for SentencePiece spellings."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from worker.engine.protocol import EngineLoadError
 from worker.engine.text import TextStream, Vocabulary
-from worker.engine.vocabulary import read_vocabulary
+from worker.engine.vocabulary import metaspace, read_vocabulary
 
 
 class StandInTokenizer:
@@ -67,3 +69,27 @@ def test_a_mark_that_the_tokenizer_shows_is_a_character() -> None:
 def test_a_tokenizer_with_other_rules_is_refused() -> None:
     with pytest.raises(EngineLoadError, match="tokenizer can't be used"):
         read([b"</s>", b"##ing", b"##ed"], ["</s>", "ing", "ed"], {0})
+
+
+@pytest.mark.parametrize(("strips", "first"), [(True, ""), (False, " ")])
+def test_marks_that_only_tokenizer_json_replaces_become_spaces(strips: bool, first: str) -> None:
+    """Row 9: BPE with a Metaspace decoder, which OpenVINO's detokenizer does not have."""
+    tokenizer: Any = StandInTokenizer(["</s>", "▁The", "▁end", "s"], {0})
+    pieces = [b"</s>", "▁The".encode(), "▁end".encode(), b"s"]
+    assert text(read_vocabulary(tokenizer, pieces, strips), [1, 2, 3, 0]) == f"{first}The ends"
+    assert text(read_vocabulary(tokenizer, pieces), [1, 2, 3, 0]) == "▁The▁ends"
+
+
+@pytest.mark.parametrize(
+    ("decoder", "expected"),
+    [
+        ({"type": "Metaspace", "prepend_scheme": "first"}, True),
+        ({"type": "Sequence", "decoders": [{"type": "Fuse"}, {"type": "Metaspace", "prepend_scheme": "never"}]}, False),
+        ({"type": "ByteLevel"}, None),
+        (None, None),
+    ],
+)
+def test_the_decoder_of_a_folder_is_read(tmp_path: Path, decoder: object, expected: bool | None) -> None:
+    assert metaspace(tmp_path) is None
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "decoder": decoder, "model": {}}))
+    assert metaspace(tmp_path) is expected

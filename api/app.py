@@ -58,6 +58,7 @@ class _Hooks:
             headers=request.headers,
             query=request.args,
             id=exchange.id,
+            at=exchange.started_at,
             deployment=sent.deployment,
             fleet=self._directory.fleet,
         )

@@ -42,9 +42,9 @@ class RequestBodies:
 
         It may be large, so nothing refers to it afterwards. Raises :class:`RequestRefused`.
         """
-        tenant = key_owner()
+        tenant, untyped = key_owner(), current_exchange().dialect.untyped
         place = self._places.of(tenant) if self._directory.fleet.reads_images() else None
-        async with self._parser.receive(request, tenant, place) as body:
+        async with self._parser.receive(request, tenant, place, untyped=untyped) as body:
             size = len(body)
             try:
                 return await self._parser.run(tenant, size, partial(parse, body)), size

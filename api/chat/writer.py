@@ -136,8 +136,9 @@ async def stream(
             pieces += (encoder.usage(recorder.usage()), encoder.done)
             if builder is not None and on_complete is not None:
                 await on_complete(builder.choices())
-        if pieces:
-            yield b"".join(pieces)
+        # An encoder may return nothing.
+        if piece := b"".join(pieces):
+            yield piece
 
 
 async def _stream_selected(

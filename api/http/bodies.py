@@ -108,14 +108,21 @@ class BodyParser:
             full=TOO_MANY_LARGE_BODIES,
         )
 
-    async def read(self, request: Request, tenant: str, parse: Callable[[bytes], _Parsed]) -> _Parsed:
+    async def read(
+        self, request: Request, tenant: str, parse: Callable[[bytes], _Parsed], *, untyped: bool = False
+    ) -> _Parsed:
         """Read the body of ``request`` as :meth:`receive` does, and parse it."""
-        async with self.receive(request, tenant, None) as body:
+        async with self.receive(request, tenant, None, untyped=untyped) as body:
             return await self.run(tenant, len(body), partial(parse, body))
 
     @asynccontextmanager
     async def receive(
-        self, request: Request, tenant: str, place: AbstractAsyncContextManager[None] | None
+        self,
+        request: Request,
+        tenant: str,
+        place: AbstractAsyncContextManager[None] | None,
+        *,
+        untyped: bool = False,
     ) -> AsyncIterator[bytes]:
         """Receive and decode the body: at most ``max_body`` bytes, or ``max_media_body`` if ``place`` is given, in at
         most ``body_timeout`` seconds. A body larger than ``max_body`` occupies its place until the context ends, which
@@ -123,8 +130,9 @@ class BodyParser:
 
         Raises :class:`RequestRefused` when it is too large, too slow, or not declared as JSON. Browsers send other
         content types across origins without a preflight request, so accepting them would let web pages use the API.
+        Bodies are ``untyped`` only where :class:`api.http.guards.Guards` refuses requests of other origins.
         """
-        if request.mimetype != "application/json":
+        if request.mimetype != "application/json" and not untyped:
             named = f"Unsupported content type '{request.mimetype[:100]}'" if request.mimetype else "No content type"
             raise refuse(ProblemKind.UNSUPPORTED_MEDIA, f"{named}: send the body as 'Content-Type: application/json'.")
         coding = coding_of(request.headers.get("content-encoding", ""))

@@ -143,6 +143,8 @@ class Guards:
             response.headers.update(self._cross_origin.preflight_headers(request.headers))
             return response
         _check_connection()
+        if current_exchange().dialect.untyped:
+            self._cross_origin.refuse_foreign(request.headers, "use this API")
         if request.path not in self._open_paths:
             current_exchange().key = await identify(self._keyring, request.headers)
         return None

@@ -38,7 +38,7 @@ class ModelsHandler:
         exchange, directory = current_exchange(), self._directory
         body = b""
         if request.method == "POST":
-            body = await self._parser.read(request, key_owner(), bytes)
+            body = await self._parser.read(request, key_owner(), bytes, untyped=exchange.dialect.untyped)
         await directory.refresh_if_empty()
         found = Models(directory.visible(exchange.key), directory.fleet.loaded(), self._find)
         return json_response(exchange.dialect.models(found, body))

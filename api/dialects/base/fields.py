@@ -79,8 +79,9 @@ def is_tag(part: str | int) -> bool:
 STRING = tag("string")
 ARRAY = tag("array")
 OBJECT = tag("object")
+BOOLEAN = tag("boolean")
 OTHER = tag("other")
-_TAGS: Mapping[Any, str] = {str: STRING, list: ARRAY, dict: OBJECT}
+_TAGS: Mapping[Any, str] = {str: STRING, bool: BOOLEAN, list: ARRAY, dict: OBJECT}
 
 
 @dataclass(frozen=True, slots=True)

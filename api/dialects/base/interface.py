@@ -109,6 +109,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     query: Mapping[str, str] = {}
     id: str = ""
     """The id of the HTTP exchange."""
+    at: float = 0.0
+    """When it was received (monotonic seconds)."""
     deployment: str | None = None
     """The model of the request, whatever its body says: the one in the path of an Azure OpenAI client."""
     fleet: ServedModels = NoModels()
@@ -150,6 +152,7 @@ class ResponseEncoder(Protocol):
 
         The prompt's tokens include those from the prefix cache.
         """
+        return b""
 
     def prompt(self, choice: int, prompt: PromptLogprobs) -> bytes:
         """Encode the log probabilities of a choice's prompt that the request asks for."""
@@ -257,8 +260,8 @@ class Dialect(ABC):
         return render_model(model)
 
     def models(self, models: Models, body: bytes) -> bytes:
-        """Encode what a route about models says as JSON: by default, a list. ``body`` is the request's, if any.
+        """List the served models. Raises :class:`RequestRefused`.
 
-        Raises :class:`RequestRefused`.
+        Routes about models differ in what they encode here. ``body`` is that of the request, if it has one.
         """
         return render_models(models.visible.values())

@@ -60,5 +60,7 @@ def chat_route(path: str, operation: str, dialect: type[Dialect], body: Body, **
 
 
 def models_route(path: str, operation: str, dialect: type[Dialect], method: str = "GET", **more: Any) -> Route:
-    """Return a route that says something about models. ``more`` are fields of :class:`Route`."""
-    return Route(method, path, operation, dialect, **{"serves": "models", "errors": (401,), **more})
+    """Return a route that says something about models, as the docstring of ``dialect.models`` does. ``more`` are fields
+    of :class:`Route`."""
+    summary = " ".join((dialect.models.__doc__ or "").split()).partition(" Raises")[0]
+    return Route(method, path, operation, dialect, **{"serves": "models", "summary": summary, "errors": (401,), **more})

@@ -3,7 +3,7 @@
 Each folder has the routes of one API, which name the dialects that serve them. A new API is a folder and a line here.
 """
 
-from api.dialects import anthropic, azure, openai, ovms, responses
+from api.dialects import anthropic, azure, ollama, openai, ovms, responses
 from api.dialects.base.interface import Asked, Dialect
 from api.dialects.base.routes import Route, models_route
 
@@ -23,6 +23,7 @@ ROUTES: tuple[Route, ...] = (
     *anthropic.ROUTES,
     *ovms.ROUTES,
     *azure.ROUTES,
+    *ollama.ROUTES,
     models_route("/v1/models", "listModels", Models),
 )
 """The routes of all dialects. Handlers have those of what only one of them has."""

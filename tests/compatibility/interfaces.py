@@ -71,4 +71,6 @@ INTERFACES = (
         answers=RESPONSES.answers,
     ),
     AZURE,
+    _interface("ollama_chat"),
+    _interface("ollama_generate"),
 )

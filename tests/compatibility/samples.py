@@ -65,6 +65,6 @@ def _chunks(request: ChatRequest, rendering: ResponseEncoder) -> Iterator[object
     if request.tools:
         events += rendering.call(choice, 1, "c", request.tools[0].name) + rendering.arguments(choice, 1, "{}")
     events += rendering.closing(choice, "stop") + rendering.usage(_USAGE)
-    for event in events.split(b"\n\n"):
+    for event in events.split(b"\n\n" if b"data: " in events else b"\n"):
         if event:
             yield json.loads(event.rpartition(b"data: ")[2])

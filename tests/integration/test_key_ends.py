@@ -18,6 +18,8 @@ ENDS = {
     "responses": '"type":"response.failed"',
     "ovms_responses": '"type":"response.failed"',
     "azure": ": error: The API key of this request",
+    "ollama_chat": '{"error":"The API key of this request',
+    "ollama_generate": '{"error":"The API key of this request',
 }
 """The errors of dialects that have another than OpenAI's."""
 LIMIT = {"completions": {"max_tokens": 100_000}, "ovms_completions": {"max_tokens": 100_000}}

@@ -51,6 +51,8 @@ _KNOWN = {
     "/v3/completions": Known("ovms_completions", "prompt"),
     "/v3/responses": Known("ovms_responses", "input", "max_output_tokens"),
     "/chat/completions": Known("azure", "messages", query=VERSIONS),
+    "/api/chat": Known("ollama_chat", "messages", "num_predict", options="options"),
+    "/api/generate": Known("ollama_generate", "prompt", "num_predict", options="options"),
 }
 
 

@@ -2,6 +2,7 @@
 wherever the text is cut into tokens or moves to another worker. A call that is cut is never reported as whole.
 """
 
+import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from shared.parsers.formats import TOOL_FORMATS
 from shared.protocol.events import Delta, Event, Finished, Started
 from shared.protocol.request import ChatRequest, Message, Sampling
 from tests.support.dialects import CHATS
+from tests.support.dialects import DIALECTS as TRIED
 from tests.unit.shared.parsers.reading import read
 from tests.unit.shared.parsers.transcript import TOOLS, TRANSCRIPTS, Transcript
 from worker.engine.generation import Generation
@@ -28,7 +30,7 @@ from worker.engine.protocol import Sequence as EngineSequence
 from worker.engine.text import Vocabulary
 
 DIALECTS = [tried.make() for tried in CHATS]
-WHOLE = ("tool_calls", "tool_use", "completed")
+WHOLE = ("tool_calls", "tool_use", "completed", "stop")
 """The words that say that an answer with calls is whole."""
 
 
@@ -109,7 +111,7 @@ async def answer_of(dialect: Dialect, request: ChatRequest, events: Sequence[Eve
     recorder = UsageRecorder()
     if streamed:
         sent = b"".join([piece async for piece in stream(response, request, encoder, recorder)]).decode()
-        data = [line.removeprefix("data: ") for line in sent.split("\n") if line.startswith("data: {")]
+        data = [line.removeprefix("data: ") for line in sent.split("\n") if line.startswith(("data: {", "{"))]
         return joined([json.loads(text) for text in data])
     choices = await collect(response, request, recorder)
     return seen(json.loads(encoder.completion(choices, recorder.usage())))
@@ -137,6 +139,12 @@ def seen(body: Mapping[str, Any]) -> Answer:
                     answer.calls.append((item["name"], item["arguments"]))
                     assert item["status"] == "incomplete" or isinstance(json.loads(item["arguments"]), dict)
         answer.reason = body["status"]
+    elif "message" in body:
+        message = body["message"]
+        answer.content, answer.reasoning = message["content"], message.get("thinking", "")
+        functions = [call["function"] for call in message.get("tool_calls", ())]
+        answer.calls = [(function["name"], json.dumps(function["arguments"])) for function in functions]
+        answer.reason = body.get("done_reason", "")
     else:
         for block in body["content"]:
             match block["type"]:
@@ -157,6 +165,12 @@ def joined(events: Sequence[Mapping[str, Any]]) -> Answer:
     answer = Answer()
     for event in events:
         match event:
+            case {"message": {"content": _}, "done": _}:
+                line = seen(event)
+                answer.content += line.content
+                answer.reasoning += line.reasoning
+                answer.calls += line.calls
+                answer.reason = line.reason
             case {"choices": [{"delta": delta, "finish_reason": reason}]}:
                 answer.content += delta.get("content") or ""
                 answer.reasoning += delta.get("reasoning_content") or ""
@@ -331,3 +345,18 @@ def test_min_tokens_holds_stop_strings_off(stop: str, min_tokens: int) -> None:
     assert text_of(events) == right
     assert isinstance(finished := events[-1], Finished)
     assert finished.stop == (stop if ends else "")
+
+
+async def test_a_stream_sends_no_empty_piece() -> None:
+    """An encoder may return nothing, such as Ollama's for a start: an empty chunk would end the response."""
+    request, (started, *others) = generated(Transcript(name="", text=""), ["a"], Sampling())
+    encoder = TRIED["ollama_chat"].make().render(request, response_id="1", created=0, fingerprint="fp")
+    response = ResponseStream(["job"], "m")
+    response.put(0, started, last=False)
+    pieces = stream(response, request, encoder, UsageRecorder())
+    first = asyncio.ensure_future(anext(pieces))
+    await asyncio.sleep(0.01)
+    for event in others:
+        response.choices[0].ended = isinstance(event, Finished)
+        response.put(0, event, last=isinstance(event, Finished))
+    assert all([await first, *[piece async for piece in pieces]])

@@ -92,7 +92,7 @@ def test_what_is_empty_is_as_if_left_out(name: str, empty: object) -> None:
             raw = changed(body, place, dict.fromkeys({*keys, "surprise"}, empty))
             assert make(name).parse(raw) == request, (body, place)
             tried += len(keys)
-    assert tried > 100
+    assert tried > (5 if name.startswith("ollama") else 100)
 
 
 @pytest.mark.parametrize("name", DIALECTS)
@@ -120,7 +120,7 @@ def test_an_unknown_member_of_a_message_changes_nothing_but_the_header(name: str
             named = "".join("[]" if isinstance(step, int) else f".{step}" for step in (*place, "s%C3%BCrprise"))
             assert named[1:] in dict(found.notes)[IGNORED_HEADER].split(", "), (body, place)
             assert msgspec.structs.replace(found, notes=request.notes) == request, (body, place)
-    assert len(shapes) > 9
+    assert len(shapes) > {"ollama_chat": 5, "ollama_generate": 0}.get(name, 9)
 
 
 def test_the_header_is_bounded() -> None:

@@ -174,6 +174,13 @@ PROMPTS: dict[str, Shape] = {
     "biases": lambda n: {"prompt": "x", "logit_bias": dict.fromkeys(map(str, range(n)), 1)},
 }
 
+
+def _ollama_calls(count: int, *, named: bool) -> dict[str, Any]:
+    calls = [{"function": {"name": name, "arguments": {}}} for name in _names(count)]
+    results = [{"role": "tool", "content": "x"} | ({"tool_name": name} if named else {}) for name in _names(count)]
+    return {"messages": [_USER, {"role": "assistant", "tool_calls": calls}, *results[::-1]]}
+
+
 SHAPES: dict[str, dict[str, Shape]] = {
     "chat": CHATS,
     "azure": CHATS,
@@ -181,6 +188,16 @@ SHAPES: dict[str, dict[str, Shape]] = {
     "anthropic": MESSAGES,
     "responses": RESPONSES,
     "ovms_responses": RESPONSES,
+    "ollama_chat": {
+        "messages": CHATS["messages"],
+        "images": lambda n: {"messages": [_USER | {"images": ["AAAA"] * n}]},
+        "results": partial(_ollama_calls, named=False),
+        "results with names": partial(_ollama_calls, named=True),
+        "tools": CHATS["tools"],
+        "unknown options": lambda n: {"options": dict.fromkeys(_names(n), 1)},
+        "long enum": lambda n: {"format": {"enum": _names(n)}},
+    },
+    "ollama_generate": {"images": lambda n: {"images": ["AAAA"] * n}},
     "completions": PROMPTS,
     "ovms_completions": PROMPTS,
 }

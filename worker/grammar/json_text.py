@@ -9,6 +9,7 @@ many digits as a double distinguishes.
 from worker.grammar.ebnf import Ranges, Rules, character_class, either, literal, repeated, sequence
 
 SPACE = '" "?'
+QUOTE = literal('"')
 COMMA = f'"," {SPACE}'
 COLON = f'":" {SPACE}'
 DIGITS = 15
@@ -50,10 +51,9 @@ class JsonRules:
 
         The first ``minimum`` are not escaped; with ``maximum``, none is.
         """
-        quote = literal('"')
         if maximum is None:
-            return self._rules.define(sequence([quote, *[PLAIN_CHARACTER] * minimum, self._any_number(quote)]))
-        return self._rules.define(sequence([quote, repeated(PLAIN_CHARACTER, minimum, maximum), quote]))
+            return self._rules.define(sequence([QUOTE, *[PLAIN_CHARACTER] * minimum, self._any_number(QUOTE)]))
+        return self._rules.define(sequence([QUOTE, repeated(PLAIN_CHARACTER, minimum, maximum), QUOTE]))
 
     def _any_number(self, end: str) -> str:
         escape = sequence([literal("\\"), self._rules.define(_ESCAPED)])

@@ -19,7 +19,6 @@ from shared.parsers.formats import (
     TOOL_FORMATS,
     OutputFormat,
     ReasoningFormatName,
-    ToolFormat,
     ToolFormatName,
 )
 from shared.protocol.request import ChatRequest, Message, Tool, ToolCall
@@ -271,10 +270,6 @@ class _Prober:
                 return name
             self.facts = before
         return written
-
-    def _is_bare(self, form: ToolFormat) -> bool:
-        """Return whether the template writes calls of ``form`` without a marker."""
-        return bool(form.leads) and not any(sign in text for text in self._written_calls() for sign in form.triggers)
 
     def _written_format(self) -> ToolFormatName | None:
         """Return the format whose parser reads the call that the template writes, the one with most signs first."""

@@ -5,10 +5,8 @@ from os.path import commonprefix
 
 import msgspec
 
-from worker.grammar.ebnf import Ranges, Rules, either, literal, repeated, sequence
+from worker.grammar.ebnf import Rules, either, literal, repeated, sequence
 from worker.grammar.json_text import COLON, COMMA, enclosed
-from worker.grammar.regex import Node, beginning_without
-from worker.grammar.regex_writer import written
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -132,15 +130,3 @@ class _Subset:
             return repeated(further, max(missing, 0), most)
         listed = sequence([self._others, repeated(further, 0, None if most is None else most - 1)])
         return listed if missing > 0 else repeated(listed, 0, 1)
-
-
-def name_matching(rules: Rules, pattern: Node, taken: Ranges, *, empty: bool) -> str | None:
-    """Return the rule of a member's name that matches ``pattern`` and begins with none of ``taken``, if there is one.
-
-    ``empty``: it may be empty, if nothing is ``taken``.
-    Excluding only exact names would take XGrammar 20 ms per letter.
-    """
-    node = beginning_without(pattern, taken) if taken or not empty else pattern
-    if node is None:
-        return None
-    return rules.define(sequence([literal('"'), written(rules, node, in_json=True), literal('"')]))

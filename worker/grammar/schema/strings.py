@@ -1,10 +1,10 @@
 """Grammar rules of strings, and the regular expressions of a schema's strings and names of properties."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from worker.engine.lengths import GRAMMAR_MINIMUM
-from worker.grammar.ebnf import Rules, literal, sequence, united
-from worker.grammar.json_text import JsonRules
+from worker.grammar.ebnf import Rules, sequence, united
+from worker.grammar.json_text import QUOTE, JsonRules
 from worker.grammar.patterns import regex_of, without_upper_limit
 from worker.grammar.regex import (
     ANYTHING,
@@ -86,7 +86,7 @@ class Strings:
                 raise UnsupportedKeyword(f"{path}/{keyword}", f"{error}") from error
             return self._json.string(minimum)
         self._check_lengths(node, minimum, None if self._lengths else maximum, path, keyword)
-        return self._rules.define(sequence([literal('"'), content, literal('"')]))
+        return self._rules.define(sequence([QUOTE, content, QUOTE]))
 
     def name(self, flat: Flat, path: str) -> Node:
         """Return the regular expression of names with the schema ``flat``. Lengths are counted, of word characters.
@@ -142,7 +142,7 @@ class Strings:
         """Return the matches of ``node`` that are none of the texts ``gone``, told apart by their first character."""
         if minimum:
             node = joined([Repeat(Characters(EVERY, EVERY), minimum, minimum), ANYTHING])
-        left = beginning_without(node, united((ord(text[0]), ord(text[0])) for text in gone if text))
+        left = beginning_without(node, united(firsts(gone)))
         if not lengths(node)[0] and "" not in gone:
             left = NOTHING if left is None else AnyOf((left, NOTHING))
         if left is None:
@@ -165,3 +165,8 @@ def _expression(flat: Flat) -> tuple[str | None, str]:
     if flat.format is None or flat.pattern is not None:
         return flat.pattern, "pattern"
     return (whole(FORMATS[flat.format]) if flat.format in FORMATS else None), "format"
+
+
+def firsts(texts: Iterable[str]) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of the first characters of ``texts``."""
+    return ((ord(text[0]), ord(text[0])) for text in texts if text)

@@ -18,7 +18,7 @@ from shared.parsers.schema_types import hashable, kinds_of_value
 from worker.grammar.ebnf import Rules, either, literal, repeated, sequence
 from worker.grammar.json_text import COMMA, JsonRules, enclosed
 from worker.grammar.schema.alternatives import Alternatives, target_of
-from worker.grammar.schema.flat import ABOUT, KINDS, Flat, Schema, both, member_schemas
+from worker.grammar.schema.flat import ABOUT, FLAT_KEYWORDS, KINDS, Flat, Schema, both, member_schemas
 from worker.grammar.schema.keywords import NoValue, SchemaError, UnsupportedKeyword, escaped
 from worker.grammar.schema.members import Member, counted_parts, object_of, subset_of
 from worker.grammar.schema.numbers import multiples, number_range
@@ -176,8 +176,8 @@ class SchemaCompiler:
         fits = flat.fits(value, self._strings.matches)
         if fits is None and not isinstance(value, str):
             if self._strict:
-                kinds = kinds_of_value(value) & ABOUT.keys()
-                keyword = min(keyword for kind in kinds for keyword in flat.said(kind) if keyword != "required")
+                said = {keyword for kind in kinds_of_value(value) & ABOUT.keys() for keyword in flat.said(kind)}
+                keyword = min(said & FLAT_KEYWORDS - {"required"}, default="enum")
                 raise UnsupportedKeyword(f"{path}/{keyword}", "it is not supported together with 'enum' and 'const'")
             return True
         return fits is True

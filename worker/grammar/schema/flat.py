@@ -123,6 +123,7 @@ ABOUT: Mapping[str, tuple[str, ...]] = {
 }
 """The fields that apply to one type only."""
 _KEYWORDS = dict(zip(Flat.__struct_fields__, Flat.__struct_encode_fields__, strict=True))
+_COUNTS = {f"{end}{what}" for end in ("min", "max") for what in ("Properties", "Items", "Length")}
 _OWN = {"excluded", "absent", "checked", "further", "counted"}
 FLAT_KEYWORDS = frozenset(_KEYWORDS.values()) - _OWN
 ASSERTIONS = FLAT_KEYWORDS | COMBINING | {"const", "additionalItems"}
@@ -139,7 +140,7 @@ def flat_of(schema: Schema, path: str) -> Flat:
     for keyword, value in said.items():
         if value is None:
             raise SchemaError(f"{path}/{keyword}", "it is null")
-        if isinstance(value, float) and value.is_integer():
+        if keyword in _COUNTS and isinstance(value, float) and value.is_integer():
             said[keyword] = int(value)
     if isinstance(said.get("type"), str):
         said["type"] = [said["type"]]

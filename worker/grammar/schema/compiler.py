@@ -74,7 +74,6 @@ class SchemaCompiler:
         self._alternatives = Alternatives(
             document, strict=strict, matches=self._strings.matches, are_apart=self._strings.are_apart, step=self._step
         )
-        self._depth = 0
         self._steps = 0
         self._named: dict[str, str] = {}
         self._waiting: deque[str] = deque()
@@ -108,21 +107,16 @@ class SchemaCompiler:
         if set(asserted) == {"$ref"}:
             return self._reference(asserted["$ref"], path)
         key = msgspec.json.encode(asserted)
-        if key in self._open and self._nested:
+        if key in self._open:
             self._open[key] = self._open[key] or self._rules.reserve()
             return self._open[key]
-        if self._depth >= MAX_DEPTH:
+        if len(self._open) >= MAX_DEPTH:
             raise SchemaError(path, f"the schema is nested more than {MAX_DEPTH} deep")
-        self._depth += 1
-        outer = self._open.get(key)
         self._open[key] = ""
         try:
             text = self._lower_keywords(asserted, path)
         finally:
-            self._depth -= 1
             name = self._open.pop(key)
-            if outer is not None:
-                self._open[key] = outer
         if name:
             self._rules.fill(name, text)
         return name or text

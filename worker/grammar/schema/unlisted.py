@@ -76,8 +76,10 @@ class UnlistedMembers:
         letter.
         """
         left = beginning_without(node, taken) if taken or not empty else node
+        if left is None:
+            return None
         try:
-            return left and self._rules.define(sequence([QUOTE, written(self._rules, left, in_json=True), QUOTE]))
+            return self._rules.define(sequence([QUOTE, written(self._rules, left, in_json=True), QUOTE]))
         except PatternError as error:
             raise UnsupportedKeyword(where, f"{error}") from error
 

@@ -6,6 +6,7 @@ regular expression dialects (``\\w``, ``\\D`` ...) match only the characters tha
 """
 
 import re
+from collections.abc import Callable
 
 from worker.grammar.ebnf import LAST_CHARACTER, Ranges, Rules, united, without
 from worker.grammar.regex import (
@@ -114,12 +115,10 @@ class _PatternParser:
         self._depth = 0
 
     def parse(self) -> Node:
-        options = [self._anchored()]
-        while self._take("|"):
-            options.append(self._anchored())
+        options = self._options(self._anchored)
         if self._position < len(self._pattern):
             raise PatternError(f"')' at character {self._position} closes no group")
-        return Choice(tuple(options))
+        return options
 
     def _anchored(self) -> Node:
         """Read an alternative, with arbitrary text on each side that is not anchored."""
@@ -139,20 +138,21 @@ class _PatternParser:
 
     def _ahead(self) -> Node:
         """Read a negative look-ahead behind its opening, at the start of the text."""
-        options: list[Node] = []
-        while not options or self._take("|"):
-            option = self._sequence()
-            if not self._take("$") and not lengths(option)[0]:
-                raise PatternError("a negative look-ahead excludes every text")
-            options.append(option)
+        options = self._options(self._excluded)
         if not self._take(")"):
             raise PatternError("a group is not closed")
-        return Choice(tuple(options))
+        return options
 
-    def _alternatives(self) -> Node:
-        options = [self._sequence()]
+    def _excluded(self) -> Node:
+        option = self._sequence()
+        if not self._take("$") and not lengths(option)[0]:
+            raise PatternError("a negative look-ahead excludes every text")
+        return option
+
+    def _options(self, read: Callable[[], Node]) -> Choice:
+        options = [read()]
         while self._take("|"):
-            options.append(self._sequence())
+            options.append(read())
         return Choice(tuple(options))
 
     def _sequence(self) -> Node:
@@ -190,7 +190,7 @@ class _PatternParser:
         if self._depth > _MAX_DEPTH:
             raise PatternError(f"groups are nested more than {_MAX_DEPTH} deep")
         self._position = found.end()
-        inner = self._alternatives()
+        inner = self._options(self._sequence)
         if not self._take(")"):
             raise PatternError("a group is not closed")
         self._depth -= 1

@@ -147,31 +147,23 @@ def is_void(node: Node) -> bool:
             return minimum > 0 and is_void(part)
 
 
-def possibly_matches(node: Node, text: str) -> bool:
-    """Whether ``text`` possibly matches. True also if that takes too long to find out."""
-    return _matches(node, text, sure=False, otherwise=True)
-
-
-def surely_matches(node: Node, text: str) -> bool:
-    """Whether ``text`` surely matches. False also if that takes too long to find out."""
-    return _matches(node, text, sure=True, otherwise=False)
-
-
-def _matches(node: Node, text: str, *, sure: bool, otherwise: bool) -> bool:
+def matches(node: Node, text: str) -> bool | None:
+    """Whether ``node`` matches ``text``; None if dialects differ, or if it takes too long to find out."""
     if len(text) > _MAX_TEXT:
-        return otherwise
-    states = {node}
-    for character in text:
-        point = ord(character)
-        states = {
-            rest
-            for state in states
-            for first, rest in begins(state)
-            if any(low <= point <= high for low, high in (first.sure if sure else first.possible))
-        }
-        if len(states) > _MAX_STATES:
-            return otherwise
-    return any(not lengths(state)[0] for state in states)
+        return None
+    sure, possible = {node}, {node}
+    for point in map(ord, text):
+        sure = {rest for state in sure for first, rest in begins(state) if _contains(first.sure, point)}
+        possible = {rest for state in possible for first, rest in begins(state) if _contains(first.possible, point)}
+        if len(possible) > _MAX_STATES:
+            return None
+    if any(not lengths(state)[0] for state in sure):
+        return True
+    return None if any(not lengths(state)[0] for state in possible) else False
+
+
+def _contains(ranges: Ranges, point: int) -> bool:
+    return any(low <= point <= high for low, high in ranges)
 
 
 def are_apart(first: Node, second: Node) -> bool:

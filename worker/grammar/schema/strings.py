@@ -18,8 +18,7 @@ from worker.grammar.regex import (
     beginning_without,
     joined,
     lengths,
-    possibly_matches,
-    surely_matches,
+    matches,
 )
 from worker.grammar.regex import Choice as AnyOf
 from worker.grammar.regex_writer import written
@@ -78,7 +77,7 @@ class Strings:
             node = ANYTHING if expression is None else self._regex(expression)
             if self._strict and self._lengths:
                 node, _ = without_upper_limit(node)
-            if gone := [text for text in gone if possibly_matches(node, text)]:
+            if gone := [text for text in gone if matches(node, text) is not False]:
                 node = self._without_texts(node, gone, minimum if expression is None else 0, path)
             content = written(self._rules, node, in_json=True)
         except PatternError as error:
@@ -124,10 +123,9 @@ class Strings:
         """Whether ``pattern`` matches ``text``; None if that is not known."""
         self._step("")
         try:
-            node = self._regex(pattern)
+            return matches(self._regex(pattern), text)
         except PatternError:
             return None
-        return surely_matches(node, text) or (None if possibly_matches(node, text) else False)
 
     def are_apart(self, first: str, second: str) -> bool:
         """Whether no text matches both patterns."""

@@ -20,9 +20,7 @@ def integer_range(minimum: int | None, maximum: int | None) -> str | None:
     A missing bound is replaced by 15 digits, or by ten times the other bound if that is larger.
     """
     low, high = _closed(minimum, maximum)
-    options = _unsigned(max(low, 0), high, 0)
-    options += [sequence([literal("-"), part]) for part in _unsigned(max(-high, 1), -low, 0)]
-    return either(options) if options else None
+    return _signed(_unsigned(max(low, 0), high, 0), _unsigned(max(-high, 1), -low, 0))
 
 
 def number_range(
@@ -35,14 +33,10 @@ def number_range(
     """
     places = max(_places(minimum), _places(maximum))
     low, high = _closed(_scaled(minimum, places), _scaled(maximum, places))
-    options: list[str] = []
     open_below, open_above = open_below and minimum is not None, open_above and maximum is not None
-    if high >= 0:
-        options += _between(max(low, 0), high, places, open_low=open_below and low >= 0, open_high=open_above)
-    if low < 0:
-        negative = _between(max(-high, 0), -low, places, open_low=open_above and high <= 0, open_high=open_below)
-        options += [sequence([literal("-"), part]) for part in negative]
-    return either(options) if options else None
+    positive = _between(max(low, 0), high, places, open_low=open_below and low >= 0, open_high=open_above)
+    negative = _between(max(-high, 0), -low, places, open_low=open_above and high <= 0, open_high=open_below)
+    return _signed(positive, negative if low < 0 else [])
 
 
 def multiples(
@@ -82,6 +76,11 @@ def multiples(
         raise ValueError
     listed = [literal(str(number * step)) for number in range(low, high + 1)]
     return either(listed) if listed else None
+
+
+def _signed(positive: list[str], negative: list[str]) -> str | None:
+    options = [*positive, *(sequence([literal("-"), part]) for part in negative)]
+    return either(options) if options else None
 
 
 def _between(low: int, high: int, places: int, *, open_low: bool, open_high: bool) -> list[str]:

@@ -85,6 +85,9 @@ class Parser:
         next(self._script, None)
         if self.dropped:
             self._writer.edge()
+        if not cut and self._writer.silent:
+            # A model that wrote only markup has an answer nevertheless.
+            self._writer.content(self._source.last_dropped)
         return self._writer.finish()
 
 

@@ -31,6 +31,8 @@ def read_json_calls(source: Source, writer: Writer, trigger: str, form: ToolForm
     Raises :class:`Malformed` on invalid input.
     """
     separators = ",;" if form.leads else ""
+    if not trigger and (yield from source.match("```json")) is not None:
+        yield from source.skip_space()
     keyed = form.shape.item[0].startswith('{"{name}"')
     yield from json_calls(source, writer, known=None if trigger else offer, separators=separators, keyed=keyed)
     yield from source.skip_space()

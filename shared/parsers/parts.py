@@ -75,6 +75,11 @@ class Writer:
         self.in_reasoning = False
         """Whether the last text is reasoning, and its block has not ended."""
 
+    @property
+    def silent(self) -> bool:
+        """Whether there is neither content nor a call so far."""
+        return not self.calls and Content not in self._spoken
+
     def content(self, text: str) -> None:
         """Append content."""
         self._emit(Content, text)

@@ -30,6 +30,9 @@ _RAW = str.maketrans({"\n": r"\n", "\r": r"\r", "\0": r"\x00"})
 """Characters that models write inside strings although Python requires escapes."""
 
 _cut_escape = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:x[0-9a-fA-F]?|[uU][0-9a-fA-F]{0,7})?$")
+_zeros = re.compile(r"(?<=^)0[0_]*(?=\d+$)|(?<=^-)0[0_]*(?=\d+$)")
+_no_escape = re.compile(r"\\(?:x(?![0-9a-fA-F]{2})|u(?![0-9a-fA-F]{4})|U(?![0-9a-fA-F]{8}))")
+_backslash = re.compile(r"\\(?!['\"])")
 _ESCAPED = frozenset("\\'\"abfnrtv0xuU\n")
 _WORDS = {"true": True, "false": False, "null": None}
 
@@ -150,14 +153,25 @@ def _begun_string(literal: str) -> str:
 
 
 def python_json(literal: str) -> str:
-    """Return a Python literal as JSON: strings, numbers, constants, lists, tuples, dictionaries with string keys."""
+    """Return a Python literal as JSON: scalars, lists, tuples, sets, dictionaries with string keys."""
     try:
-        value = _value(ast.parse(literal, mode="eval").body)
+        value = _value(_parsed(literal))
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise Malformed from None
     # UTF-8 has no lone surrogates, but JSON can escape them.
     return text.encode(errors="backslashreplace").decode()
+
+
+def _parsed(literal: str) -> ast.expr:
+    """Return the expression; also of a number that begins with 0, and of strings such as Windows paths."""
+    try:
+        return ast.parse(literal, mode="eval").body
+    except SyntaxError:
+        repaired = _zeros.sub("", literal)
+        if _no_escape.search(repaired):
+            repaired = _backslash.sub(r"\\\\", repaired)
+        return ast.parse(repaired, mode="eval").body
 
 
 def _value(node: ast.expr | None) -> Any:
@@ -170,7 +184,7 @@ def _value(node: ast.expr | None) -> Any:
             return value
         case ast.Name(id="true" | "false" | "null" as word):
             return _WORDS[word]
-        case ast.List(elts=items) | ast.Tuple(elts=items):
+        case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
             return [_value(item) for item in items]
         case ast.Dict(keys=keys, values=values) if all(_is_text(key) for key in keys):
             return dict(zip(map(_value, keys), map(_value, values), strict=True))

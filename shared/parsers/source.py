@@ -79,6 +79,7 @@ class Source:
         """Whether the text was truncated."""
         self.dropped = False
         """Whether the text ended inside markup, which was discarded."""
+        self.last_dropped = ""
         self.incomplete = False
         """Whether the text ended inside a call."""
         self._pending: list[str] = []
@@ -118,6 +119,7 @@ class Source:
 
     def drop(self) -> None:
         """Discard the pending text: the text ended inside markup."""
+        self.last_dropped = "".join(self._pending)
         self.commit()
         self.dropped = True
 

@@ -123,6 +123,7 @@ def _format(name: str, begin: str, end: str, quote: str, aliases: Iterable[str] 
         name=name,
         aliases=tuple(aliases),
         triggers=(begin,),
+        leads=("call:{name}{",),
         ends=(end,),
         special_tokens=(begin, end, quote),
         read=partial(read_gemma_calls, quote=quote),

@@ -60,6 +60,7 @@ def _message(source: Source, writer: Writer, start: str, with_calls: bool) -> Sc
         header, _ = yield from source.until(_HEADER_END, HEADER_LIMIT)
     except Malformed:
         if not (yield from source.peek()):
+            source.drop()
             source.incomplete = True
             return None
         emit_content(source.reclaim())

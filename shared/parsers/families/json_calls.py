@@ -60,7 +60,9 @@ TOOLS = (
     ),
     ToolFormat(
         name="xlam",
-        leads=("[",),
+        triggers=("[TOOL_CALLS]", "<tool_call>"),
+        leads=("[", "```json"),
+        ends=("</tool_call>", "```"),
         read=read_json_calls,
         shape=CallShape(trigger='[{"name": "', begin='[{"name": "{name}", "arguments": ', end="}]", separator="\n"),
     ),

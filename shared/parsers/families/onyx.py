@@ -34,6 +34,7 @@ def onyx_script(source: Source, writer: Writer, *, in_reasoning: bool, offer: Of
                 text, _ = yield from source.until(markers(_MESSAGE), NAME_LIMIT)
             except Malformed:
                 if not (yield from source.peek()):
+                    source.drop()
                     source.incomplete = True
                     return
                 writer.content(source.reclaim())

@@ -1,12 +1,22 @@
 """Whatever the text and however it is cut: one meaning, no exception, nothing lost."""
 # ruff: noqa: RUF001 (DeepSeek's tokens have full-width bars)
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.parsers.format import Elements
+from shared.parsers.formats import MARKERS, REASONING_FORMATS, TOOL_FORMATS
 from tests.unit.shared.parsers.reading import read
 from tests.unit.shared.parsers.transcript import TRANSCRIPTS, Transcript
+
+
+def elements_of(elements: Elements | None) -> Sequence[str]:
+    """The tags of arguments."""
+    return () if elements is None else (elements.call, elements.begin, elements.value_end, elements.call_end)
+
 
 FRAGMENTS = (
     *("<tool_call>", "</tool_call>", "<function=", "get_time>", "<parameter=", "a>", "</parameter>", "</function>"),
@@ -33,7 +43,22 @@ FRAGMENTS = (
     *("0", "-1.5e3", "1_0", "true", "True", "nul", "None", "a", "é", "🗼", "\x00", "<", "｜"),
 )
 
-FORMATS = tuple({(item.tools, item.reasoning, item.in_reasoning): item for item in TRANSCRIPTS}.values())
+MARKS = sorted(
+    {*MARKERS, *(mark for form in TOOL_FORMATS.values() for mark in (*form.triggers, *form.ends, *form.leads))}
+)
+SHAPES = sorted(
+    {
+        text.replace("{name}", "get_weather").replace("{key}", "city").replace("{n}", "0")
+        for form in TOOL_FORMATS.values()
+        for text in (form.shape.begin, form.shape.end, *form.shape.item, *elements_of(form.shape.elements))
+        if text
+    }
+)
+FORMATS = (
+    *{(item.tools, item.reasoning, item.in_reasoning): item for item in TRANSCRIPTS}.values(),
+    *(Transcript(name="", text="", tools=name) for name in TOOL_FORMATS),
+    *(Transcript(name="", text="", reasoning=name) for name in REASONING_FORMATS),
+)
 
 
 @st.composite
@@ -77,15 +102,18 @@ def test_a_text_that_is_cut_off_shows_a_beginning_of_the_whole_one(transcript: T
         assert read(transcript.parser(), transcript.text[:length], cut=True) == shown
 
 
-@given(st.sampled_from(FORMATS), st.lists(st.sampled_from(FRAGMENTS), max_size=20))
+@given(st.sampled_from(FORMATS), st.lists(st.sampled_from((*FRAGMENTS, *MARKS, *SHAPES)), max_size=20))
 def test_any_row_of_fragments_means_the_same_however_it_is_cut(transcript: Transcript, fragments: list[str]) -> None:
     text = "".join(fragments)
     whole = read(transcript.parser(), [text])
     assert read(transcript.parser(), fragments) == whole
     assert read(transcript.parser(), text) == whole
+    if "harmony" not in (transcript.tools, transcript.reasoning) and transcript.tools != "onyx" != transcript.reasoning:
+        # Messages of these formats may be empty.
+        assert whole.content or whole.calls or whole.reasoning or not text.strip()
 
 
-@given(st.sampled_from(FORMATS), st.text(st.characters(codec="utf-8", exclude_characters="[{<fHt")))
+@given(st.sampled_from(FORMATS), st.text(st.characters(codec="utf-8", exclude_characters="[{<fHt`cA>")))
 def test_text_without_markers_comes_through_unchanged(transcript: Transcript, text: str) -> None:
     if not transcript.in_reasoning:
         assert read(transcript.parser(), text).content == text

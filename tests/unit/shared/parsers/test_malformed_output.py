@@ -50,7 +50,6 @@ def test_what_is_no_call_is_content(tools: ToolFormatName, text: str) -> None:
     [
         ("hermes", 'So.\n<tool_call>{"name": "get_ti', "So."),
         ("hermes", "<tool_call>" * 3, "<tool_call>" * 2),
-        ("mistral", "[TOOL_CALLS]", ""),
         ("mistral_args", "So. [TOOL_CALLS]get_time [AR", "So."),
     ],
 )
@@ -58,9 +57,85 @@ def test_markup_that_the_text_ends_inside_is_not_content(tools: ToolFormatName, 
     assert parsed_by(tools, text) == Parsed(content=content)
 
 
-@pytest.mark.parametrize("text", ["<|channel|>anal", "<|channel|>commentary to=functions.get_time<|message|>"])
-def test_a_harmony_header_without_a_message_says_nothing(text: str) -> None:
-    assert parsed_by("harmony", text) == Parsed()
+@pytest.mark.parametrize(
+    ("tools", "text"),
+    [
+        ("harmony", "<|channel|>anal"),
+        ("harmony", "<|channel|>commentary to=functions.get_time<|message|>"),
+        ("mistral", "[TOOL_CALLS]"),
+        ("hermes", '<tool_call>{"name": "get_ti'),
+    ],
+)
+def test_an_answer_that_is_only_markup_is_content(tools: ToolFormatName, text: str) -> None:
+    assert parsed_by(tools, text) == Parsed(content=text)
+
+
+@pytest.mark.parametrize(
+    ("tools", "text", "arguments"),
+    [
+        ("mistral_args", "[TOOL_CALLS]get_weather[ARGS]", {}),
+        ("mistral_args", '[TOOL_CALLS]get_weather{"city": "Oslo"}', {"city": "Oslo"}),
+        ("mistral", '[{"name": "get_weather", "arguments": {"city": "Oslo"}}]', {"city": "Oslo"}),
+        (
+            "qwen3_coder",
+            "<tool_call>\n<function=get_weather>\n<parameter=city>\nOslo\n<parameter=days>\n3\n</parameter>\n"
+            "</function>\n</tool_call>",
+            {"city": "Oslo", "days": 3},
+        ),
+        (
+            "qwen3_coder",
+            "<tool_call>\n<function=get_weather\n<parameter=city\nOslo\n</parameter>\n</function>\n</tool_call>",
+            {"city": "Oslo"},
+        ),
+        (
+            "qwen3_coder",
+            "<function=get_weather><parameter=anything>['a', 'b']</parameter></function>",
+            {"anything": ["a", "b"]},
+        ),
+        (
+            "qwen3_coder",
+            "<function=get_weather><parameter=filters>{'a': None}</parameter></function>",
+            {"filters": {"a": None}},
+        ),
+        (
+            "hermes",
+            '<tool_call>{"function": {"name": "get_weather", "arguments": {"city": "Oslo"}}}</tool_call>',
+            {"city": "Oslo"},
+        ),
+        ("xlam", '```json\n[{"name": "get_weather", "arguments": {"city": "Oslo"}}]\n```', {"city": "Oslo"}),
+        ("gemma4", 'call:get_weather{city:"Oslo",days:03}', {"city": "Oslo", "days": "03"}),
+        ("lfm2", "<|tool_call_start|>[get_weather(city='C:\\Users\\x', days=07)]", {"city": "C:\\Users\\x", "days": 7}),
+        ("lfm2", "<|tool_call_start|>[get_weather(anything={'a'})]<|tool_call_end|>", {"anything": ["a"]}),
+        (
+            "minicpm5",
+            "<function name='get_weather'><param name='city'><![CDATA[<b>]]></param></function>",
+            {"city": "<b>"},
+        ),
+        ("deepseek_v31", "<｜tool▁call▁begin｜>get_weather<｜tool▁sep｜><｜tool▁call▁end｜>", {}),  # noqa: RUF001
+    ],
+)
+def test_what_models_write_almost_right_is_a_call(
+    tools: ToolFormatName, text: str, arguments: dict[str, object]
+) -> None:
+    for pieces in ([text], text):
+        parser = parser_for(OutputFormat(tools=tools), TOOLS)
+        assert parser is not None
+        parsed = read(parser, pieces)
+        (call,) = parsed.calls
+        assert (parsed.content, call.name, call.closed) == ("", "get_weather", True)
+        assert json.loads(call.arguments) == arguments
+
+
+def test_what_encloses_content_behind_reasoning_is_dropped() -> None:
+    for name, text in (
+        ("think", "<think>Hm.</think><response>So.</response>"),
+        ("hunyuan_a13b", "<think>Hm.</think>\n<answer>\nSo.\n</answer>"),
+        ("cohere", "<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>So.<|END_RESPONSE|>"),
+        ("apriel", "Here are my reasoning steps:\nHm.\n[BEGIN FINAL RESPONSE]\nSo.\n[END FINAL RESPONSE]"),
+    ):
+        parser = parser_for(OutputFormat(reasoning=name))
+        assert parser is not None
+        assert read(parser, text) == Parsed(content="So.", reasoning="Hm.")
 
 
 def test_a_sound_call_behind_a_faulty_one_is_found() -> None:
@@ -93,7 +168,6 @@ def test_a_fault_inside_python_arguments_leaves_the_call_open_and_loses_nothing(
         "1+1",
         "f'{x}'",
         "{1: 2}",
-        "{1, 2}",
         "1e999j",
         "nan",
         "lambda: 0",

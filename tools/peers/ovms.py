@@ -1,0 +1,78 @@
+"""OpenVINO Model Server's tests of parsers: literals of C++ that become a text, and what is expected of it."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from shared.protocol.request import Tool
+from tools.peers.reading import Read, read, same_json
+
+_LITERAL = r'(?:R"(?P<{0}>\w*)\(.*?\)(?P={0})"|"(?:[^"\\]|\\.)*")'
+_INPUT = re.compile(
+    r"(?:std::string \w*[iI]nput\w*\s*=|generateParsedOutput\()\s*(?P<text>(?:" + _LITERAL.format("d") + r"\s*)+)[;)]",
+    re.DOTALL,
+)
+_EXPECTED = re.compile(
+    r"EXPECT_EQ\(\s*parsed\w*\.(?P<what>content|reasoning|toolCalls\[(?P<index>\d+)\]\.(?P<field>name|arguments)),"
+    r"\s*(?P<text>(?:" + _LITERAL.format("d") + r"\s*)+)\)",
+    re.DOTALL,
+)
+_PARSERS = re.compile(r'OutputParser>\(\*\w+, "(\w*)", "(\w*)"')
+_TEST = re.compile(r"^TEST_F\(\w+, (\w+)\) \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+_COUNT = re.compile(r"ASSERT_EQ\(\s*parsed\w*\.toolCalls\.size\(\), (\d+)\)")
+_SCHEMA = re.compile(r'\{"(\w+)",\s*R"\((\{.*?\})\)"\}', re.DOTALL)
+_WITHOUT_TOOLS = re.compile(r"(?:Tokens|input), false\)")
+_END = re.compile(r"</s>|<\|im_end\|>|<\|eot_id\|>$")
+"""The end token, which is no part of a text."""
+
+
+def replay(folder: Path) -> Mapping[str, Mapping[str, str]]:
+    """Return the problem of each case, empty if there is none, by the tests' file."""
+    files = sorted((folder / "src/test/llm/output_parsers").glob("*_output_parser_test.cpp"))
+    return {file.name.removesuffix("_output_parser_test.cpp"): dict(_cases(file.read_text("utf-8"))) for file in files}
+
+
+def _cases(source: str) -> Iterator[tuple[str, str]]:
+    parsers = _PARSERS.search(source)
+    if parsers is None:
+        return
+    schemas = dict(_SCHEMA.findall(source))
+    for name, body in _TEST.findall(source):
+        expected = list(_EXPECTED.finditer(body))
+        if not expected or _WITHOUT_TOOLS.search(body):
+            continue
+        count = _COUNT.search(body)
+        called = dict.fromkeys(_text(one["text"]) for one in expected if one["field"] == "name")
+        tools = [Tool(name=tool, parameters=schemas.get(tool)) for tool in {**called, **schemas}]
+        for number, found in enumerate(_INPUT.finditer(body)):
+            text = _END.sub("", _text(found["text"]))
+            result = read(text, parsers[1], parsers[2], tools or [Tool(name="none")])
+            problems = list(_problems(result, expected, int(count[1]) if count else None))
+            yield f"{name} {number}", next(iter(problems), "")
+
+
+def _problems(found: Read, expected: list[re.Match[str]], count: int | None) -> Iterator[str]:
+    if count is not None and len(found.calls) != count:
+        yield f"{len(found.calls)} calls, not {count}; content {found.content!r}"
+    for one in expected:
+        right = _text(one["text"])
+        if one["index"] is None:
+            got = found.content if one["what"] == "content" else found.reasoning
+        elif int(one["index"]) < len(found.calls):
+            got = found.calls[int(one["index"])][one["field"] == "arguments"]
+        else:
+            yield f"no call {one['index']}; content {found.content!r}"
+            continue
+        if not (same_json(got, right) if one["field"] == "arguments" else got == right):
+            yield f"{one['what']} is {got!r}, not {right!r}"
+
+
+def _text(literals: str) -> str:
+    found = re.finditer(r'R"(\w*)\((.*?)\)\1"|"((?:[^"\\]|\\.)*)"', literals, re.DOTALL)
+    return "".join(_unescaped(one[3]) if one[2] is None else one[2] for one in found)
+
+
+def _unescaped(text: str) -> str:
+    decoded: str = json.loads('"' + text.replace("\\'", "'") + '"', strict=False)
+    return decoded

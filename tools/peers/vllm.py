@@ -1,0 +1,50 @@
+"""vLLM's tests of parsers, run as they are with our parsers behind the interface of its own."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+_OTHERS = ("stream", "structur", "grammar", "adjust", "regist", "True")
+"""Words in the names of tests that are about something else. ``True`` is a parameter: with streaming."""
+
+
+def replay(folder: Path) -> Mapping[str, Mapping[str, str]]:
+    """Return the problem of each case, empty if there is none, by the tests' file."""
+    tests = folder / "tests"
+    options = (
+        *(
+            "-q",
+            "-n",
+            "0",
+            "-p",
+            "tools.peers.vllm_plugin",
+            "-p",
+            "no:cacheprovider",
+        ),
+        *(
+            "-c",
+            os.devnull,
+            f"--rootdir={folder}",
+            f"--confcutdir={tests}/tool_parsers",
+        ),
+        *(f"--ignore={tests}/tool_parsers/test_utils.py", "-k", " and ".join(f"not {word}" for word in _OTHERS)),
+    )
+    with tempfile.NamedTemporaryFile() as file:
+        subprocess.run(
+            [sys.executable, "-P", "-m", "pytest", *options, f"{tests}/tool_parsers", f"{tests}/reasoning"],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PEER_RESULTS": file.name},
+            stdout=subprocess.DEVNULL,
+            check=False,
+        )
+        results: dict[str, dict[str, str]] = defaultdict(dict)
+        for family, name, problem in json.loads(Path(file.name).read_text("utf-8") or "[]"):
+            results[family][name] = problem
+        return results

@@ -21,10 +21,18 @@ from worker.engine.simulated import (
 )
 
 
-def engine(path: str = "", context_length: int = 1000) -> SimulatedEngine:
+def engine(path: str = "", context_length: int = 1000, prompts: str = "") -> SimulatedEngine:
     settings = EngineSettings(engine="simulated", sim_step=0.0, max_batch=4)
-    options = EngineOptions.from_settings(settings, path=f"[[tokens 12]] {path}", context_length=context_length)
+    options = EngineOptions.from_settings(
+        settings, path=f"[[tokens 12]] {path}", context_length=context_length, prompts=prompts
+    )
     return SimulatedEngine(options, lambda stage: None)
+
+
+def test_only_workers_that_make_the_same_prompts_continue_a_stream() -> None:
+    same, other = engine(prompts="system=Sing."), engine()
+    assert engine(prompts="system=Sing.").engine_info.vocabulary == same.engine_info.vocabulary
+    assert same.engine_info.vocabulary != other.engine_info.vocabulary
 
 
 def sequence(text: str, number: int = 1, generated: tuple[int, ...] = (), **sampling: object) -> Sequence:

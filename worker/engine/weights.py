@@ -36,18 +36,17 @@ def served_path(options: EngineOptions, progress: Callable[[str], None]) -> Path
 
 
 def serving_path(options: EngineOptions, progress: Callable[[str], None]) -> Path:
-    """Return the path to load for the model at ``options.path``: that path, or a cached IR folder: with int8
-    weights, or with its own if OpenVINO GenAI can't serve the file as it is.
+    """Return the path to load for the model at ``options.path``: that path, or a cached IR folder.
 
-    Raises :class:`ModelError`, :class:`OSError` and :class:`RuntimeError` (from OpenVINO) if ``options.weights`` is
-    int8 and the conversion fails. If it is auto, a failure is logged and the original path returned. In both cases,
-    raises :class:`DamagedModel` if the file has tensors that are not finite.
+    The folder has int8 weights, or the file's own if OpenVINO GenAI can't serve the file as it is. Raises
+    :class:`ModelError`, :class:`OSError` and :class:`RuntimeError` (from OpenVINO) if ``options.weights`` is int8 or
+    GenAI can't read the file, and the conversion fails. Otherwise, a failure is logged and the original path returned.
+    In both cases, raises :class:`DamagedModel` if the file has tensors that are not finite.
     """
     path = Path(options.path)
     original = GGUFModel(path) if path.is_file() else None
-    exported = original is not None and original.needs_export
     if options.weights == "original" or (options.weights == "auto" and not _suits(path, options, original)):
-        return exported_folder(path, options.context_length) if exported else path
+        return _with_own_weights(path, options, original)
     if path.is_dir():
         raise ModelError(
             f"The weights of {path}, an OpenVINO IR folder, are served as they are. Export one with other "
@@ -60,10 +59,19 @@ def serving_path(options: EngineOptions, progress: Callable[[str], None]) -> Pat
     except DamagedModel:
         raise
     except (ModelError, OSError, RuntimeError) as error:
-        if options.weights == "int8":
+        if options.weights == "int8" or (original is not None and not original.is_readable):
             raise
         logger.warning("%s is served with its own weights, which is slower: int8 can't be made. %s", path, error)
-        return exported_folder(path, options.context_length) if exported else path
+        return _with_own_weights(path, options, original)
+
+
+def _with_own_weights(path: Path, options: EngineOptions, original: GGUFModel | None) -> Path:
+    if options.weights == "auto" and original is not None and original.is_readable and not original.is_exact:
+        logger.warning(
+            "%s has weights in Q4_1 or Q4_K, which OpenVINO GenAI rounds; --weights int8 is more accurate", path
+        )
+    needs_export = original is not None and original.needs_export
+    return exported_folder(path, options.context_length) if needs_export else path
 
 
 def _suits(path: Path, options: EngineOptions, original: GGUFModel | None) -> bool:

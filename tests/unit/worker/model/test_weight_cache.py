@@ -23,7 +23,7 @@ from worker.model.local import ModelError
 
 
 class _Readable:
-    needs_export, is_readable = False, True
+    needs_export, is_readable, is_exact = False, True, True
 
 
 @pytest.fixture(autouse=True)

@@ -369,8 +369,8 @@ class EngineSettings(Settings):
     logits: Literal["auto", "on", "off"] = Field(
         "auto",
         description="Serve top_logprobs, logit_bias, allowed_token_ids, bad_words, thinking_token_budget and log "
-        "probabilities of prompts, which need the model's logits; 'auto' is on for CPUs, except with a draft model or a "
-        "GGUF file above 256 MB.",
+        "probabilities of prompts, which need the model's logits; 'auto' is on for CPUs, except with a draft model or "
+        "a GGUF file above 256 MB.",
     )
     sim_step: NonNegativeFloat = Field(0.02, description="Simulated engine: duration of a step in seconds.")
 

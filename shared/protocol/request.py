@@ -126,6 +126,10 @@ class ThinkingBudget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     strict: bool = True
 
 
+LOGITS = ("top_logprobs", "logit_bias", "allowed_token_ids", "bad_words")
+"""Fields of :class:`Sampling` that need the rows of logits of new tokens."""
+
+
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Sampling parameters and stop conditions. ``None`` means the model's default, or else the dialect's."""
 
@@ -165,14 +169,18 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_ngram_size: int | None = None
 
     @property
+    def rows_param(self) -> str | None:
+        """The first field that needs the rows of logits of new tokens; None if there is none."""
+        return next((field for field in LOGITS if getattr(self, field)), None)
+
+    @property
     def logits_param(self) -> str | None:
         """The first field that only a worker with access to its model's logits can serve; None if there is none."""
         if self.prompt_scoring is not None:
             return self.prompt_scoring.param
         if self.thinking_budget is not None and self.thinking_budget.strict:
             return self.thinking_budget.param
-        fields = ("top_logprobs", "logit_bias", "allowed_token_ids", "bad_words")
-        return next((field for field in fields if getattr(self, field)), None)
+        return self.rows_param
 
 
 def fill_in(sampling: Sampling, defaults: Sampling) -> Sampling:
@@ -234,7 +242,6 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     max_tool_calls: int | None = None
     constraint: Constraint | None = None
     template_kwargs: str | None = None
-    user: str | None = None
     tier: Tier | None = None
     store: bool = False
     background: bool = False

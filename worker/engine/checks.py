@@ -3,7 +3,7 @@
 from typing import Literal
 
 from shared.protocol.errors import ContextExcess, ProblemKind, RequestRefused, context_exceeded, logits_refused, refuse
-from shared.protocol.request import Sampling
+from shared.protocol.request import LOGITS, Sampling
 from worker.engine.protocol import Sequence
 from worker.model.generation_config import OPEN_ABOVE, OPEN_BELOW, RANGES, in_range
 
@@ -118,7 +118,7 @@ def _check_beams(sequence: Sequence) -> None:
             sampling.prompt_scoring.param,
             "Log probabilities of the prompt are not supported with beam search ('best_of' above 1).",
         )
-    for field in ("ignore_eos", "min_tokens", "top_logprobs", "logit_bias", "allowed_token_ids", "bad_words"):
+    for field in ("ignore_eos", "min_tokens", *LOGITS):
         if getattr(sampling, field):
             raise _invalid(field, f"'{field}' is not supported with beam search ('best_of' above 1).")
     penalties = {

@@ -16,7 +16,6 @@ from shared.protocol.request import Sampling
 from worker.engine.checks import Speculation
 from worker.engine.generation import Generation
 from worker.engine.grammar_compiler import structured_output_config
-from worker.engine.logits.readers import needs_rows
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import Ending, Output, Sequence, StepOutput
 
@@ -42,7 +41,7 @@ def configure(
     config.min_new_tokens = max(0, min((sampling.min_tokens or 0) - done, max_new_tokens))
     config.stop_token_ids = {*end_tokens, *sampling.stop_token_ids}
     config.ignore_eos = sampling.ignore_eos
-    config.logprobs = int(sampling.logprobs or needs_rows(sampling))
+    config.logprobs = int(sampling.logprobs or sampling.rows_param is not None)
     # The pipeline requires a top_p above 0. 0 means greedy decoding.
     config.do_sample = bool(sampling.temperature) and sampling.top_p != 0
     if config.do_sample:

@@ -57,7 +57,6 @@ def parse_messages(body: bytes) -> ChatRequest:
         sampling=msgspec.structs.replace(sampling(request), thinking_budget=_budget(request)),
         hidden=_hidden(request),
         stream=bool(request.stream),
-        user=request.metadata.user_id if request.metadata else None,
         tier="default" if request.service_tier == "standard_only" else request.service_tier,
     )
 

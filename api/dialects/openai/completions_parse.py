@@ -51,7 +51,6 @@ def translate_completion(request: ServedCompletionRequest) -> ChatRequest:
         stream=bool(request.stream),
         include_usage=bool(request.stream_options and request.stream_options.include_usage),
         continuous_usage=bool(request.stream_options and request.stream_options.continuous_usage_stats),
-        user=request.user,
         notes=notes,
     )
     return with_extensions(plain, request)

@@ -89,7 +89,6 @@ def translate(request: ServedChatRequest) -> ChatRequest:
         parallel_tool_calls=not by_functions and request.parallel_tool_calls is not False,
         constraint=_constraint(request.response_format),
         template_kwargs=template_variables(request.reasoning_effort, request.verbosity),
-        user=request.user,
         tier=tier_of(request.service_tier),
         store=bool(request.store),
         metadata=tuple((request.metadata or {}).items()),

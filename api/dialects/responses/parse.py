@@ -132,7 +132,6 @@ class ValidatedRequest(Generic[_Body]):
             max_tool_calls=request.max_tool_calls,
             constraint=_constraint(request),
             template_kwargs=template_variables(effort, request.text.verbosity if request.text else None),
-            user=request.user or request.safety_identifier,
             tier=tier_of(request.service_tier),
             store=store,
             background=bool(request.background),

@@ -182,7 +182,7 @@ class RowReader:
         """Arguments are those of a :class:`Bias`."""
         self._top = sampling.top_logprobs
         self.bias = Bias(sampling, bad_word_tokens, limited=limited, penalties=penalties)
-        self.reads = not (limited or penalties) or sampling.logprobs or needs_rows(sampling)
+        self.reads = not (limited or penalties) or sampling.logprobs or sampling.rows_param is not None
         """Whether log probabilities are read. Otherwise, no row is copied."""
         self._rows: list[Row] = []
 
@@ -237,11 +237,6 @@ def read_rows(
     return [item.logprob for item in read], [
         tuple(TopToken(piece(token), logprob) for token, logprob in item.top) for item in read
     ]
-
-
-def needs_rows(sampling: Sampling) -> bool:
-    """Return whether a sequence needs the rows of logits of its new tokens."""
-    return bool(sampling.top_logprobs or sampling.logit_bias or sampling.allowed_token_ids or sampling.bad_words)
 
 
 Ranked = tuple[int, float, int]

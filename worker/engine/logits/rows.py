@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from shared.protocol.request import PromptScoring
 from worker.engine.logits.operation import Logits, StepInput
-from worker.engine.logits.readers import Penalties, PromptReader, RowReader, needs_rows
+from worker.engine.logits.readers import Penalties, PromptReader, RowReader
 from worker.engine.protocol import Sequence
 from worker.engine.sampling import score_prompt
 
@@ -212,7 +212,7 @@ def readers_of(
     limited = adjusts_logits and bool(sequence.length_limits or sequence.reasoning_limit)
     penalties = Penalties.of(sequence.sampling, sequence.prompt) if adjusts_logits and width else None
     adjusted = limited or penalties is not None
-    wanted = scoring or adjusted or needs_rows(sequence.sampling) or (logprobs and sequence.sampling.logprobs)
+    wanted = scoring or adjusted or sequence.sampling.rows_param or (logprobs and sequence.sampling.logprobs)
     if not width or not wanted:
         return Readers(input_tokens)
     reader = RowReader(sequence.sampling, sequence.bad_word_tokens, limited=limited, penalties=penalties)

@@ -5,7 +5,7 @@ import json
 from shared.protocol.request import ChatRequest, Constraint, Job, Message, Sampling, Tool
 from worker.jobs.payload import full_request, summary
 
-SECRETS = ("my diary", "secret schema", "secret stop", "secret tool", "secret user", "secret data")
+SECRETS = ("my diary", "secret schema", "secret stop", "secret tool", "secret data")
 JOB = Job(
     id="j1",
     reply_to="api-1",
@@ -16,7 +16,6 @@ JOB = Job(
         sampling=Sampling(temperature=0.5, stop=("secret stop", "another")),
         tools=(Tool(name="secret tool"),),
         constraint=Constraint(kind="json_schema", value='{"title": "secret schema"}'),
-        user="secret user",
         metadata=(("key", "secret data"),),
     ),
 )

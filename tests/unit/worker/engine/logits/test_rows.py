@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shared.protocol.request import PromptScoring, Sampling
 from worker.engine.logits.operation import Logits, StepInput
-from worker.engine.logits.readers import RowLost, RowReader, log_normalizer, needs_rows, read_rows, top
+from worker.engine.logits.readers import RowLost, RowReader, log_normalizer, read_rows, top
 from worker.engine.logits.rows import FollowedSequence, RowAssigner, readers_of
 from worker.engine.protocol import Sequence
 
@@ -218,9 +218,9 @@ def test_log_probabilities_are_those_before_the_bias() -> None:
 
 
 def test_only_biases_and_most_likely_tokens_need_rows() -> None:
-    assert not needs_rows(Sampling(logprobs=True))
-    assert needs_rows(WISH)
-    assert needs_rows(Sampling(logit_bias=((1, 1.0),)))
+    assert Sampling(logprobs=True).rows_param is None
+    assert WISH.rows_param
+    assert Sampling(logit_bias=((1, 1.0),)).rows_param == "logit_bias"
 
 
 def test_a_scored_prompt_is_marked_and_the_mark_vanishes_modulo_the_width() -> None:

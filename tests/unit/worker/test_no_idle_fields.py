@@ -1,0 +1,150 @@
+"""No accepted field may do nothing: each field of a request has a consumer in the worker, or is the API's alone, and
+each field of its sampling changes what the engine gets."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, get_args
+
+import numpy
+import pytest
+
+from shared.protocol.request import LOGITS, ChatRequest, PromptScoring, Sampling
+from shared.runtime.settings import EngineSettings
+from tests.support.paths import ROOT
+from worker.engine.checks import Speculation
+from worker.engine.generation import Generation
+from worker.engine.logits.readers import Penalties, RowReader
+from worker.engine.protocol import Sequence
+from worker.engine.sampling import apply_speculation, configure
+from worker.engine.text import Vocabulary
+
+OF_THE_API = {
+    "api/chat": {"best_of", "continuous_usage", "n", "prompts", "store", "stream", "tier"},
+    "api/dialects/openai": {"echo", "functions_form", "include_usage", "obfuscate", "prompt_logprobs"},
+    "api/dialects/anthropic": {"hidden"},
+    "api/stored": {"background", "metadata", "response_fields"},
+    "api/chat/exchange.py": {"notes"},
+}
+"""The fields of a request that the API alone reads, by the place that does."""
+HOLDERS = {"request", "sampling", "own", "asked", "chat"}
+"""Names of what has the fields."""
+CHECKS = ROOT / "worker/engine/checks.py"
+"""Refusing a field is no use of it."""
+
+
+@cache
+def read_in(place: str) -> frozenset[str]:
+    """The fields of requests and samplings that the code in a file or folder reads, itself or by a property."""
+    path = ROOT / place
+    files = [path] if path.is_file() else [file for file in path.rglob("*.py") if file != CHECKS]
+    found = {name for file in files for name in fields_in(ast.parse(file.read_text("utf-8")), HOLDERS)}
+    return frozenset(found.union(*(properties()[name] for name in found & properties().keys())))
+
+
+def fields_in(tree: ast.AST, holders: set[str]) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id=holder) | ast.Attribute(attr=holder), attr=name):
+                if holder.lstrip("_") in holders:
+                    yield name
+            case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(name)), *_]):
+                yield name
+
+
+@cache
+def properties() -> Mapping[str, frozenset[str]]:
+    """The fields that each property of the request's types reads."""
+    tree = ast.parse((ROOT / "shared/protocol/request.py").read_text("utf-8"))
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    return {function.name: frozenset(fields_in(function, {"self"})) for function in functions}
+
+
+@pytest.mark.parametrize("field", ChatRequest.__struct_fields__)
+def test_a_field_of_a_request_has_a_consumer(field: str) -> None:
+    places = [place for place, fields in OF_THE_API.items() if field in fields] or ["worker"]
+    assert any(field in read_in(place) for place in places), places
+
+
+@pytest.mark.parametrize("field", Sampling.__struct_fields__)
+def test_a_field_of_the_sampling_has_a_consumer_in_the_worker(field: str) -> None:
+    assert field in read_in("worker")
+
+
+VALUES: Mapping[str, Any] = {
+    "frequency_penalty": 0.5,
+    "presence_penalty": 0.5,
+    "repetition_penalty": 1.5,
+    "min_tokens": 3,
+    "temperature": 0.5,
+    "top_p": 0.5,
+    "top_k": 3,
+    "min_p": 0.5,
+    "seed": 7,
+    "stop": ("b",),
+    "stop_token_ids": (1,),
+    "include_stop": True,
+    "ignore_eos": True,
+    "skip_special_tokens": False,
+    "logprobs": True,
+    "top_logprobs": 2,
+    "prompt_scoring": PromptScoring(),
+    "logit_bias": ((1, 1.0),),
+    "allowed_token_ids": (1,),
+    "bad_words": ("b",),
+    "beams": 2,
+    "length_penalty": 0.5,
+    "num_assistant_tokens": 3,
+    "assistant_confidence_threshold": 0.5,
+    "max_ngram_size": 2,
+}
+BEFORE = {"max_tokens", "max_length", "thinking_budget"}
+"""Fields that have become limits of the sequence before its engine is asked (:mod:`worker.jobs.runner`)."""
+TOGETHER: Mapping[str, Any] = {
+    "top_p": {"temperature": 1.0},
+    "top_k": {"temperature": 1.0},
+    "min_p": {"temperature": 1.0},
+    "seed": {"temperature": 1.0},
+    "include_stop": {"stop": ("b",)},
+    "top_logprobs": {"logprobs": True},
+    "length_penalty": {"beams": 2},
+}
+"""What a field needs to have an effect."""
+
+
+VOCABULARY = Vocabulary([b"a", b"b", b"c", b"<s>", b"</s>"], special=(3,))
+
+
+def given(sampling: Sampling) -> list[object]:
+    """What the engine gets: its configs, the logits that it samples from, and the text that it returns."""
+    words = ((1,),) if sampling.bad_words else ()
+    sequence = Sequence(number=1, prompt=(0, 1), sampling=sampling, bad_word_tokens=words)
+    found: list[object] = []
+    for speculation in get_args(Speculation):
+        config = configure(sequence, [4], done=0, max_new_tokens=9)
+        apply_speculation(config, sampling, speculation)
+        public = (name for name in dir(config) if not name.startswith("_"))
+        found += [(name, value) for name in public if isinstance(value := getattr(config, name), int | float | set)]
+    row = numpy.ones(5, numpy.float32)
+    reader = RowReader(sampling, words, penalties=Penalties.of(sampling, sequence.prompt))
+    reader.bias.prepare((1, 1))
+    reader.keep(row[None])
+    found.append(reader.take(1, None) if reader.reads else None)
+    reader.bias.add_to(row)
+    generation = Generation(
+        sequence, Vocabulary([b"a", b"b", b"c", b"<s>", b"</s>"], special=(3,)), end_tokens=(4,), limit=9
+    )
+    output = generation.append((3, 0, 1, 2, 4, 0), (-0.5,) * 6)
+    return [*found, row.tolist(), output.delta, output.reason, generation.prompt_scoring]
+
+
+@pytest.mark.parametrize("field", [field for field in Sampling.__struct_fields__ if field not in BEFORE])
+def test_a_field_of_the_sampling_changes_what_the_engine_gets(field: str) -> None:
+    others = TOGETHER.get(field, {})
+    assert given(Sampling(**others, **{field: VALUES[field]})) != given(Sampling(**others))
+
+
+def test_the_setting_names_the_fields_that_need_logits() -> None:
+    described = EngineSettings.model_fields["logits"].description
+    assert described is not None
+    assert all(field in described for field in LOGITS)

@@ -10,10 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
 from shared.parsers.formats import AUTO, NONE, PARSERS
+from shared.protocol.formats import MAX_WARNING
 from shared.protocol.queue import Emitter, JobQueue
 from shared.protocol.registry import LeaseMismatch
 from shared.protocol.request import ChatRequest, Tokenization, fill_in
@@ -122,7 +124,7 @@ class _Worker:
             prompts="".join(f"{name}={value}" for name, value in changes.items() if value not in (AUTO, {}, "")),
         )
         backend, shape = BACKENDS[settings.engine], static_shape(options)
-        self.id = worker
+        self.id, self._warnings = worker, model.warnings
         self.settings = settings
         self.reconnections = reconnections
         self.queue, claims, files = (
@@ -276,12 +278,14 @@ class _Worker:
             self.grammars.start()
         description = ChatRequest(model="", tokenization=Tokenization(describe=True))
         described = await self.prompts.call(description, "")
-        for finding in described.findings or ():
-            logger.warning("self-test: %s", finding)
+        warnings = (*self._warnings, *(f"self-test: {finding}" for finding in described.findings or ()))
+        for warning in warnings:
+            logger.warning("%s", warning)
         if described.findings == ():
             logger.info("self-test passed")
-        self.record.formats = described.formats
-        if self.record.formats is not None:
+        if described.formats is not None:
+            shown = tuple(warning[:MAX_WARNING] for warning in warnings)
+            self.record.formats = msgspec.structs.replace(described.formats, warnings=shown)
             logger.info("chat template: %s", self.record.formats)
             self.heartbeat.trigger()
         budget, engine = self.record.sampling.thinking_budget, (await self.engine.wait()).info

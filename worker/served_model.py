@@ -1,7 +1,6 @@
 """Finds the model to serve, and downloads it if necessary. Meanwhile, the registry says that it is loading."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
@@ -25,8 +24,6 @@ from worker.model.huggingface import Download
 from worker.model.local import LocalModel, resolve
 from worker.model.source import check_name, parse_source
 
-logger = logging.getLogger(__name__)
-
 _PROGRESS = 1.0
 """Seconds between two looks at a download."""
 
@@ -34,13 +31,15 @@ _PROGRESS = 1.0
 class ServedModel(NamedTuple):
     """The model to serve.
 
-    ``path`` is a file or folder, or a simulated engine's directives. ``context_length`` is in tokens.
+    ``path`` is a file or folder, or a simulated engine's directives. ``context_length`` is in tokens. ``warnings`` say
+    what in the file may make the model compute something else.
     """
 
     path: str
     context_length: int
     sampling: Sampling = Sampling()
     modalities: tuple[str, ...] = (TEXT,)
+    warnings: tuple[str, ...] = ()
 
 
 def served_names(settings: WorkerSettings) -> tuple[str, ...]:
@@ -75,10 +74,8 @@ async def find_model(settings: WorkerSettings, redis: ArqRedis, worker: str, nam
         model: LocalModel = await asyncio.to_thread(
             resolve, settings.model, max_context=settings.max_context, on_download=on_download
         )
-    for warning in model.warnings:
-        logger.warning("%s: %s", model.path, warning)
     modalities = _modalities(images=sees_images(model.path))
-    return ServedModel(str(model.path), model.context_length, model.sampling, modalities)
+    return ServedModel(str(model.path), model.context_length, model.sampling, modalities, model.warnings)
 
 
 def _modalities(*, images: bool) -> tuple[str, ...]:

@@ -162,7 +162,7 @@ def tables(snapshot: Snapshot, *, now: float) -> list[Table]:
     ]
     found = {worker.model: worker.formats for worker in snapshot.workers if worker.formats}
     formats = [
-        (model, form.tool_parser, form.reasoning_parser, ", ".join(form.replaced) or "-")
+        (model, form.tool_parser, form.reasoning_parser, ", ".join((*form.replaced, *form.warnings)) or "-")
         for model, form in sorted(found.items())
     ]
     queues = [(queue.model, str(queue.waiting), str(queue.in_flight), str(queue.workers)) for queue in snapshot.queues]

@@ -59,10 +59,10 @@ def damaged_texts(tokenizer: ModelTokenizer) -> Iterator[Finding]:
 def wrong_chats(tokenizer: ModelTokenizer, chat: Chat) -> Iterator[Finding]:
     """Yield special texts of rendered chats that become other tokens, and an end token that ends no output."""
     question, answer = Message(role="user", content="Utopia"), Message(role="assistant", content="Avalon")
+    asked = ChatRequest(model="", messages=(question, answer, question), turn="opened")
+    answered = ChatRequest(model="", messages=(question, answer), turn="none")
     try:
-        rendered = render(
-            chat.template, ChatRequest(model="", messages=(question, answer, question), turn="opened"), chat.facts
-        )
+        rendered, ended = (render(chat.template, request, chat.facts) for request in (asked, answered))
     except ChatTemplateError:
         return
     special = tokenizer.protected | tokenizer.special
@@ -75,9 +75,10 @@ def wrong_chats(tokenizer: ModelTokenizer, chat: Chat) -> Iterator[Finding]:
     if not tokenizer.ends:
         yield Finding("no token ends an output: config.json and the tokenizer name none", serious=True)
         return
-    rest = rendered.partition("Avalon")[2].lstrip()
-    end = next((text for text in texts if rest.startswith(text)), None)
+    before, _, rest = ended.partition("Avalon")
+    end = next((text for text in texts if rest.lstrip().startswith(text)), None)
     ids_of = {text: token for token, text in special.items()}
-    if end is not None and ids_of[end] not in tokenizer.ends:
+    # Some templates open an answer whether they should or not.
+    if end is not None and not before.rstrip().endswith(end) and ids_of[end] not in tokenizer.ends:
         ends = ", ".join(repr(tokenizer.special.get(token, token)) for token in sorted(tokenizer.ends))
         yield Finding(f"{end!r} ends an answer in the chat template, but outputs end with {ends} only", serious=True)

@@ -37,7 +37,7 @@ function Charts({ model }) {
 
 // How the model writes calls and reasoning, and what its chat template needs replaced.
 const formats = ({ formats: shown }) =>
-  shown && [`tool calls: ${shown.tool_parser}`, `reasoning: ${shown.reasoning_parser}`, ...shown.replaced].join(", ").replaceAll("_", " ");
+  shown && [`tool calls: ${shown.tool_parser}`, `reasoning: ${shown.reasoning_parser}`, ...shown.replaced.map((name) => name.replaceAll("_", " ")), ...shown.warnings].join(", ");
 
 function Model({ model, nodes }) {
   const facts = [

@@ -157,7 +157,12 @@ def test_models() -> None:
 
 
 def test_a_model_has_the_formats_of_its_calls_and_reasoning() -> None:
-    formats = ModelFormats(tool_parser="hermes", replaced=("tools_as_text",))
+    formats = ModelFormats(tool_parser="hermes", replaced=("tools_as_text",), warnings=("key",))
     model = ModelInfo(name="a", created=5, context_length=8192, formats=formats)
     shown = checked(Model, render_model(model)).model_dump()["formats"]
-    assert shown == {"tool_parser": "hermes", "reasoning_parser": "none", "replaced": ["tools_as_text"]}
+    assert shown == {
+        "tool_parser": "hermes",
+        "reasoning_parser": "none",
+        "replaced": ["tools_as_text"],
+        "warnings": ["key"],
+    }

@@ -19,7 +19,9 @@ from worker.prompt.openvino import load_prompt_maker
 
 LETTERS = [chr(byte) for byte in (*range(33, 127), *range(161, 173), *range(174, 256))]
 ALPHABET = [*LETTERS, *(chr(256 + number) for number in range(256 - len(LETTERS)))]
-CHAT = "{% for m in messages %}<|User|>{{ m.content }}{% endfor %}<|Assistant|>"
+CHAT = (
+    "{% for m in messages %}<|User|>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|Assistant|>{% endif %}"
+)
 
 
 def _file(folder: Path, added: dict[str, int], **metadata: Any) -> Path:

@@ -66,6 +66,17 @@ def test_every_provider_parses_every_answer(session_fleet: Fleet, package: Path)
             assert seen[form]["finishReason"] in (("tool-calls",) if called else ("stop", "length")), (name, seen)
 
 
+def test_ollamas_client(session_fleet: Fleet, package: Path) -> None:
+    command = ["node", "ollama.mjs", f"http://127.0.0.1:{session_fleet.port}", "sim", CALL]
+    done = subprocess.run(command, cwd=package, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert seen["names"] == ["sim"]
+    for name, calls in (("text", []), ("call", [{"city": "Rome"}])):
+        assert seen[name] == {"same": True, "whole": calls, "streamed": calls, "reason": "stop"}
+    assert "models are added" in seen["refused"]
+
+
 def encoded() -> Sent:
     """The answers and events of all dialects, as ``test_encoders.py`` has them."""
     for name, kind in ENCODED.items():

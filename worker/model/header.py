@@ -4,6 +4,7 @@ The tables say what becomes of each key and type: it is applied, has no effect o
 OpenVINO GenAI itself ignores what it does not know, and the model computes something else.
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -69,7 +70,6 @@ _UNUSED_KEYS = {
 """Without an effect: stated by the shapes of tensors, or not used by these architectures."""
 
 _NUMBERS: dict[str, Neutral] = {
-    "attention.scale": lambda value, shape: value >= 0,
     "rope.scaling.factor": lambda value, shape: value >= 0,
 } | dict.fromkeys(
     (
@@ -83,6 +83,7 @@ _NUMBERS: dict[str, Neutral] = {
 _NEUTRAL: dict[str, Neutral] = {
     "rope.scaling.type": _only("none", "linear", "yarn"),
     "attention.causal": _only(True),
+    "attention.scale": lambda value, shape: value == 0 or math.isclose(value, shape.head**-0.5, rel_tol=1e-5),
     "attention.value_length": lambda value, shape: value == shape.head,
     "attention.sliding_window": lambda value, shape: value == 0 or value >= shape.context,
     "rope.dimension_count": lambda value, shape: value == shape.head,

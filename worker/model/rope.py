@@ -1,6 +1,7 @@
-"""Applies what a GGUF file says about rotary position embeddings and the scale of attention, which OpenVINO GenAI
-ignores. The formulas are llama.cpp's: linear interpolation of positions, YaRN (https://arxiv.org/abs/2309.00071), and
-factors of each frequency (``rope_freqs.weight``), as Llama 3.1 has them.
+"""Applies what a GGUF file says about rotary position embeddings, which OpenVINO GenAI ignores.
+
+The formulas are llama.cpp's: linear interpolation of positions, YaRN (https://arxiv.org/abs/2309.00071), and factors of
+each frequency (``rope_freqs.weight``), as Llama 3.1 has them.
 """
 
 import math
@@ -52,7 +53,7 @@ def read_rotation(own: Mapping[str, Any], head: int, factors: NDArray[numpy.floa
     plain = float(own.get("rope.freq_base", _BASE)) ** -(numpy.arange(0, head, 2) / head)
     frequencies = plain if factors is None else plain / factors
     # Both queries and keys are scaled.
-    scale = (own.get("attention.scale") or head**-0.5) * own.get("rope.scaling.attn_factor", 1.0) ** 2
+    scale = head**-0.5 * own.get("rope.scaling.attn_factor", 1.0) ** 2
     if kind == "linear":
         frequencies = frequencies / factor
     elif kind == "yarn":

@@ -79,7 +79,6 @@ def _yarn() -> NDArray[numpy.float64]:
         ({}, FACTORS, PLAIN / FACTORS, 1),
         (YARN, None, _yarn(), (1 + 0.1 * numpy.log(4)) ** 2),
         (YARN | {"rope.scaling.attn_factor": 0.5}, None, _yarn(), (0.5 * (1 + 0.1 * numpy.log(4))) ** 2),
-        ({"attention.scale": 0.5}, None, PLAIN, 0.5 * HEAD**0.5),
     ],
 )
 def test_keys_that_genai_ignores_are_applied(
@@ -100,7 +99,7 @@ def test_keys_that_genai_ignores_are_applied(
 
 
 def test_a_file_without_such_keys_stays_with_genai(tmp_path: Path) -> None:
-    for keys in ({}, {"rope.scaling.type": "none", "rope.scaling.factor": 4.0}, {"attention.scale": HEAD**-0.5}):
+    for keys in ({}, {"rope.scaling.type": "none", "rope.scaling.factor": 4.0}):
         metadata = {f"llama.{key}": value for key, value in keys.items()}
         assert not GGUFModel(_write(tmp_path, metadata=metadata)).needs_export
 

@@ -21,6 +21,7 @@ def _resolve(folder: Path, *, max_context: int = 0, **options: Any) -> LocalMode
 NEUTRAL: dict[str, list[Any]] = {
     "attention.causal": [True],
     "attention.value_length": [32],
+    "attention.scale": [32**-0.5],
     "attention.sliding_window": [0, 2048],
     "rope.dimension_count": [32],
     "rope.scaling.type": ["none", "linear", "yarn"],
@@ -43,7 +44,7 @@ NEUTRAL: dict[str, list[Any]] = {
 APPLIED = {
     "context_length", "block_count", "embedding_length", "attention.head_count", "attention.head_count_kv",
     "attention.key_length", "attention.layer_norm_rms_epsilon", "rope.freq_base", "feed_forward_length", "vocab_size",
-    "attention.layer_norm_epsilon", "attention.scale", "rope.scale_linear", "rope.scaling.finetuned",
+    "attention.layer_norm_epsilon", "rope.scale_linear", "rope.scaling.finetuned",
     "rope.scaling.factor", "rope.scaling.attn_factor", "rope.scaling.original_context_length",
     "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow",
 }  # fmt: skip
@@ -64,7 +65,7 @@ def test_a_key_is_refused_by_name_unless_it_has_no_effect(tmp_path: Path, key: s
             _resolve(tmp_path, metadata={f"llama.{key}": value})
 
 
-@pytest.mark.parametrize("key", ["rope.scaling.factor", "rope.scale_linear", "attention.scale"])
+@pytest.mark.parametrize("key", ["rope.scaling.factor", "rope.scale_linear"])
 def test_a_number_without_a_meaning_is_refused(tmp_path: Path, key: str) -> None:
     for value in (-2.0, "text"):
         with pytest.raises(ModelError, match=rf"llama\.{key} = {value!r} is not applied"):

@@ -8,10 +8,14 @@ import openvino
 import pytest
 from numpy.typing import NDArray
 
+from shared.runtime.settings import EngineSettings
 from tests.support.fleet import ONE_THREAD
 from tests.support.gguf_files import tiny_llama
 from tests.support.gguf_reference import Reference
+from worker.engine import weights
 from worker.engine.load import EXACT
+from worker.engine.options import EngineOptions
+from worker.engine.weights import serving_path
 from worker.model.export import MODEL_FILES, export_gguf
 from worker.model.gguf_model import GGUFModel
 from worker.model.rope import read_rotation
@@ -110,3 +114,26 @@ def test_a_graph_of_another_form_is_refused(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(GGUFModel, "rotation", wrong)
     with pytest.raises(ModelError, match="another form than expected"):
         export_gguf(file, 64, tmp_path)
+
+
+def test_what_is_loaded_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file, where GenAI computes what is in it; otherwise an IR folder; int8 rows, where they are faster."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def loaded(wanted: str, **options: Any) -> str:
+        file = _write(tmp_path, **options)
+        settings = EngineSettings(weights=wanted)
+        path = serving_path(
+            EngineOptions.from_settings(settings, path=str(file), context_length=64), lambda stage: None
+        )
+        return "file" if path == file else path.name.split("-")[1]
+
+    scaled: dict[str, Any] = {"kind": "Q8_0", "metadata": {"llama.rope.scaling.factor": 2.0}}
+    assert [loaded("original", kind=kind) for kind in ("Q8_0", "Q5_0")] == ["file", "original"]
+    assert [loaded(wanted, **scaled) for wanted in ("original", "auto")] == ["original", "int8"]
+    monkeypatch.setattr(weights, "SMALL_MODEL", 0)
+    monkeypatch.setattr(weights, "_LARGEST", 0)
+    assert [loaded("auto", kind=kind) for kind in ("Q8_0", "Q5_1")] == ["file", "int8"]
+    monkeypatch.setattr(weights, "free_memory", lambda: 1)
+    with pytest.raises(ModelError, match=r"0\.0 GB of memory"):
+        loaded("auto", kind="Q3_K", width=256)

@@ -107,11 +107,13 @@ def _byte_level() -> Callable[[str], bytes]:
     """Return what decodes the text of a byte-level token: GPT-2's alphabet has a printable character for each byte."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
-    alphabet = {chr(byte): bytes([byte]) for byte in printable}
-    alphabet |= {chr(256 + number): bytes([byte]) for number, byte in enumerate(others)}
+    alphabet = {byte: byte for byte in printable} | {256 + number: byte for number, byte in enumerate(others)}
 
     def decode(text: str) -> bytes:
-        return b"".join([alphabet.get(character) or character.encode() for character in text])
+        try:
+            return text.translate(alphabet).encode("latin-1")
+        except UnicodeEncodeError:  # not all of it is in the alphabet
+            return b"".join(bytes([alphabet[ord(one)]]) if ord(one) in alphabet else one.encode() for one in text)
 
     return decode
 

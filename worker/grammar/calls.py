@@ -18,6 +18,7 @@ from worker.grammar.schema.compiler import SchemaCompiler, decoded
 from worker.grammar.schema.keywords import SchemaError, UnsupportedKeyword
 from worker.grammar.schema.limits import length_limits_of
 from worker.grammar.schema.members import subset_of
+from worker.grammar.schema.strings import Options
 
 _EVERY = ((1, LAST_CHARACTER),)
 
@@ -58,7 +59,7 @@ def _raw_text(rules: Rules, types: SchemaTypes, schema: Any, elements: Elements)
 
 def _json_value(rules: Rules, schema: Mapping[str, Any], name: str, *, strict: bool = False) -> str:
     try:
-        return SchemaCompiler(rules, schema, strict=strict, lengths=not strict).compile(("properties", name))
+        return SchemaCompiler(rules, schema, Options(strict=strict, lengths=not strict)).compile(("properties", name))
     except UnsupportedKeyword:
         return JsonRules(rules).value()
 
@@ -264,7 +265,8 @@ def arguments(rules: Rules, function: CallableTool) -> str:
             raise SchemaError("", "the parameters are described by an object")
         # Arguments are always an object, even if the schema does not say so.
         schema.setdefault("type", "object")
-        return SchemaCompiler(rules, schema, strict=function.tool.strict, minimums=function.minimums).compile()
+        options = Options(strict=function.tool.strict, minimums=function.minimums)
+        return SchemaCompiler(rules, schema, options).compile()
     except SchemaError as error:
         if isinstance(error, UnsupportedKeyword) and not function.tool.strict:
             return JsonRules(rules).object(JsonRules(rules).value())

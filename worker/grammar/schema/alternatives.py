@@ -17,8 +17,9 @@ import msgspec
 from shared.parsers import schema_types
 from worker.grammar.schema import keywords
 from worker.grammar.schema.apart import Apart
-from worker.grammar.schema.flat import ASSERTIONS, KINDS, Flat, Matches, Schema, flat_of, merged, same
+from worker.grammar.schema.flat import ASSERTIONS, KINDS, Flat, Schema, flat_of, merged, same
 from worker.grammar.schema.keywords import SchemaError, UnsupportedKeyword
+from worker.grammar.schema.strings import Strings
 
 MAX_ALTERNATIVES = 64
 """Maximum number of flat schemas of one schema."""
@@ -51,23 +52,15 @@ def target_of(document: Any, reference: Any, path: str) -> Any:
 class Alternatives:
     """Makes the flat schemas of the schemas in one document."""
 
-    def __init__(
-        self,
-        document: Any,
-        *,
-        strict: bool,
-        matches: Matches,
-        are_apart: Callable[[str, str], bool],
-        step: Callable[[str], None],
-    ) -> None:
-        """``are_apart`` says that no text matches two patterns. ``step`` is called with the path of every schema that
-        is visited; it limits their number. Unless ``strict``, keywords that can't be enforced are ignored.
+    def __init__(self, document: Any, strings: Strings, step: Callable[[str], None], *, strict: bool) -> None:
+        """``step`` is called with the path of every schema that is visited; it limits their number. Unless ``strict``,
+        keywords that can't be enforced are ignored.
         """
         self._document = document
         self._strict = strict
-        self._matches = matches
+        self._matches = strings.matches
         self._step = step
-        self._apart = Apart(self.of, partial(self.of, wide=True), matches, are_apart)
+        self._apart = Apart(self.of, partial(self.of, wide=True), strings)
         self._checked: set[int] = set()
         """The schemas of the document, by ``id()``, whose references are known to be good."""
 

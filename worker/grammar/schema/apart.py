@@ -6,7 +6,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from shared.parsers.schema_types import hashable
-from worker.grammar.schema.flat import KINDS, Flat, Matches, both, member_schemas
+from worker.grammar.schema.flat import KINDS, Flat, both, member_schemas
+from worker.grammar.schema.strings import Strings
 
 _MAX_DEPTH = 4
 _NUMBERS = {"number", "integer"}
@@ -17,12 +18,12 @@ Flats = Callable[[Any, str], list[Flat]]
 class Apart:
     """Compares flat schemas: those that texts are made for, and wide ones."""
 
-    def __init__(self, flats: Flats, wide: Flats, matches: Matches, are_apart: Callable[[str, str], bool]) -> None:
+    def __init__(self, flats: Flats, wide: Flats, strings: Strings) -> None:
         """``flats`` and ``wide`` return the flat schemas that allow fewer or more values than a schema at a path."""
         self._flats = flats
         self._wide = wide
-        self._matches = matches
-        self._are_apart = are_apart
+        self._matches = strings.matches
+        self._are_apart = strings.are_apart
 
     def made(self, made: Flat, other: Flat, path: str, *, final: bool = False, depth: int = 0) -> bool:
         """Whether no text that a grammar makes for ``made`` is valid under ``other``. False if that is not known.

@@ -22,7 +22,7 @@ from worker.grammar.schema.flat import ABOUT, FLAT_KEYWORDS, KINDS, Flat, Schema
 from worker.grammar.schema.keywords import NoValue, SchemaError, UnsupportedKeyword, escaped
 from worker.grammar.schema.members import Member, counted_parts, object_of, subset_of
 from worker.grammar.schema.numbers import multiples, number_range
-from worker.grammar.schema.strings import Strings
+from worker.grammar.schema.strings import Options, Strings
 from worker.grammar.schema.unlisted import UnlistedMembers
 
 MAX_DEPTH = 64
@@ -45,8 +45,8 @@ def schema_grammar(text: str, *, strict: bool = True, lengths: bool = True, mini
     are ignored. Raises :class:`SchemaError`.
     """
     rules = Rules()
-    compiler = SchemaCompiler(rules, decoded(text), strict=strict, lengths=lengths, minimums=minimums)
-    return rules.text(compiler.compile())
+    options = Options(strict=strict, lengths=lengths, minimums=minimums)
+    return rules.text(SchemaCompiler(rules, decoded(text), options).compile())
 
 
 def decoded(text: str) -> Any:
@@ -60,20 +60,15 @@ def decoded(text: str) -> Any:
 class SchemaCompiler:
     """Compiles one schema to grammar rules. Several compilers may share one set of rules."""
 
-    def __init__(
-        self, rules: Rules, document: Any, *, strict: bool, lengths: bool = True, minimums: bool = False
-    ) -> None:
-        """``document`` is the decoded schema, the target of its references. Other arguments: :func:`schema_grammar`."""
+    def __init__(self, rules: Rules, document: Any, options: Options) -> None:
+        """``document`` is the decoded schema, the target of its references."""
         self._rules = rules
         self._json = JsonRules(rules)
         self._document = document
-        self._strict = strict
-        self._lengths = lengths
-        self._strings = Strings(rules, self._json, strict=strict, lengths=lengths, minimums=minimums, step=self._step)
-        self._unlisted = UnlistedMembers(rules, self._json, self._strings, self._lower, strict=strict)
-        self._alternatives = Alternatives(
-            document, strict=strict, matches=self._strings.matches, are_apart=self._strings.are_apart, step=self._step
-        )
+        self._options = options
+        self._strings = Strings(rules, options, self._step)
+        self._unlisted = UnlistedMembers(rules, options, self._strings, self._lower)
+        self._alternatives = Alternatives(document, self._strings, self._step, strict=options.strict)
         self._steps = 0
         self._named: dict[str, str] = {}
         self._waiting: deque[str] = deque()
@@ -125,7 +120,9 @@ class SchemaCompiler:
         self._step(path)
         # The branches of a schema without other keywords may be shared rules.
         alone = next(iter(schema)) if len(schema) == 1 else ""
-        if alone == "anyOf" or (alone == "oneOf" and (not self._strict or self._alternatives.are_apart(schema, path))):
+        if alone == "anyOf" or (
+            alone == "oneOf" and (not self._options.strict or self._alternatives.are_apart(schema, path))
+        ):
             if not (branches := schema[alone]):
                 raise SchemaError(f"{path}/{alone}", "it has no schemas")
             return self._any(self._lower, ((branch, f"{path}/{alone}/{at}") for at, branch in enumerate(branches)))
@@ -169,7 +166,7 @@ class SchemaCompiler:
         """Whether a value of ``enum`` surely satisfies the other keywords of ``flat``."""
         fits = flat.fits(value, self._strings.matches)
         if fits is None and not isinstance(value, str):
-            if self._strict:
+            if self._options.strict:
                 said = {keyword for kind in kinds_of_value(value) & ABOUT.keys() for keyword in flat.said(kind)}
                 keyword = min(said & FLAT_KEYWORDS - {"required"}, default="enum")
                 raise UnsupportedKeyword(f"{path}/{keyword}", "it is not supported together with 'enum' and 'const'")
@@ -247,7 +244,7 @@ class SchemaCompiler:
         rest_max = None if maximum is None else maximum - len(parts)
         # A tuple that doesn't specify further items gets none.
         item = None
-        values = self._unique_values(flat, path) if self._strict else None
+        values = self._unique_values(flat, path) if self._options.strict else None
         longer = not parts or flat.items is not None or flat.further or rest_min
         if flat.items is not False and longer and rest_max != 0 and values is None:
             with suppress(NoValue):
@@ -281,7 +278,7 @@ class SchemaCompiler:
         where = f"{path}/uniqueItems"
         for one in self._alternatives.of(True if flat.items is None else flat.items, f"{path}/items"):
             if one.enum is None or flat.prefix_items is not None:
-                if self._lengths:
+                if self._options.lengths:
                     return None
                 raise UnsupportedKeyword(where, "here it is supported only for items that are listed in an 'enum'")
             for value in self._fitting(one, where):
@@ -291,7 +288,7 @@ class SchemaCompiler:
     def _number(self, flat: Flat, path: str, *, whole: bool) -> str:
         minimum, open_below = _limit(flat.minimum, flat.exclusive_minimum, max)
         maximum, open_above = _limit(flat.maximum, flat.exclusive_maximum, min)
-        factor = flat.multiple_of if self._strict or flat.multiple_of == 1 else None
+        factor = flat.multiple_of if self._options.strict or flat.multiple_of == 1 else None
         if factor is None and whole:
             factor = 1
         if minimum is None and maximum is None and factor == (1 if whole else None):

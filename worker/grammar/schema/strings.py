@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import msgspec
+
 from worker.engine.lengths import GRAMMAR_MINIMUM
 from worker.grammar.ebnf import Rules, sequence, united
 from worker.grammar.json_text import QUOTE, JsonRules
@@ -34,28 +36,21 @@ _MAX_NAME = 16
 """Maximum length of a name of limited length, which a grammar counts."""
 
 
+class Options(msgspec.Struct, frozen=True):
+    """How schemas are compiled; the fields are arguments of :func:`worker.grammar.schema.compiler.schema_grammar`."""
+
+    strict: bool = True
+    lengths: bool = True
+    minimums: bool = False
+
+
 class Strings:
     """Compiles the keywords of strings in one schema."""
 
-    def __init__(
-        self,
-        rules: Rules,
-        json: JsonRules,
-        *,
-        strict: bool,
-        lengths: bool,
-        minimums: bool,
-        step: Callable[..., None],
-    ) -> None:
-        """``step`` is called with a path and a number of steps (by default 1), and limits their sum.
-
-        Other arguments: :class:`worker.grammar.schema.compiler.SchemaCompiler`.
-        """
+    def __init__(self, rules: Rules, options: Options, step: Callable[..., None]) -> None:
+        """``step`` is called with a path and a number of steps (by default 1), and limits their sum."""
         self._rules = rules
-        self._json = json
-        self._strict = strict
-        self._lengths = lengths
-        self._minimums = minimums
+        self._options = options
         self._step = step
         self._regexes: dict[str, Node] = {}
 
@@ -65,26 +60,26 @@ class Strings:
         Raises :class:`SchemaError`, and :class:`NoValue` if there are none.
         """
         minimum, maximum = flat.bounds("min_length", "max_length", path)
-        if not self._strict:
+        if not self._options.strict:
             minimum = min(minimum, GRAMMAR_MINIMUM)
         expression, keyword = _expression(flat)
-        if expression is None and minimum > GRAMMAR_MINIMUM and not flat.counted and self._minimums:
+        if expression is None and minimum > GRAMMAR_MINIMUM and not flat.counted and self._options.minimums:
             minimum = 0
         self._step(f"{path}/minLength", minimum)
         if expression is None and not gone:
-            return self._json.string(minimum, None if self._lengths else maximum)
+            return JsonRules(self._rules).string(minimum, None if self._options.lengths else maximum)
         try:
             node = ANYTHING if expression is None else self._regex(expression)
-            if self._strict and self._lengths:
+            if self._options.strict and self._options.lengths:
                 node, _ = without_upper_limit(node)
             if gone := [text for text in gone if matches(node, text) is not False]:
                 node = self._without_texts(node, gone, minimum if expression is None else 0, path)
             content = written(self._rules, node, in_json=True)
         except PatternError as error:
-            if self._strict:
+            if self._options.strict:
                 raise UnsupportedKeyword(f"{path}/{keyword}", f"{error}") from error
-            return self._json.string(minimum)
-        self._check_lengths(node, minimum, None if self._lengths else maximum, path, keyword)
+            return JsonRules(self._rules).string(minimum)
+        self._check_lengths(node, minimum, None if self._options.lengths else maximum, path, keyword)
         return self._rules.define(sequence([QUOTE, content, QUOTE]))
 
     def name(self, flat: Flat, path: str) -> Node:
@@ -106,7 +101,7 @@ class Strings:
         """Raise :class:`UnsupportedKeyword` unless the matches of ``node`` have these lengths."""
         least, most = lengths(node)
         too_long = maximum is not None and (most is None or most > maximum)
-        if self._strict and (least < minimum or too_long):
+        if self._options.strict and (least < minimum or too_long):
             name = "maxLength" if too_long else "minLength"
             raise UnsupportedKeyword(
                 f"{path}/{name}", f"not supported together with '{keyword}', unless that implies it"

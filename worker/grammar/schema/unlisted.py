@@ -12,21 +12,18 @@ from worker.grammar.regex import Node, PatternError, beginning_without, first_ch
 from worker.grammar.regex_writer import written
 from worker.grammar.schema.flat import Flat, both
 from worker.grammar.schema.keywords import NoValue, UnsupportedKeyword, escaped
-from worker.grammar.schema.strings import Strings, firsts
+from worker.grammar.schema.strings import Options, Strings, firsts
 
 
 class UnlistedMembers:
     """Compiles ``patternProperties`` and ``additionalProperties`` of the objects in one schema."""
 
-    def __init__(
-        self, rules: Rules, json: JsonRules, strings: Strings, lower: Callable[[Any, str], str], *, strict: bool
-    ) -> None:
+    def __init__(self, rules: Rules, options: Options, strings: Strings, lower: Callable[[Any, str], str]) -> None:
         """``lower`` returns the expression of the schema at a path, or raises :class:`NoValue`."""
         self._rules = rules
-        self._json = json
+        self._options = options
         self._strings = strings
         self._lower = lower
-        self._strict = strict
 
     def expression(
         self, flat: Flat, path: str, names: Sequence[str], named: Sequence[Flat], *, closed: bool
@@ -51,7 +48,7 @@ class UnlistedMembers:
                 made[other][1].append(part)
             if part is False:
                 continue
-            if any(_says_more(name) and name.pattern != pattern for name in named) and self._strict:
+            if any(_says_more(name) and name.pattern != pattern for name in named) and self._options.strict:
                 raise UnsupportedKeyword(f"{path}/propertyNames", "not supported together with 'patternProperties'")
             rule = self._name(node, taken, where, empty="" not in matched and not overlapping)
             if rule is None:
@@ -98,7 +95,7 @@ class UnlistedMembers:
                 if rule := self._name(self._strings.name(flat, where), taken, where, empty="" not in names):
                     yield rule
             elif not taken and "" not in names:
-                yield self._json.string()
+                yield JsonRules(self._rules).string()
             elif free := without(PLAIN, taken):
                 name = sequence([character_class(free), f"{PLAIN_CHARACTER}*"])
                 yield self._rules.define(sequence([QUOTE, name if "" in names else repeated(name, 0, 1), QUOTE]))

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from tests.support.paths import ROOT
+from worker.grammar.ebnf import Rules
 from worker.grammar.schema.alternatives import Alternatives
 from worker.grammar.schema.compiler import schema_grammar
 from worker.grammar.schema.flat import Flat
+from worker.grammar.schema.strings import Options, Strings
 
 _PAGE = (ROOT / "docs/schema-compiler.md").read_text("utf-8").replace("\\|", "\N{BROKEN BAR}")
 _ROWS = [tuple(cell.strip() for cell in row.split("|")[1:3]) for row in re.findall(r"^\| `.*$", _PAGE, re.MULTILINE)]
@@ -19,9 +21,8 @@ _ABOUT_FLATS = [row for row in _ROWS if row[0].startswith("`{")]
 @pytest.mark.parametrize(("schema", "flats"), _ABOUT_FLATS)
 def test_flat_schemas_are_those_of_the_page(schema: str, flats: str) -> None:
     decoded: Any = json.loads(schema.strip("`"))
-    made = Alternatives(
-        decoded, strict=True, matches=lambda _, __: False, are_apart=lambda _, __: False, step=lambda _: None
-    ).of(decoded, "")
+    strings = Strings(Rules(), Options(), lambda *_: None)
+    made = Alternatives(decoded, strings, lambda _: None, strict=True).of(decoded, "")
     assert ", ".join(f"`{_said(flat)}`" for flat in made) == flats
 
 

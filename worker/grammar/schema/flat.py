@@ -101,6 +101,8 @@ class Flat(msgspec.Struct, frozen=True, rename="camel"):
             return False
         if isinstance(value, str):
             return self._fits_text(value, matches)
+        if "number" in kinds:
+            return self._fits_number(value)
         if isinstance(value, dict) and any(name not in value for name in self.required or ()):
             return False
         others = [keyword for kind in kinds & ABOUT.keys() for keyword in self.said(kind) if keyword != "required"]
@@ -113,6 +115,17 @@ class Flat(msgspec.Struct, frozen=True, rename="camel"):
             return matches(self.pattern, value)
         # Its expression matches less than the format allows.
         return not self.format or self.format not in FORMATS or matches(whole(FORMATS[self.format]), value) or None
+
+    def _fits_number(self, value: float) -> bool | None:
+        for sign, end, beyond in (
+            (1, self.minimum, self.exclusive_minimum),
+            (-1, self.maximum, self.exclusive_maximum),
+        ):
+            if end is not None and (sign * value < sign * end or (beyond is True and value == end)):
+                return False
+            if beyond is not None and not isinstance(beyond, bool) and sign * value <= sign * beyond:
+                return False
+        return True if self.multiple_of is None else None
 
 
 ABOUT: Mapping[str, tuple[str, ...]] = {

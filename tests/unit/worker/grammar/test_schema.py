@@ -139,6 +139,8 @@ OPTIONAL = {"properties": {"a": {"const": 1}, "b": {"const": 2}, "c": {"const": 
             ['{"a":false}', '{"a":2}'],
         ),
         ({"allOf": [{"enum": [True, 2]}, {"enum": [1, 2]}]}, ["2"], ["1", "true"]),
+        ({"enum": ["a", 1, 2, 3.5], "minimum": 1, "exclusiveMinimum": True, "maximum": 3}, ['"a"', "2"], ["1", "3.5"]),
+        ({"oneOf": [{"enum": [1, 5]}, {"not": {"enum": [1, 2]}}]}, ["1", "0"], ["5", "2"]),
         ({"type": ["integer", "string"], "not": {"const": 1.0}}, ['"a"', "0", "2"], ["1"]),
         ({"type": "integer", "not": {"enum": [3, 0]}}, ["-1", "1", "2", "4", "30"], ["0", "3", "-0"]),
         ({"type": "number", "minimum": 0, "not": {"const": 0}}, ["0.5", "1", "10"], ["0", "0.0", "-1"]),

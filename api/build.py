@@ -16,14 +16,13 @@ from api.batches.store import MAX_UNFINISHED, BatchStore
 from api.chat.admission import Admission
 from api.chat.choices import MAX_RESPONSE_BYTES, response_room
 from api.chat.exchange import ChatServices
-from api.chat.handler import ChatHandler, RequestBodies, Responder
 from api.chat.queue_events import QueueEvents
 from api.chat.queues import JobQueues
 from api.chat.relay import Relay
+from api.chat.routes import ChatHandler, RequestBodies, Responder, TokenHandler
 from api.chat.settlement import Settlement
 from api.chat.streams import OpenStreams
 from api.chat.submission import Submission
-from api.chat.tokens import TokenHandler
 from api.chat.usage import RequestMetrics
 from api.files.folder import MIN_FREE_DISK, FilesFolder, storage_root
 from api.files.routes import FilesHandler
@@ -46,8 +45,7 @@ from api.operations.routes import OperationsHandler
 from api.organization.routes import AuditHandler, KeysHandler, ProjectsHandler, StoredRecords, UsageHandler
 from api.page.routes import PageHandler
 from api.page.static_files import load as load_page
-from api.responses.completions import StoredCompletionHandler
-from api.responses.handler import ResponsesHandler
+from api.responses.routes import ResponsesHandler, StoredCompletionHandler
 from api.stored.store import ResponseStore
 from shared.redis.store_check import StoreCheck
 from shared.runtime.settings import ApiSettings

@@ -10,7 +10,7 @@ from quart import Response, request
 from redis.asyncio import Redis
 
 from api.base.store_errors import store_errors
-from api.chat.handler import stream_response
+from api.chat.routes import stream_response
 from api.chat.streams import OpenStreams
 from api.fleet.commands import CommandIgnored, UnknownWorker, command_worker
 from api.fleet.watch import FleetWatch, Watcher

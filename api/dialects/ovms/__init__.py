@@ -4,14 +4,18 @@ Responses have OpenAI's form without ``system_fingerprint`` and usage details. T
 included because OpenAI's clients require one.
 """
 
+from collections.abc import Iterable, Set
+
+import msgspec
+
 from api.dialects.base.interface import Dialect, Models
 from api.dialects.base.routes import Body, chat_route, models_route
 from api.dialects.base.unsupported import supported_fields
 from api.dialects.openai.completions_render import CompletionResponseEncoder
 from api.dialects.openai.render import ChatResponseEncoder
-from api.dialects.ovms.config import render_config
 from api.dialects.ovms.parse import ModelServerChatRequest, ModelServerCompletionRequest, parse_chat, parse_completion
 from api.dialects.ovms.responses import STORED_FIELDS, ModelServerResponses, ModelServerResponsesRequest
+from shared.protocol.registry import ModelInfo
 from shared.protocol.request import ChatRequest
 
 __all__ = ["ROUTES", "ModelServer", "ModelServerCompletions", "ModelServerResponses"]
@@ -45,6 +49,25 @@ class ModelServerCompletions(Dialect):
 
     def parse(self, body: bytes) -> ChatRequest:
         return parse_completion(body)
+
+
+_STATES = {"loading": "LOADING", "failed": "LOADING", "unloading": "UNLOADING", "unloaded": "END"}
+"""By the state of a model of a catalogue. Other models are available once they are loaded."""
+
+
+def render_config(models: Iterable[ModelInfo], loaded: Set[str]) -> bytes:
+    """Encode the status of ``models`` as JSON: each has one version, whose error says why it has failed to load.
+
+    ``loaded`` are the names of those that a worker serves now.
+    """
+    return msgspec.json.encode({model.name: {"model_version_status": [_status(model, loaded)]} for model in models})
+
+
+def _status(model: ModelInfo, loaded: Set[str]) -> dict[str, object]:
+    failed = model.state == "failed"
+    error = {"error_code": "FAILED_PRECONDITION" if failed else "OK", "error_message": model.detail if failed else "OK"}
+    state = _STATES.get(model.state, "AVAILABLE" if model.name in loaded else "LOADING")
+    return {"version": "1", "state": state, "status": error}
 
 
 class _Config(ModelServer):

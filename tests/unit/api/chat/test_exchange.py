@@ -16,7 +16,7 @@ from api.chat.usage import RequestMetrics
 from api.keys import ApiKey
 from api.keys.store import put_record
 from api.limits import Limiter
-from api.responses.handler import start_background
+from api.responses.routes import start_background
 from api.stored.store import ResponseStore
 from shared.protocol.errors import ProblemKind, RequestRefused, modality_refused
 from shared.protocol.queue import JobQueue

@@ -10,7 +10,7 @@ from arq.connections import ArqRedis
 from fakeredis import FakeServer
 from redis.exceptions import ConnectionError
 
-from api.dialects.ovms.config import render_config
+from api.dialects.ovms import render_config
 from api.models.directory import Directory, Fleet
 from shared.protocol.registry import WorkerInfo, announce, withdraw
 from tests.support.jobs import WORKER

@@ -1,4 +1,5 @@
-"""The Responses API: create, read, stream again, cancel and delete responses, and count input tokens."""
+"""The Responses API: create, read, stream again, cancel and delete responses, and count input tokens; and stored chat
+completions."""
 
 import asyncio
 from dataclasses import dataclass
@@ -10,13 +11,13 @@ from quart import request as http_request
 
 from api.chat import span as chat_span
 from api.chat.exchange import ChatExchange, ChatServices
-from api.chat.handler import RequestBodies, Responder, stream_response, wants_queue_events
 from api.chat.queue_events import QueueEvents
-from api.chat.tokens import tokenized
+from api.chat.routes import RequestBodies, Responder, stream_response, tokenized, wants_queue_events
 from api.dialects.base.interface import EVENT_STREAM
 from api.dialects.base.lists import render_deleted
 from api.dialects.base.routes import JSON, Body
 from api.dialects.base.token_count import counting
+from api.dialects.openai import stored as completions
 from api.dialects.responses import ROUTES, Responses, StoredConversation, ValidatedRequest
 from api.dialects.responses import stored as dialect
 from api.dialects.responses.input_tokens import InputTokensRequest, render_input_tokens, validated_input_tokens
@@ -28,13 +29,14 @@ from api.http.routes import ERRORS, STORE_ERRORS, json_response, route, serving
 from api.responses import documents
 from api.responses.conversation import stored_conversation
 from api.responses.replay import follow
-from api.stored.record import StoredResponse, is_response_id
+from api.stored.record import StoredResponse, is_completion_id, is_response_id
 from api.stored.store import ResponseStore
 from shared.protocol.errors import RequestRefused
 from shared.protocol.request import ChatRequest
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import BackgroundTasks
 
+_route = partial(route, dialect=Responses)
 _RETRY = 1.0
 """Seconds between two attempts to store a response."""
 
@@ -70,11 +72,10 @@ class ResponsesHandler:
         exchange.details = None
         return response
 
-    @route(
+    @_route(
         "POST",
         "/v1/responses/input_tokens",
         "countInputTokens",
-        dialect=Responses,
         body=Body(InputTokensRequest),
         errors=ERRORS,
     )
@@ -88,17 +89,16 @@ class ResponsesHandler:
         found = await tokenized(self.services, counting(asked))
         return json_response(render_input_tokens(found.count))
 
-    @route("POST", "/v1/responses/compact", "compactResponse", dialect=Responses, errors=ERRORS)
+    @_route("POST", "/v1/responses/compact", "compactResponse", errors=ERRORS)
     async def compact(self) -> Response:
         """Refuse to compact a conversation."""
         raise dialect.not_compacted()
 
-    @route(
+    @_route(
         "GET",
         "/v1/responses/<response_id>",
         "getResponse",
         query=dialect.RetrieveQuery,
-        dialect=Responses,
         returns=(JSON, EVENT_STREAM),
         errors=STORE_ERRORS,
     )
@@ -112,7 +112,7 @@ class ResponsesHandler:
             return self._stream(record, after=after)
         return json_response(dialect.render_response(record))
 
-    @route("DELETE", "/v1/responses/<response_id>", "deleteResponse", dialect=Responses, errors=STORE_ERRORS)
+    @_route("DELETE", "/v1/responses/<response_id>", "deleteResponse", errors=STORE_ERRORS)
     async def delete(self, response_id: str) -> Response:
         """Delete a response. One that is still made in the background is cancelled."""
         record = await self._find(response_id)
@@ -121,7 +121,7 @@ class ResponsesHandler:
             self.services.streams.cancel(record.model, record.jobs)
         return json_response(render_deleted(response_id, "response"))
 
-    @route("POST", "/v1/responses/<response_id>/cancel", "cancelResponse", dialect=Responses, errors=STORE_ERRORS)
+    @_route("POST", "/v1/responses/<response_id>/cancel", "cancelResponse", errors=STORE_ERRORS)
     async def cancel(self, response_id: str) -> Response:
         """Cancel a background response. One that has ended is returned as it is."""
         record = await self._find(response_id)
@@ -133,11 +133,10 @@ class ResponsesHandler:
             record = await self._find(response_id)
         return json_response(dialect.render_response(record))
 
-    @route(
+    @_route(
         "GET",
         "/v1/responses/<response_id>/input_items",
         "listInputItems",
-        dialect=Responses,
         query=dialect.ItemsQuery,
         errors=STORE_ERRORS,
     )
@@ -174,6 +173,65 @@ class ResponsesHandler:
             if record is not None:
                 return record
         raise dialect.not_found(response_id)
+
+
+class StoredCompletionHandler:
+    def __init__(self, stored: ResponseStore, parser: BodyParser) -> None:
+        self._stored = stored
+        self._parser = parser
+
+    @route("GET", "/v1/chat/completions", "listChatCompletions", query=completions.StoredQuery, errors=STORE_ERRORS)
+    async def list(self) -> Response:
+        """List stored completions, filtered and paginated."""
+        wanted = completions.parse_selection(http_request.args)
+        await documents.finish_completions(self._stored, key_owner())
+        found, more = await self._stored.select(key_owner(), wanted)
+        return json_response(completions.render_page(found, more=more))
+
+    @route("GET", "/v1/chat/completions/<completion_id>", "getChatCompletion", errors=STORE_ERRORS)
+    async def get(self, completion_id: str) -> Response:
+        """Return a stored completion."""
+        return json_response(completions.render_stored(await self._find(completion_id)))
+
+    @route(
+        "POST",
+        "/v1/chat/completions/<completion_id>",
+        "updateChatCompletion",
+        body=Body(completions.UpdateRequest, "ChatCompletionUpdate", served=completions.UpdateRequest.model_fields),
+        errors=(*STORE_ERRORS, 408, 413, 415),
+    )
+    async def update(self, completion_id: str) -> Response:
+        """Replace the metadata of a stored completion."""
+        metadata = await self._parser.read(http_request, key_owner(), completions.parse_update)
+        await self._find(completion_id)
+        await self._stored.tag(key_owner(), completion_id, metadata)
+        return json_response(completions.render_stored(await self._find(completion_id)))
+
+    @route("DELETE", "/v1/chat/completions/<completion_id>", "deleteChatCompletion", errors=STORE_ERRORS)
+    async def delete(self, completion_id: str) -> Response:
+        """Delete a stored completion."""
+        await self._find(completion_id)
+        await self._stored.delete(key_owner(), completion_id)
+        return json_response(render_deleted(completion_id, "chat.completion.deleted"))
+
+    @route(
+        "GET",
+        "/v1/chat/completions/<completion_id>/messages",
+        "listChatCompletionMessages",
+        query=completions.StoredQuery,
+        errors=STORE_ERRORS,
+    )
+    async def list_messages(self, completion_id: str) -> Response:
+        """List the input messages of a stored completion."""
+        wanted = completions.parse_selection(http_request.args)
+        return json_response(completions.render_messages(await self._find(completion_id), wanted))
+
+    async def _find(self, completion_id: str) -> StoredResponse:
+        if is_completion_id(completion_id):
+            completion = await documents.find(self._stored, key_owner(), completion_id)
+            if completion is not None:
+                return completion
+        raise completions.not_found(completion_id)
 
 
 def _translated(

@@ -15,6 +15,8 @@ from api.http.bodies import BodyParser
 from api.http.exchange import actor, key_owner
 from api.http.routes import STORE_ERRORS, json_response, route
 
+_CREATE_ERRORS = (*STORE_ERRORS, 408, 413, 415, 429)
+
 
 class BatchesHandler:
     def __init__(self, batches: BatchStore, files: FileStore, parser: BodyParser) -> None:
@@ -22,13 +24,7 @@ class BatchesHandler:
         self._files = files
         self._parser = parser
 
-    @route(
-        "POST",
-        "/v1/batches",
-        "createBatch",
-        body=Body(dialect.CreateBatchRequest),
-        errors=(*STORE_ERRORS, 408, 413, 415, 429),
-    )
+    @route("POST", "/v1/batches", "createBatch", body=Body(dialect.CreateBatchRequest), errors=_CREATE_ERRORS)
     async def create(self) -> Response:
         """Create a batch from an uploaded file. It is validated in the background."""
         owner = key_owner()

@@ -8,7 +8,7 @@ from api.dialects.base.interface import Asked, Dialect
 from api.dialects.base.routes import Route, models_route
 
 
-class Models(openai.OpenAI):
+class SharedModels(openai.OpenAI):
     """Of ``/v1/models``, which is OpenAI's and Anthropic's: only Anthropic's clients name a version of the API."""
 
     @classmethod
@@ -24,7 +24,7 @@ ROUTES: tuple[Route, ...] = (
     *ovms.ROUTES,
     *azure.ROUTES,
     *ollama.ROUTES,
-    models_route("/v1/models", "listModels", Models),
+    models_route("/v1/models", "listModels", SharedModels),
 )
 """The routes of all dialects. Handlers have those of what only one of them has."""
 

@@ -4,8 +4,7 @@ from arq.connections import ArqRedis
 from quart import Response, request
 
 from api.base.store_errors import store_errors
-from api.dialects import ROUTES
-from api.dialects import Models as ModelsDialect
+from api.dialects import ROUTES, SharedModels
 from api.dialects.base.interface import Models
 from api.dialects.base.models import NamedModel, parse_named_model
 from api.dialects.base.routes import Body
@@ -53,7 +52,7 @@ class ModelsHandler:
             raise self._directory.not_found(name, key)
         return found
 
-    @route("GET", "/v1/models/<path:name>", "retrieveModel", dialect=ModelsDialect, errors=(401, 404, 503))
+    @route("GET", "/v1/models/<path:name>", "retrieveModel", dialect=SharedModels, errors=(401, 404, 503))
     @route("GET", "/v3/models/<path:name>", "modelServerModel", dialect=ModelServer, errors=(401, 404, 503))
     async def get(self, name: str) -> Response:
         """Describe a model."""
@@ -72,12 +71,12 @@ class ModelsHandler:
         ready = name in self._directory.fleet.loaded()
         return json_response(b'{"ready":true}' if ready else b'{"ready":false}', 200 if ready else 503)
 
-    @route("POST", "/v1/models/<path:name>/load", "loadModel", dialect=ModelsDialect, errors=_ADMIN_ERRORS)
+    @route("POST", "/v1/models/<path:name>/load", "loadModel", dialect=SharedModels, errors=_ADMIN_ERRORS)
     async def load(self, name: str) -> Response:
         """Have a node load a model of its catalogue. Returns at once; the model's ``status`` says how far it is."""
         return json_response(current_exchange().dialect.model(await self._command(name, "load")))
 
-    @route("POST", "/v1/models/<path:name>/unload", "unloadModel", dialect=ModelsDialect, errors=_ADMIN_ERRORS)
+    @route("POST", "/v1/models/<path:name>/unload", "unloadModel", dialect=SharedModels, errors=_ADMIN_ERRORS)
     async def unload(self, name: str) -> Response:
         """Have all nodes unload a model until a request needs it. Requests in progress may finish, or go on later."""
         return json_response(current_exchange().dialect.model(await self._command(name, "unload")))

@@ -106,6 +106,7 @@ _TIMES = tuple(audit_forms.EffectiveAt.model_fields)
 _KEYS, _PROJECTS = "/v1/organization/admin_api_keys", "/v1/organization/projects"
 _ERRORS = (*STORE_ERRORS, 403)
 _UNREADABLE = "unreadable_record"
+_CHANGED_KEY, _CHANGED_PROJECT = Body(key_forms.UpdateApiKeyRequest), Body(key_forms.UpdateProjectRequest)
 _BODY_ERRORS = (*_ERRORS, 408, 413, 415, 429)
 
 
@@ -139,9 +140,7 @@ class KeysHandler:
         _require_key()
         return await self._records.described(await self._records.find(ApiKey, key_id))
 
-    @route(
-        "POST", f"{_KEYS}/<key_id>", "updateAdminApiKey", body=Body(key_forms.UpdateApiKeyRequest), errors=_BODY_ERRORS
-    )
+    @route("POST", f"{_KEYS}/<key_id>", "updateAdminApiKey", body=_CHANGED_KEY, errors=_BODY_ERRORS)
     async def update(self, key_id: str) -> Response:
         """Change the limits, budgets and project of an API key."""
         _require_key()
@@ -188,13 +187,7 @@ class ProjectsHandler:
         _require_key()
         return await self._records.described(await self._records.find(Team, project_id, ended=True))
 
-    @route(
-        "POST",
-        f"{_PROJECTS}/<project_id>",
-        "updateProject",
-        body=Body(key_forms.UpdateProjectRequest),
-        errors=_BODY_ERRORS,
-    )
+    @route("POST", f"{_PROJECTS}/<project_id>", "updateProject", body=_CHANGED_PROJECT, errors=_BODY_ERRORS)
     async def update(self, project_id: str) -> Response:
         """Change the name, limits and budgets of a project."""
         _require_key()

@@ -12,7 +12,13 @@ from api.dialects.base.sampling import sampling
 from api.dialects.base.schemas import check_parameters, json_constraint
 from api.dialects.base.unsupported import check_supported
 from api.dialects.base.validation import invalid, validate
-from api.dialects.ollama.schema import Message, OllamaChatRequest, OllamaGenerateRequest, Request, Tool
+from api.dialects.ollama.schema import (
+    OllamaChatRequest,
+    OllamaGenerateRequest,
+    OllamaMessage,
+    OllamaRequest,
+    OllamaTool,
+)
 from shared.protocol import request as internal
 from shared.protocol.request import ChatRequest, Sampling, ToolCall
 
@@ -40,7 +46,7 @@ def parse_generate(body: bytes) -> ChatRequest:
     return _request(request, messages=conversation.finish())
 
 
-def _request(request: Request, **fields: Any) -> ChatRequest:
+def _request(request: OllamaRequest, **fields: Any) -> ChatRequest:
     notes = check_supported(request)
     found = sampling(request.options) if request.options is not None else Sampling()
     if request.logprobs:
@@ -64,7 +70,7 @@ def _template_variables(think: bool | str) -> str:
     return json_text({"enable_thinking": on, "thinking": on} | effort)
 
 
-def _messages(messages: Sequence[Message]) -> tuple[internal.Message, ...]:
+def _messages(messages: Sequence[OllamaMessage]) -> tuple[internal.Message, ...]:
     conversation = Conversation()
     waiting: defaultdict[str, deque[str]] = defaultdict(deque)
     for index, message in enumerate(messages):
@@ -81,13 +87,13 @@ def _messages(messages: Sequence[Message]) -> tuple[internal.Message, ...]:
     return conversation.finish()
 
 
-def _calls(message: Message, index: int) -> Iterator[ToolCall]:
+def _calls(message: OllamaMessage, index: int) -> Iterator[ToolCall]:
     for place, call in enumerate(one.function for one in message.tool_calls or ()):
         # Some chat templates accept no other form of ids.
         yield ToolCall(id=f"c{index:04}{place:04}", name=call.name, arguments=json_text(call.arguments or {}))
 
 
-def _answered(message: Message, conversation: Conversation, waiting: dict[str, deque[str]]) -> str | None:
+def _answered(message: OllamaMessage, conversation: Conversation, waiting: dict[str, deque[str]]) -> str | None:
     """Return the call that a result is of: the first one without a result, of the tool if it is named."""
     if not message.tool_name:
         return next(iter(conversation.unanswered), None)
@@ -101,7 +107,7 @@ def _images(images: Sequence[str] | None, place: str) -> Iterator[Part]:
     return (image(f"data:;base64,{data}", f"{place}images[{index}]") for index, data in enumerate(images or ()))
 
 
-def _tools(tools: Sequence[Tool]) -> Iterator[internal.Tool]:
+def _tools(tools: Sequence[OllamaTool]) -> Iterator[internal.Tool]:
     for index, function in enumerate(tool.function for tool in tools):
         check_parameters(function.name, function.parameters, f"tools[{index}].function.parameters")
         schema = None if function.parameters is None else json_text(function.parameters)

@@ -19,7 +19,7 @@ _Seed = Annotated[int, Field(ge=-(2**63), le=2**63 - 1), of.Into("seed", lambda 
 _Repetition = Annotated[float, Field(gt=0.0, le=100.0), of.Into("repetition_penalty")]
 
 
-class Options(History):
+class OllamaOptions(History):
     """Sampling parameters. A limit below 1 means none, and a seed below 0 any."""
 
     frequency_penalty: of.Penalty | None = None
@@ -37,55 +37,55 @@ class Options(History):
     typical_p: Annotated[float | None, Refused(NOT_HERE, neutral=(1.0,))] = None
 
 
-class Request(History):
+class OllamaRequest(History):
     """What all requests have."""
 
     model: NonEmptyText
     format: Annotated[Literal["", "json"] | dict[str, Any], ByType("'json' or a JSON Schema")] | None = None
     logprobs: bool | None = None
-    options: Options | None = None
+    options: OllamaOptions | None = None
     stream: bool | None = None
     think: Annotated[Literal["low", "medium", "high"] | bool, ByType("a boolean or a level")] | None = None
     top_logprobs: of.TopLogprobs | None = None
 
 
-class CalledFunction(History):
+class OllamaCalledFunction(History):
     name: str
     arguments: dict[str, Any] | None = None
 
 
-class Call(History):
-    function: CalledFunction
+class OllamaCall(History):
+    function: OllamaCalledFunction
 
 
-class Message(History):
+class OllamaMessage(History):
     """``images`` are base64. Results of tools are in the order of their calls, or name the tool."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str | None = None
     images: Items[str] | None = None
     thinking: str | None = None
-    tool_calls: Items[Call] | None = None
+    tool_calls: Items[OllamaCall] | None = None
     tool_name: str | None = None
 
 
-class Function(History):
+class OllamaFunction(History):
     name: NonEmptyText
     description: str | None = None
     parameters: dict[str, Any] | None = None
 
 
-class Tool(History):
+class OllamaTool(History):
     type: Literal["function"] = "function"
-    function: Function
+    function: OllamaFunction
 
 
-class OllamaChatRequest(Request):
-    messages: Annotated[Items[Message], Field(min_length=1)]
-    tools: Items[Tool] | None = None
+class OllamaChatRequest(OllamaRequest):
+    messages: Annotated[Items[OllamaMessage], Field(min_length=1)]
+    tools: Items[OllamaTool] | None = None
 
 
-class OllamaGenerateRequest(Request):
+class OllamaGenerateRequest(OllamaRequest):
     prompt: NonEmptyText
     context: Annotated[list[int] | None, Refused("Send the conversation to /api/chat.")] = None
     images: Items[str] | None = None

@@ -80,10 +80,6 @@ class Relay:
                 ]
             )
 
-    async def recovered(self) -> None:
-        """Wait until no journal is being read."""
-        await asyncio.gather(*self._recoveries)
-
     async def close_all(self) -> None:
         await cancel_all(self._recoveries)
 

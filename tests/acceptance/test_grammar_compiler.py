@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from shared.parsers.formats import TOOL_FORMATS, OutputFormat, ReasoningFormatName, ToolFormatName
 from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from shared.runtime.settings import WorkerSettings
+from tests.support.grammar_profiler import TextProfiler
 from worker.engine.grammar_compiler import GrammarError
 from worker.grammar.ebnf import literal
 from worker.grammar.planner import make_plan
-from worker.grammar.profiler import GrammarProfiler
 from worker.grammar.schema.keywords import FORMATS
 from worker.grammar.service import MAX_SLOWDOWN
 from worker.model.gguf_tokenizer import read_tokens
@@ -31,8 +31,8 @@ PERSON = Constraint(kind="json_schema", value='{"type":"object","properties":{"a
 
 
 @pytest.fixture(scope="module")
-def scratch() -> GrammarProfiler:
-    return GrammarProfiler(str(default_model()))
+def scratch() -> TextProfiler:
+    return TextProfiler(str(default_model()))
 
 
 def request(**fields: object) -> ChatRequest:
@@ -42,7 +42,7 @@ def request(**fields: object) -> ChatRequest:
 @pytest.mark.parametrize("reasoning", [None, "think", "mistral", "granite"])
 @pytest.mark.parametrize("name", [None, *TOOL_FORMATS])
 def test_the_calls_of_every_format_compile(
-    scratch: GrammarProfiler, name: ToolFormatName | None, reasoning: ReasoningFormatName | None
+    scratch: TextProfiler, name: ToolFormatName | None, reasoning: ReasoningFormatName | None
 ) -> None:
     output = OutputFormat(tools=name, reasoning="harmony" if name == "harmony" else reasoning)
     combinable = name is not None and TOOL_FORMATS[name].shape is not None
@@ -62,7 +62,7 @@ def test_the_calls_of_every_format_compile(
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_string_format_compiles(scratch: GrammarProfiler, name: str) -> None:
+def test_every_string_format_compiles(scratch: TextProfiler, name: str) -> None:
     schema = Constraint(kind="json_schema", value=json.dumps({"type": "string", "format": name}))
     constraint = make_plan(request(constraint=schema), OutputFormat(), "").constraint
     assert constraint is not None
@@ -80,7 +80,7 @@ def test_every_string_format_compiles(scratch: GrammarProfiler, name: str) -> No
     ],
 )
 def test_a_fault_is_named_and_the_next_grammar_is_served(
-    scratch: GrammarProfiler, constraint: Constraint, said: str
+    scratch: TextProfiler, constraint: Constraint, said: str
 ) -> None:
     with pytest.raises(GrammarError) as fault:
         scratch.compile(constraint)
@@ -109,7 +109,7 @@ _characters = st.characters(max_codepoint=0x17F) | st.characters(codec="utf-8") 
 
 
 @given(text=st.text(_characters, min_size=1, max_size=8))
-def test_a_literal_is_generated_exactly(scratch: GrammarProfiler, spelled_bytes: frozenset[int], text: str) -> None:
+def test_a_literal_is_generated_exactly(scratch: TextProfiler, spelled_bytes: frozenset[int], text: str) -> None:
     text = "".join(character for character in text if set(character.encode()) <= spelled_bytes).replace("\0", "")
     if text:
         assert scratch.text(Constraint(kind="grammar", value=f"root ::= {literal(text)}\n"), 100) == text
@@ -117,7 +117,7 @@ def test_a_literal_is_generated_exactly(scratch: GrammarProfiler, spelled_bytes:
 
 @given(text=st.text(_characters, min_size=1, max_size=8))
 def test_values_and_names_of_a_schema_are_generated_exactly(
-    scratch: GrammarProfiler, spelled_bytes: frozenset[int], text: str
+    scratch: TextProfiler, spelled_bytes: frozenset[int], text: str
 ) -> None:
     text = "".join(character for character in text if set(character.encode()) <= spelled_bytes)
     schema = {"type": "object", "properties": {text: {"const": text}}, "required": [text]}
@@ -141,7 +141,7 @@ def test_values_and_names_of_a_schema_are_generated_exactly(
         ),
     ],
 )
-def test_what_clients_write_is_generated_exactly(scratch: GrammarProfiler, constraint: Constraint, text: str) -> None:
+def test_what_clients_write_is_generated_exactly(scratch: TextProfiler, constraint: Constraint, text: str) -> None:
     for seed in range(5):
         made = scratch.text(_content(constraint), 60, seed)
         assert made == text if text else set(made) <= set("xyße")
@@ -163,7 +163,7 @@ ORDINARY: list[Any] = [
 
 
 @pytest.mark.parametrize("schema", ORDINARY)
-def test_an_ordinary_schema_costs_each_token_little(scratch: GrammarProfiler, schema: Any) -> None:
+def test_an_ordinary_schema_costs_each_token_little(scratch: TextProfiler, schema: Any) -> None:
     assert scratch.slowdown(_schema(schema), MAX_SLOWDOWN) < MAX_SLOWDOWN
 
 
@@ -171,7 +171,7 @@ def test_an_ordinary_schema_costs_each_token_little(scratch: GrammarProfiler, sc
     "pattern",
     ["^[a-z]{1,64}$", "^[A-Za-z0-9_-]{1,64}$", "^.{1,200}$", "^[0-9a-f]{40}$", "^[a-z][a-z0-9_]{0,62}$", "^[^/]+$"],
 )
-def test_a_common_pattern_is_served_with_the_default_limits(scratch: GrammarProfiler, pattern: str) -> None:
+def test_a_common_pattern_is_served_with_the_default_limits(scratch: TextProfiler, pattern: str) -> None:
     for constraint in (
         _schema({"type": "string", "pattern": pattern}),
         _content(Constraint(kind="regex", value=pattern.strip("^$"))),
@@ -190,5 +190,5 @@ def test_a_common_pattern_is_served_with_the_default_limits(scratch: GrammarProf
         Constraint(kind="json_schema", value='{"type":"string","pattern":"^([a-z]+ ?)*x$"}'),
     ],
 )
-def test_a_grammar_that_makes_each_token_expensive_is_noticed(scratch: GrammarProfiler, constraint: Constraint) -> None:
+def test_a_grammar_that_makes_each_token_expensive_is_noticed(scratch: TextProfiler, constraint: Constraint) -> None:
     assert scratch.slowdown(_content(constraint), MAX_SLOWDOWN) > MAX_SLOWDOWN

@@ -19,10 +19,10 @@ from shared.parsers.formats import OutputFormat
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.request import ChatRequest, Constraint, Message
 from tests.support.fuzzing import cases
+from tests.support.grammar_profiler import TextProfiler
 from tests.support.regexes import regexes
 from worker.grammar.messages import GrammarOptions
 from worker.grammar.planner import make_plan
-from worker.grammar.profiler import GrammarProfiler
 from worker.grammar.service import MAX_SLOWDOWN, GrammarProcess
 from worker.model.local import default_model
 
@@ -75,8 +75,8 @@ _constraints = (
 
 
 @cache
-def _scratch() -> GrammarProfiler:
-    return GrammarProfiler(str(default_model()))
+def _scratch() -> TextProfiler:
+    return TextProfiler(str(default_model()))
 
 
 class _Judge:
@@ -126,5 +126,4 @@ def test_no_accepted_grammar_slows_down_its_neighbours(judge: _Judge, constraint
         return
     limit = TOLERANCE * MAX_SLOWDOWN
     # The judgement can't know what longer texts would cost.
-    longest = _scratch().length(held)
-    assert any(_scratch().slowdown(held, limit, first_seed=100, max_tokens=longest) <= limit for _ in range(4))
+    assert any(_scratch().slowdown_of_others(held, limit) <= limit for _ in range(4))

@@ -11,9 +11,6 @@ from shared.protocol.request import Constraint
 from worker.engine.grammar_compiler import GrammarCompiler
 from worker.engine.vocabulary import open_tokenizer
 
-_MAX_TEXT_TOKENS = 48
-"""Maximum number of tokens of a random text."""
-_TEXTS = 10
 _MAX_TOTAL_TOKENS = 100
 """Number of tokens, of all texts, after which no further text is generated."""
 _WINDOW = 8
@@ -27,23 +24,25 @@ _BUDGET = 0.3
 class GrammarProfiler:
     """Compiles constraints and measures the cost of sampling under them, with a stub model."""
 
+    seeds = range(10)
+    """Of the random texts."""
+    max_tokens = 48
+    """Maximum length of each text. Under some grammars, a token costs more in a longer text."""
+
     def __init__(self, path: str) -> None:
         """Load the tokenizer of the GGUF file or IR folder at ``path``. Raises :class:`RuntimeError` on failure."""
         tokenizer, vocabulary = open_tokenizer(Path(path))
         self._compiler = GrammarCompiler(tokenizer, len(vocabulary))
 
-    def slowdown(
-        self, constraint: Constraint, maximum: float, first_seed: int = 0, max_tokens: int = _MAX_TEXT_TOKENS
-    ) -> float:
-        """Measure the slowdown with random texts that are seeded from ``first_seed`` on, until it exceeds ``maximum``.
+    def slowdown(self, constraint: Constraint, maximum: float) -> float:
+        """Measure the slowdown with random texts, until it exceeds ``maximum``. Raises :class:`GrammarError`.
 
-        Raises :class:`GrammarError`. Costs are CPU time, and those above ``maximum`` the minimum of several
-        measurements, to be independent of the machine's load.
-        ``max_tokens`` is the maximum length of each text. Under some grammars, a token costs more in a longer text.
+        Costs are CPU time, and those above ``maximum`` the minimum of several measurements, to be independent of the
+        machine's load.
         """
         slowdown, tokens = 0.0, 0
-        for seed in range(first_seed, first_seed + _TEXTS):
-            cost, length = self._text_cost(constraint, seed, maximum, max_tokens)
+        for seed in self.seeds:
+            cost, length = self._text_cost(constraint, seed, maximum)
             slowdown, tokens = max(slowdown, cost), tokens + length
             if slowdown > maximum or tokens > _MAX_TOTAL_TOKENS:
                 break
@@ -56,23 +55,15 @@ class GrammarProfiler:
         # Wall time includes other processes on a busy machine; CPU time adds up the threads.
         return min(time.perf_counter() - wall, time.process_time() - cpu)
 
-    def text(self, constraint: Constraint, max_tokens: int, seed: int = 0) -> str:
-        """Return a random text under ``constraint``. Raises :class:`GrammarError`."""
-        return self._compiler.generate(constraint, max_tokens, seed)
-
-    def length(self, constraint: Constraint) -> int:
-        """Return the number of tokens of the longest text that :meth:`slowdown` would measure."""
-        return max(len(self._time_text(constraint, seed, _MAX_TEXT_TOKENS)) for seed in range(_TEXTS))
-
-    def _text_cost(self, constraint: Constraint, seed: int, maximum: float, max_tokens: int) -> tuple[float, int]:
+    def _text_cost(self, constraint: Constraint, seed: int, maximum: float) -> tuple[float, int]:
         """Return the slowdown of one random text and its length in tokens."""
-        seconds = self._time_text(constraint, seed, max_tokens)
+        seconds = self._time_text(constraint, seed)
         slowdown = self._relative_cost(seconds)
         for _ in range(_REPETITIONS):
             if slowdown <= maximum:
                 break
             # Other load only adds to a measurement, so the lowest one of each token counts.
-            seconds = [min(pair) for pair in zip(seconds, self._time_text(constraint, seed, max_tokens), strict=False)]
+            seconds = [min(pair) for pair in zip(seconds, self._time_text(constraint, seed), strict=False)]
             slowdown = self._relative_cost(seconds)
         return slowdown, len(seconds)
 
@@ -82,10 +73,10 @@ class GrammarProfiler:
         self._compiler.generate(None, _WINDOW, 0, plain)
         return _highest_average(seconds) / statistics.median(plain.seconds)
 
-    def _time_text(self, constraint: Constraint, seed: int, max_tokens: int) -> list[float]:
+    def _time_text(self, constraint: Constraint, seed: int) -> list[float]:
         """Return the seconds that each token of a random text takes."""
         steps = _TokenTimer(_BUDGET)
-        self._compiler.generate(constraint, max_tokens, seed, steps)
+        self._compiler.generate(constraint, self.max_tokens, seed, steps)
         return steps.seconds
 
 

@@ -1,5 +1,6 @@
 """Answers that stay whole: repeats, gaps, stale attempts, slow consumers, lost messages."""
 
+import asyncio
 import json
 
 import pytest
@@ -146,7 +147,7 @@ async def test_frames_after_a_reconnection_wait_for_the_journal(redis: ArqRedis)
         await awaitable(redis.rpush(keys.journal("a"), encode_event(event)))
     relay.on_subscribed()
     relay.route(frame_of(*(("a", 1, event) for event in others[3:])))
-    await relay.recovered()
+    await asyncio.gather(*relay._recoveries)
     assert await text_of(answer) == "The cat sat "
     assert answer.problem is not None
 
@@ -216,7 +217,7 @@ async def test_frames_are_routed_and_lost_ones_recovered(redis: ArqRedis) -> Non
         await awaitable(redis.rpush(keys.journal("a"), encode_event(event)))
     # The first frame was lost on its way.
     relay.route(frame_of(("a", 1, delta(1, "b")), ("unknown", 1, END)))
-    await relay.recovered()
+    await asyncio.gather(*relay._recoveries)
     relay.route(frame_of(("a", 1, delta(2, "c")), ("a", 1, END)))
     assert await text_of(answer) == "abc"
 
@@ -226,7 +227,7 @@ async def test_a_job_that_the_store_has_forgotten_ends_with_an_error(redis: ArqR
     answer = ResponseStream(["a"], "tiny")
     relay.open(answer)
     relay.route(frame_of(("a", 1, delta(1, "b"))))
-    await relay.recovered()
+    await asyncio.gather(*relay._recoveries)
     with pytest.raises(RequestRefused, match="lost"):
         await answer.started()
 
@@ -242,7 +243,7 @@ async def test_a_job_that_is_on_its_way_to_the_queue_is_not_taken_for_lost(redis
     answer = ResponseStream(["a"], "tiny", queued=False)
     relay.open(answer)
     relay.route(frame_of(("a", 1, delta(1, "b"))))
-    await relay.recovered()
+    await asyncio.gather(*relay._recoveries)
     answer.choices[0].fill([STARTED, delta(0, "a"), delta(1, "b"), Finished(2, "stop")])
     assert await text_of(answer) == "ab"
 
@@ -262,7 +263,7 @@ async def test_a_damaged_journal_ends_its_own_answer_only(redis: ArqRedis, garba
     await awaitable(redis.rpush(keys.journal("b"), encode_event(STARTED), encode_event(delta(0, "x"))))
     for name in ("a", "b"):
         relay.route(frame_of((name, 1, delta(2, "z"))))  # the event before it is missing
-    await relay.recovered()
+    await asyncio.gather(*relay._recoveries)
     assert damaged.finished
     assert damaged.has_unfinished_jobs, "its job is not cancelled"
     events = [event async for batch in damaged.batches() for _, event in batch]

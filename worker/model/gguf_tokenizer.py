@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from worker.model.gguf import Header, read_array, read_header
+from worker.model.gguf import GGUFError, Header, read_array, read_header
 from worker.model.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 
 if TYPE_CHECKING:
@@ -53,10 +53,16 @@ class GgufTokens(NamedTuple):
 
 
 def read_tokens(path: Path) -> GgufTokens:
-    """Return the vocabulary of the GGUF file at ``path``, whose header has been checked."""
+    """Return the vocabulary of the GGUF file at ``path``, whose header has been checked.
+
+    Raises :class:`GGUFError` for a file without one.
+    """
     header = read_header(path)
     metadata = header.metadata
-    texts, types = _texts(path, header), _array(path, header, "token_type")
+    texts = _texts(path, header)
+    types = _array(path, header, "token_type") or [1] * len(texts)
+    if not texts or len(types) != len(texts):
+        raise GGUFError(f"{path} has {len(texts)} tokens and {len(types)} types of tokens")
     sentence_piece = metadata["tokenizer.ggml.model"] == SENTENCE_PIECE
     piece = _sentence_piece if sentence_piece else _byte_level()
     pieces = [
@@ -132,7 +138,7 @@ def load_tokenizer(path: Path, tokens: GgufTokens) -> "tokenizers.Tokenizer":
     texts = _texts(path, header)
     ids = {text: token for token, text in enumerate(texts)}
     if header.metadata["tokenizer.ggml.model"] == SENTENCE_PIECE:
-        merges = _merges_by_score(ids, texts, _array(path, header, "scores"))
+        merges = _merges_by_score(ids, texts, _array(path, header, "scores") or [0.0] * len(texts))
         tokenizer = tokenizers.Tokenizer(models.BPE(ids, merges, byte_fallback=True, fuse_unk=True))
         steps = [normalizers.Prepend(_SPACE_MARK)] if tokens.adds_space else []
         tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", _SPACE_MARK)])

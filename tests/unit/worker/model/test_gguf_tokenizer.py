@@ -10,6 +10,7 @@ import tokenizers
 from shared.protocol.request import ChatRequest, Message
 from tests.support.gguf_files import gguf_bytes, tiny_llama
 from worker.engine.vocabulary import open_tokenizer
+from worker.model.gguf import GGUFError
 from worker.model.gguf_tokenizer import encoder, load_tokenizer, read_tokens
 from worker.model.local import resolve
 from worker.model.pre_tokenizers import PRE_TOKENIZERS
@@ -173,3 +174,12 @@ def test_a_sentencepiece_vocabulary_is_served(tmp_path: Path) -> None:
     maker = _maker(file)
     prompt = maker.prepare(ChatRequest(model="m", prompts=("ab é",))).tokens
     assert (prompt[0], maker.decode(prompt[1:])) == (1, "ab é")
+
+
+@pytest.mark.parametrize(("tokens", "types"), [([], []), (["a", "b"], [1])])
+def test_a_file_without_a_whole_vocabulary_is_named(tmp_path: Path, tokens: list[str], types: list[int]) -> None:
+    file = tmp_path / "tiny.gguf"
+    arrays: dict[str, Any] = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": types}
+    file.write_bytes(gguf_bytes({key: value for key, value in arrays.items() if value}))
+    with pytest.raises(GGUFError, match=rf"tiny\.gguf has {len(tokens)} tokens and {len(types)} types"):
+        read_tokens(file)

@@ -27,8 +27,8 @@ class ChatEncoder(ResponseEncoder):
     def __init__(self, request: ChatRequest, *, at: float) -> None:
         """``at`` is when the request was received (monotonic seconds)."""
         self._model, self._at = request.model, at
-        self._begun, self._first = time.monotonic(), 0.0
-        """When a worker had begun, and when the output of a stream began."""
+        self._begun = time.monotonic()
+        """When the first token had arrived."""
         self._call: tuple[str, str, list[str]] | None = None  # Its arguments are incomplete.
         self._calls, self._reason = 0, "stop"
         self.ping = self._line(self._said())
@@ -87,9 +87,7 @@ class ChatEncoder(ResponseEncoder):
         return {"id": call.id, "function": {"index": self._calls - 1, "name": call.name, "arguments": arguments}}
 
     def _output(self, said: dict[str, Any]) -> bytes:
-        ended = self._ended_call()
-        self._first = self._first or time.monotonic()
-        return ended + self._line(said)
+        return self._ended_call() + self._line(said)
 
     def _ended_call(self) -> bytes:
         call, self._call = self._call, None
@@ -101,18 +99,17 @@ class ChatEncoder(ResponseEncoder):
         return _encode({"model": self._model, "created_at": now, "done": False} | fields) + b"\n"
 
     def _ending(self, usage: Usage) -> dict[str, object]:
-        """Return the reason of the end, token counts, and nanoseconds: until a worker has begun, until the output of a
-        stream has begun, and until now."""
-        now, first = time.monotonic(), self._first or self._begun
+        """Return the reason of the end, token counts and nanoseconds. Those of the prompt include the time in the queue
+        and, if it was not loaded, that of the model, which are not known apart."""
+        now = time.monotonic()
         return {
             "done": True,
             "done_reason": "length" if self._reason in ("length", "cut") else "stop",
             "total_duration": round((now - self._at) * 1e9),
-            "load_duration": round((self._begun - self._at) * 1e9),
             "prompt_eval_count": usage.prompt_tokens,
-            "prompt_eval_duration": round((first - self._begun) * 1e9),
+            "prompt_eval_duration": round((self._begun - self._at) * 1e9),
             "eval_count": usage.completion_tokens,
-            "eval_duration": round((now - first) * 1e9),
+            "eval_duration": round((now - self._begun) * 1e9),
         }
 
 

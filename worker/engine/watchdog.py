@@ -79,11 +79,6 @@ class Watchdog:
         self._prefilling.pop(number, None)
         self._encoding.pop(number, None)
 
-    @property
-    def busy(self) -> bool:
-        """Whether the engine has sequences."""
-        return bool(self._running)
-
     def on_report(self, numbers: Iterable[int]) -> None:
         """Record a report of the engine, with outputs for these sequences."""
         step = self.silence()

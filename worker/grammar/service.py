@@ -55,11 +55,6 @@ class GrammarProcess:
         )
         self._service: Service[GrammarCall, float] = Service(spec)
 
-    @property
-    def pid(self) -> int | None:
-        """Process id of the current subprocess, or None."""
-        return self._service.pid
-
     def start(self) -> None:
         """Start the subprocess without waiting for it. If that fails, the first check tries again."""
         self._service.start()

@@ -18,27 +18,16 @@ _OTHERS = ("stream", "structur", "grammar", "adjust", "regist", "True")
 def replay(folder: Path) -> Mapping[str, Mapping[str, str]]:
     """Return the problem of each case, empty if there is none, by the tests' file."""
     tests = folder / "tests"
-    options = (
-        *(
-            "-q",
-            "-n",
-            "0",
-            "-p",
-            "tools.peers.vllm_plugin",
-            "-p",
-            "no:cacheprovider",
-        ),
-        *(
-            "-c",
-            os.devnull,
-            f"--rootdir={folder}",
-            f"--confcutdir={tests}/tool_parsers",
-        ),
-        *(f"--ignore={tests}/tool_parsers/test_utils.py", "-k", " and ".join(f"not {word}" for word in _OTHERS)),
-    )
+    options = f"-q -n 0 -p tools.peers.vllm_plugin -p no:cacheprovider --continue-on-collection-errors -c {os.devnull}"
+    places = [
+        f"--rootdir={folder}",
+        f"--confcutdir={tests}/tool_parsers",
+        f"--ignore={tests}/tool_parsers/test_utils.py",
+    ]
+    chosen = ["-k", " and ".join(f"not {word}" for word in _OTHERS), f"{tests}/tool_parsers", f"{tests}/reasoning"]
     with tempfile.NamedTemporaryFile() as file:
         subprocess.run(
-            [sys.executable, "-P", "-m", "pytest", *options, f"{tests}/tool_parsers", f"{tests}/reasoning"],
+            [sys.executable, "-P", "-m", "pytest", *options.split(), *places, *chosen],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(ROOT), "PEER_RESULTS": file.name},
             stdout=subprocess.DEVNULL,

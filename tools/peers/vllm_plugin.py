@@ -18,8 +18,8 @@ from shared.protocol.request import Tool
 from tools.peers.reading import named, read
 
 _STUBBED = ("vllm", "torch", "transformers", "openai", "mistral_common", "partial_json_parser", "xgrammar", "regex")
-_internal = re.compile(r"XPASS|vllm_plugin\.\w|\bis <class|is_reasoning_end")
-"""In the report of a test that does not compare what was read."""
+_internal = re.compile(r"XPASS|vllm_plugin\.Record object|\bis <class")
+"""In the error of a test that does not compare what was read."""
 _results: list[tuple[str, str, str]] = []
 
 
@@ -157,11 +157,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Iterator[None]:
     report = outcome.get_result()  # type: ignore[attr-defined]
     # Any other exception means that the test uses more than the interface, such as a tokenizer.
     compared = report.outcome == "passed" or (call.excinfo is not None and call.excinfo.errisinstance(AssertionError))
-    if report.when == "call" and compared and not _internal.search(str(report.longrepr)):
-        family = Path(str(item.fspath)).stem.removeprefix("test_")
-        problem = "" if report.outcome == "passed" else str(report.longrepr).splitlines()[-1]
-        error = next((line for line in str(report.longrepr).splitlines() if line.startswith("E ")), problem)
-        _results.append((family, item.name, problem and error.strip()))
+    lines = [] if report.outcome == "passed" else str(report.longrepr).splitlines()
+    error = next((line for line in lines if line.startswith("E ")), "".join(lines[-1:])).strip()
+    if report.when == "call" and compared and not _internal.search(error):
+        _results.append((Path(str(item.fspath)).stem.removeprefix("test_"), item.name, error))
 
 
 def pytest_sessionfinish() -> None:

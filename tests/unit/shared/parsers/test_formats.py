@@ -5,8 +5,9 @@ import json
 import pytest
 
 from shared.parsers import parser_for
-from shared.parsers.formats import TOOL_FORMATS, OutputFormat, ToolFormatName
+from shared.parsers.formats import REASONING_FORMATS, TOOL_FORMATS, OutputFormat, ToolFormatName
 from shared.protocol.request import ToolCall
+from tests.support.paths import ROOT
 from tests.unit.shared.parsers.reading import Parsed, read
 from tests.unit.shared.parsers.transcript import TOOLS, WEATHER
 from worker.prompt.tools import written_calls
@@ -66,3 +67,8 @@ def test_content_that_continues_a_message_does_not_begin_with_a_bare_call_or_rea
         parser = parser_for(output, (WEATHER,), in_content=True)
         assert parser is not None
         assert read(parser, [said]) == Parsed(said)
+
+
+def test_the_documentation_lists_every_format() -> None:
+    section = (ROOT / "docs/models.md").read_text("utf-8").partition("## Formats")[2].partition("\n## ")[0]
+    assert [name for name in (*TOOL_FORMATS, *REASONING_FORMATS) if f"`{name}`" not in section] == []

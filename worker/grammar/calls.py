@@ -83,9 +83,18 @@ def python_call(rules: Rules, function: "CallableTool") -> str:
             expression = either(words)
         else:
             expression = _json_value(rules, schema, key, strict=function.tool.strict)
+            if "string" in kinds and not function.tool.strict:
+                expression = either([expression, _single_quoted(rules, types, value)])
         parts.append((sequence([literal(f"{key}="), rules.define(expression)]), key in required))
     call = subset_of(rules, f"{name}(", parts, None, ")", 0, None)
     return call or literal(f"{name}()")
+
+
+def _single_quoted(rules: Rules, types: SchemaTypes, schema: Any) -> str:
+    options = types.options(schema)
+    if options is None:
+        return rules.define(sequence([literal("'"), repeated(_UNQUOTED, 0, None), literal("'")]))
+    return rules.one_of(repr(option) for option in options.values())
 
 
 def quoted_object(rules: Rules, schema: Mapping[str, Any], quote: str) -> str:
@@ -152,6 +161,8 @@ def _without(text: str) -> str:
     return f"{other}* ({literal(chr(first))}+ {neither} {other}*)*"
 
 
+_UNQUOTED = character_class(without(((0x20, LAST_CHARACTER),), ((0x27, 0x27), (0x5C, 0x5C), (0xD800, 0xDFFF))))
+"""A character of a string in single quotes that needs no escape."""
 _MAX_DEPTH = 16
 """Levels of a schema to which an object with bare keys follows it."""
 NO_PARAMETERS = '{"type":"object","properties":{}}'

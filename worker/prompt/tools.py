@@ -56,7 +56,7 @@ def written_calls(calls: Sequence[ToolCall], name: ToolFormatName, sanitize: Cal
     begin, end = shape.group or ("", "")
     begins = [shape.begin_for(called).replace("{n}", str(index)) for index, (called, _) in enumerate(pairs)]
     texts = [f"{text}{arguments}{shape.end}" for text, (_, arguments) in zip(begins, pairs, strict=True)]
-    return begin + (shape.separator or "\n" * (not begin)).join(texts) + end
+    return begin + shape.separator.join(texts) + end
 
 
 def _elements(arguments: str, elements: Elements) -> str:

@@ -8,10 +8,11 @@ import pytest
 
 from shared.parsers.formats import TOOL_FORMATS, OutputFormat, ToolFormatName
 from shared.protocol.errors import ProblemKind, RequestRefused
-from shared.protocol.request import ChatRequest, Constraint, Message, Sampling, Tool
-from tests.support.grammar_oracle import Texts
+from shared.protocol.request import ChatRequest, Constraint, Message, Sampling, Tool, ToolCall
+from tests.support.grammar_oracle import Texts, tiny_oracle
 from worker.grammar.planner import make_plan, plain_plan
 from worker.prompt.child import check_size
+from worker.prompt.tools import written_calls
 
 CITY = Tool(
     name="weather",
@@ -116,6 +117,19 @@ def test_free_tools_are_read_in_the_models_format_and_guided_from_its_trigger_on
     assert part["type"] == "triggered_tags"
     assert all(any(tag["begin"].startswith(trigger) for trigger in part["triggers"]) for tag in part["tags"])
     assert not part["stop_after_first"] or TOOL_FORMATS[name].shape.single
+
+
+@pytest.mark.parametrize("name", TOOL_FORMATS)
+def test_calls_as_they_are_written_are_in_the_grammar_and_wrong_arguments_are_not(name: ToolFormatName) -> None:
+    shape = TOOL_FORMATS[name].shape
+    parameters = '{"properties": {"city": {"enum": ["Oslo", "Rome"]}, "x": {"type": "string"}}, "required": ["city"]}'
+    tool = Tool(name="city", parameters=parameters, strict=bool(shape.quote))
+    calls = [ToolCall(id="1", name="city", arguments='{"city": "Oslo", "x": "y"}')] * (1 if shape.single else 2)
+    constraint = make_plan(request(tools=(tool,), tool_choice="required"), OutputFormat(tools=name), "").constraint
+    assert constraint is not None
+    text = written_calls(calls, name, str)
+    assert tiny_oracle().accepts(constraint, text)
+    assert not tiny_oracle().accepts(constraint, text.replace("Oslo", "Bonn"))
 
 
 def test_arguments_follow_the_tools_schema() -> None:

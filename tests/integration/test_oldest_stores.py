@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.dialects import DIALECTS
 from tests.support.fleet import PATIENT, SEEING, Fleet, fleet
 from tests.support.pictures import data_url, picture, png
 from tests.support.store_servers import OLDEST, store_server
@@ -37,10 +38,9 @@ def source(seed: int) -> dict[str, Any]:
     return {"type": "base64", "media_type": head.removeprefix("data:").partition(";")[0], "data": data}
 
 
-BODIES: dict[str, dict[str, Any]] = {
-    "/v1/chat/completions": {"messages": messages(1), "n": 2},
-    "/v1/completions": {"prompt": TEXT},
-    "/v1/responses": {
+IMAGES: dict[str, dict[str, Any]] = {
+    "chat": {"messages": messages(1), "n": 2},
+    "responses": {
         "input": [
             {
                 "role": "user",
@@ -48,22 +48,23 @@ BODIES: dict[str, dict[str, Any]] = {
             }
         ]
     },
-    "/v1/messages": {
-        "max_tokens": 9,
+    "anthropic": {
         "messages": [
             {"role": "user", "content": [{"type": "text", "text": TEXT}, {"type": "image", "source": source(3)}]}
         ],
     },
-    "/chat/completions?api-version=2024-05-01-preview": {"messages": messages(4)},
-    "/v3/chat/completions": {"messages": messages(5)},
+    "azure": {"messages": messages(4)},
+    "ovms_chat": {"messages": messages(5)},
+    "ollama_generate": {"images": [image(7).partition(",")[2]]},
 }
+"""What the bodies of dialects get."""
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("path", BODIES)
-def test_a_dialect(old: Fleet, path: str, stream: bool) -> None:
-    body = {"model": "sim", "stream": stream, **BODIES[path]}
-    status, _, answer = old.request("POST", path, json.dumps(body))
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_dialect(old: Fleet, name: str, stream: bool) -> None:
+    body = DIALECTS[name].body(TEXT, "sim") | {"stream": stream} | IMAGES.get(name, {})
+    status, _, answer = old.request("POST", DIALECTS[name].path, json.dumps(body))
     assert status == 200, answer
     assert b'"error":{' not in answer
     with old.redis() as store:

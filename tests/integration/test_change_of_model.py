@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from tests.support.dialects import DIALECTS
 from tests.support.fleet import Fleet, Process
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -16,15 +17,7 @@ MESSAGES: list[Any] = [{"role": "user", "content": f"hello [[tokens {TOKENS}]]"}
 CHAT = {"model": "chat", "messages": MESSAGES, "max_tokens": TOKENS}
 LONG = "hello [[tokens 5000]]"
 """Asks for more than is generated until the worker is killed, on a busy machine too."""
-LONG_CHAT = {"model": "chat", "messages": [{"role": "user", "content": LONG}], "max_tokens": 5000}
-STREAMS: dict[str, dict[str, object]] = {
-    "/v1/chat/completions": LONG_CHAT,
-    "/v3/chat/completions": LONG_CHAT,
-    "/v1/messages": LONG_CHAT,
-    "/v1/completions": {"model": "chat", "prompt": LONG, "max_tokens": 5000},
-    "/v1/responses": {"model": "chat", "input": LONG},
-    "/chat/completions?api-version=2024-05-01-preview": LONG_CHAT,
-}
+STREAMS = {tried.path: tried.body(LONG, "chat", **{tried.known.limit: 5000}) for tried in DIALECTS.values()}
 WHY = "another vocabulary or chat template"
 
 
@@ -80,7 +73,7 @@ def test_a_stream_is_not_continued_with_another_vocabulary(empty_fleet: Fleet) -
             lambda path=path, body=body: ask(empty_fleet, path, {**body, "stream": True})
             for path, body in STREAMS.items()
         ),
-        lambda: ask(empty_fleet, "/v1/chat/completions", LONG_CHAT),
+        lambda: ask(empty_fleet, "/v1/chat/completions", STREAMS["/v1/chat/completions"]),
     ]
     threads, replies = in_background(calls)
     wait_for_tokens(empty_fleet, len(calls))
@@ -93,9 +86,9 @@ def test_a_stream_is_not_continued_with_another_vocabulary(empty_fleet: Fleet) -
     assert whole[0] == 500
     for path, (_, text) in zip((*STREAMS, "not streamed"), (*streamed, whole), strict=True):
         assert WHY in text, (path, text[-500:])
-    ends = [text.rstrip().rsplit("\n\n", 1)[-1] for _, text in streamed]
-    assert ends[2].startswith("event: error\n")
-    assert ends[4].startswith("event: response.failed\n")
+    ends = {path: text.rstrip().rsplit("\n\n", 1)[-1] for path, (_, text) in zip(STREAMS, streamed, strict=True)}
+    assert ends["/v1/messages"].startswith("event: error\n")
+    assert ends["/v1/responses"].startswith("event: response.failed\n")
 
 
 def test_a_stream_is_continued_by_the_worker_with_its_vocabulary(empty_fleet: Fleet) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.batches import chat_line, ended, results, submit
+from tests.support.dialects import DIALECTS, Tried
 from tests.support.fleet import SIMULATED, Fleet
 from tests.support.fleet_fixture import fleet_fixture
 
@@ -13,37 +14,32 @@ CONTEXT = 300
 HUGE = 2**31 - 1
 TEXT = f"[[tokens {HUGE}]] hello"
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": TEXT}]}
-AZURE = "?api-version=2024-05-01-preview"
-ROUTES = [
-    ("/v1/chat/completions", "max_tokens", CHAT),
-    ("/v1/chat/completions", "max_completion_tokens", CHAT),
-    ("/v1/completions", "max_tokens", {"prompt": TEXT}),
-    ("/v1/responses", "max_output_tokens", {"input": TEXT}),
-    ("/v1/messages", "max_tokens", CHAT),
-    ("/v3/chat/completions", "max_tokens", CHAT),
-    ("/v3/completions", "max_tokens", {"prompt": TEXT}),
-    ("/v3/responses", "max_output_tokens", {"input": TEXT}),
-    (f"/chat/completions{AZURE}", "max_tokens", CHAT),
-]
+ROUTES = [(tried, tried.known.limit) for tried in DIALECTS.values()] + [(DIALECTS["chat"], "max_completion_tokens")]
 
 target = fleet_fixture(*SIMULATED, "--model", f"sim=[[context {CONTEXT}]]")
 
 
+COUNTS = (
+    "prompt_tokens", "completion_tokens", "input_tokens", "output_tokens", "prompt_eval_count", "eval_count",
+)  # fmt: skip
+
+
 def used(answer: dict[str, Any]) -> int:
-    usage = answer["usage"]
-    return sum(usage.get(field, 0) for field in ("prompt_tokens", "completion_tokens", "input_tokens", "output_tokens"))
+    usage = answer.get("usage", answer)
+    return sum(usage.get(field, 0) for field in COUNTS)
 
 
 def reason(answer: dict[str, Any]) -> Any:
     if "choices" in answer:
         return answer["choices"][0]["finish_reason"]
-    return answer.get("stop_reason") or answer["incomplete_details"]["reason"]
+    return answer.get("stop_reason") or answer.get("done_reason") or answer["incomplete_details"]["reason"]
 
 
-@pytest.mark.parametrize(("path", "field", "body"), ROUTES)
-def test_the_response_ends_with_the_context(target: Fleet, path: str, field: str, body: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("tried", "field"), ROUTES, ids=lambda value: str(getattr(value, "known", value)))
+def test_the_response_ends_with_the_context(target: Fleet, tried: Tried, field: str) -> None:
     for wanted in (HUGE, CONTEXT):
-        status, _, answer = target.request("POST", path, json.dumps({"model": "sim", field: wanted} | body))
+        body = tried.body(TEXT, "sim", **{field: wanted}) | {"stream": False}
+        status, _, answer = target.request("POST", tried.path, json.dumps(body))
         assert status == 200, answer
         document = json.loads(answer)
         assert used(document) == CONTEXT

@@ -20,6 +20,7 @@ from azure.ai.inference import ChatCompletionsClient
 from azure.core.credentials import AzureKeyCredential
 
 from shared.runtime.processes import die_with_parent
+from tests.support.dialects import DIALECTS
 from tests.support.eventually import PATIENCE, wait_until
 from tests.support.fleet import PATIENT, Fleet, fleet, free_port
 from tests.support.fork_server import fork
@@ -121,20 +122,17 @@ def by_azure(running: Fleet, on_text: Callable[[], None]) -> str:
 
 CLIENTS = (by_openai, by_openai_responses, by_anthropic, by_azure)
 
-AZURE = "/chat/completions?api-version=2024-05-01-preview"
-CHAT = {"model": "sim", "messages": MESSAGES, "stream": True}
 PATHS: dict[str, dict[str, Any]] = {
-    "/v1/chat/completions": CHAT,
-    "/v1/completions": {"model": "sim", "prompt": PROMPT, "max_tokens": 1000, "stream": True},
-    "/v1/responses": {"model": "sim", "input": PROMPT, "stream": True},
-    "/v1/responses#background": {"model": "sim", "input": PROMPT, "stream": True, "background": True},
-    "/v1/messages": {**CHAT, "max_tokens": 1000},
-    "/v3/chat/completions": CHAT,
-    "/v3/responses": {"model": "sim", "input": PROMPT, "stream": True},
-    AZURE: CHAT,
+    tried.path: tried.body(PROMPT, "sim", **{tried.known.limit: 1000}) | {"stream": True} for tried in DIALECTS.values()
 }
+PATHS["/v1/responses#background"] = PATHS["/v1/responses"] | {"background": True}
 COMMENT = b": keep-alive"
-SIGNS = dict.fromkeys(PATHS, COMMENT) | {"/v1/messages": b'data: {"type":"ping"}', AZURE: b'"choices":[]'}
+SIGNS = dict.fromkeys(PATHS, COMMENT) | {
+    "/v1/messages": b'data: {"type":"ping"}',
+    DIALECTS["azure"].path: b'"choices":[]',
+    "/api/chat": b'"done":false,"message":{"role":"assistant","content":""}',
+    "/api/generate": b'"response":""',
+}
 
 
 @contextmanager
@@ -207,14 +205,17 @@ def test_a_refusal_has_its_status_until_the_first_byte_and_is_an_event_afterward
     soon, late = {"x-queue-timeout": "0.2"}, {"x-queue-timeout": "3"}
     with occupied(proxied):
         sent = {"content-type": "application/json", **soon}
-        status, headers, _ = proxied.request("POST", "/v1/chat/completions", json.dumps(CHAT), sent)
+        status, headers, _ = proxied.request(
+            "POST", "/v1/chat/completions", json.dumps(PATHS["/v1/chat/completions"]), sent
+        )
         assert (status, "retry-after" in headers) == (503, True)
         with ThreadPoolExecutor(len(PATHS)) as threads:
             paths = [path for path in PATHS if not path.endswith("#background")]
             streams = list(threads.map(lambda path: RawStream(proxied, path, **late).read(), paths))
         for stream in streams:
             assert signs(stream.path, stream.text), stream.text
-            assert any(word in stream.text for word in (b"queue_timeout", b"overloaded_error", b"server_error"))
+            words = (b"queue_timeout", b"overloaded_error", b"server_error", b'{"error":"')
+            assert any(word in stream.text for word in words), stream.text
         sdk = proxied.client()
         with pytest.raises(openai.APIError, match="queue"):
             list(sdk.chat.completions.create(model="sim", messages=MESSAGES, stream=True, extra_headers=late))

@@ -1,92 +1,44 @@
-"""DeepSeek tool calls: name, separator token and arguments, each call between begin and end tokens.
+"""DeepSeek: name, separator token and arguments, each call between begin and end tokens.
 
 V3 and R1 write the type ``function``, the separator, the name, and the arguments in a JSON code block.
 V3.1 writes the name, the separator and the bare arguments.
 """
 
+import re
+from functools import partial
+
 from shared.parsers.format import CallShape, ToolFormat
-from shared.parsers.json_calls import stream_arguments
-from shared.parsers.offer import Offer
-from shared.parsers.parts import Writer
-from shared.parsers.source import NAME_LIMIT, Malformed, Script, Source, markers
+from shared.parsers.named_calls import read_named_calls
 
-CALLS_BEGIN = "<｜tool▁calls▁begin｜>"  # noqa: RUF001 (the tokens have a full-width bar)
-CALLS_END = "<｜tool▁calls▁end｜>"  # noqa: RUF001
-CALL_BEGIN = "<｜tool▁call▁begin｜>"  # noqa: RUF001
-CALL_END = "<｜tool▁call▁end｜>"  # noqa: RUF001
-SEPARATOR = "<｜tool▁sep｜>"  # noqa: RUF001
-_FENCE = "```"
+_CALLS = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")  # noqa: RUF001 (the tokens have a full-width bar)
+_BEGIN, _END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"  # noqa: RUF001
+_SEPARATOR = "<｜tool▁sep｜>"  # noqa: RUF001
 
 
-def read_deepseek_calls(source: Source, writer: Writer, trigger: str, form: ToolFormat, offer: Offer) -> Script[None]:
-    """Read a group of calls, or the single call that ``trigger`` opened. Raises :class:`Malformed` on invalid input."""
-    if trigger != CALL_BEGIN:
-        yield from source.skip_space()
-        yield from source.expect(CALL_BEGIN)
-    while True:
-        yield from _call(source, writer)
-        yield from source.skip_space()
-        if (yield from source.match(CALL_BEGIN)) is None:
-            break
-    if (yield from source.match(CALLS_END)) is not None:
-        source.commit()
-
-
-def _call(source: Source, writer: Writer) -> Script[None]:
-    name, _ = yield from source.until(markers(SEPARATOR), NAME_LIMIT)
-    following = yield from source.skip_space()
-    if following != "{" and (yield from source.ahead((CALL_END,))) is None:
-        name, _ = yield from source.until(markers("\n"), NAME_LIMIT)
-        yield from source.skip_space()
-        yield from source.expect(_FENCE + "json")
-        following = yield from source.skip_space()
-    name = name.strip()
-    if not name:
-        raise Malformed
-    if following == "{":
-        writer.open(name)
-        yield from stream_arguments(source, writer)
-    elif (yield from source.ahead((CALL_END, _FENCE))) is not None:
-        writer.call(name, "{}")
-    else:
-        raise Malformed
-    yield from source.skip_space()
-    if (yield from source.match(_FENCE)) is not None:
-        source.commit()
-        yield from source.skip_space()
-    if (yield from source.match(CALL_END)) is not None:
-        source.commit()
-
-
-def _format(name: str, shape: CallShape) -> ToolFormat:
+def _format(name: str, before: str, name_end: str, end: str, separator: str = "") -> ToolFormat:
+    """``before`` is between the beginning and the name."""
     return ToolFormat(
         name=name,
-        triggers=(CALLS_BEGIN, CALL_BEGIN),
-        ends=(CALLS_END,),
-        special_tokens=(CALLS_BEGIN, CALLS_END, CALL_BEGIN, CALL_END, SEPARATOR),
-        read=read_deepseek_calls,
-        shape=shape,
+        triggers=(_CALLS[0], _BEGIN),
+        ends=(_CALLS[1],),
+        special_tokens=(*_CALLS, _BEGIN, _END, _SEPARATOR),
+        read=partial(
+            read_named_calls,
+            call=_BEGIN,
+            name_end=name_end.strip("\n"),
+            header=re.compile(rf"\s*(?:{re.escape(before)})?(?P<name>\S+)\s*"),
+        ),
+        shape=CallShape(
+            trigger=_BEGIN,
+            begin=f"{_BEGIN}{before}{{name}}{name_end}",
+            end=end,
+            separator=separator,
+            group=_CALLS,
+        ),
     )
 
 
 TOOLS = (
-    _format(
-        "deepseek_v3",
-        CallShape(
-            trigger=CALL_BEGIN,
-            begin=f"{CALL_BEGIN}function{SEPARATOR}{{name}}\n```json\n",
-            end=f"\n```{CALL_END}",
-            separator="\n",
-            group=(CALLS_BEGIN, CALLS_END),
-        ),
-    ),
-    _format(
-        "deepseek_v31",
-        CallShape(
-            trigger=CALL_BEGIN,
-            begin=f"{CALL_BEGIN}{{name}}{SEPARATOR}",
-            end=CALL_END,
-            group=(CALLS_BEGIN, CALLS_END),
-        ),
-    ),
+    _format("deepseek_v3", f"function{_SEPARATOR}", "\n```json\n", f"\n```{_END}", "\n"),
+    _format("deepseek_v31", "", _SEPARATOR, _END),
 )

@@ -18,7 +18,7 @@ from tests.support.redis_types import at_once
 EXAMPLES = ROOT / "examples"
 ON_THE_MODEL = {
     "stream.py": r"\[\d+ \+ \d+ tokens\]",
-    "tools.py": r"temperature\(.*\) -> \d+ degrees",
+    "functions.py": r"temperature\(.*\) -> \d+ degrees",
     "schema.py": r"Person\(name='",
     "batch.py": r"completed BatchRequestCounts\(completed=3, failed=0, total=3\)\nWhat is a queue\? -> \w",
     "responses.py": "nothing was lost",
@@ -74,8 +74,7 @@ def test_a_worker_that_ends_during_the_stream(two_workers: Fleet) -> None:
     assert running.stdout.readline() == "100 chunks\n"
     with two_workers.redis() as store:
         (claim,) = at_once(store.hvals(keys.claims("sim")))
-    worker = claim.decode().split()[1]
-    (serving,) = (one for one in two_workers.processes if worker in one.log.read_text())
+    (serving,) = (one for one in two_workers.processes if f"-{one.popen.pid}-" in claim.decode())
     serving.kill()
     assert re.search("600 chunks\nthe answer ended with 'stop'", printed(running))
 

@@ -93,7 +93,7 @@ def example(address: str, model: str) -> str:
         "model": model,
         "stream": True,
         "temperature": 0,
-        "messages": [{"role": "user", "content": "What is the capital of France?"}],
+        "messages": [{"role": "user", "content": "Name the capital of France."}],
     }
     parts = ["curl", "-N", f"{address}/v1/chat/completions", "-H", "Content-Type: application/json"]
     return shlex.join([*parts, "-d", json.dumps(body)])

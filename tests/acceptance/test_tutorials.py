@@ -17,9 +17,9 @@ from worker.model.cache import user_cache
 
 RUN = {
     "README": (1, "Paris"),
-    "first-chat": (4, "The capital of France is Paris"),
+    "first-chat": (4, "France: Paris"),
     "langchain": (2, "country="),
-    "batch-jobs": (3, "0 The capital of France is Paris"),
+    "batch-jobs": (3, "0 Capital of France: Paris"),
 }
 """Tutorials whose runnable blocks need nothing but the service: how many these are, and what one of them prints."""
 

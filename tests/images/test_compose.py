@@ -26,7 +26,7 @@ from tests.support.tutorials import WITH_DOCKER, Block, all_blocks
 from worker.model.local import path as source_path
 
 DEFAULT = "SmolLM2-135M-Instruct"
-QUESTION = "What is the capital of France?"
+QUESTION = "Name the capital of France."
 
 
 @pytest.fixture(scope="module")

@@ -101,7 +101,8 @@ def test_it_starts_and_answers_in_turkish_too(python: Path, tmp_path: Path, runt
             lambda: "Vinoqueue serves" in log.read_text() or up.poll() is not None, "the service", details=log.read_text
         )
         assert up.poll() is None, log.read_text()
-        chat = [*command, "chat", "--url", f"http://127.0.0.1:{port}", "What is the capital of France?"]
+        chat = [*command, "chat", "--url", f"http://127.0.0.1:{port}"]
+        chat += ["--temperature", "0", "Name the capital of France."]
         said = subprocess.run(chat, env=clean, capture_output=True, text=True, check=True, timeout=PATIENCE)
         assert "Paris" in said.stdout
         up.send_signal(signal.SIGTERM)

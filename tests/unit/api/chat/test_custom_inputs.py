@@ -1,5 +1,4 @@
 """Inputs of custom tools: the string in the arguments, however these are cut into pieces."""
-# ruff: noqa: RUF001 (DeepSeek's tokens have full-width bars)
 
 import json
 from itertools import pairwise
@@ -15,7 +14,8 @@ from api.dialects.base.custom_tools import custom_tool
 from shared.parsers import CallArguments, CallClosed, CallOpened, Content, Part
 from shared.parsers.formats import TOOL_FORMATS, ToolFormatName
 from shared.protocol.events import Delta, Started
-from shared.protocol.request import ChatRequest, Message
+from shared.protocol.request import ChatRequest, Message, ToolCall
+from worker.prompt.tools import written_calls
 
 
 def decoded(pieces: list[str], name: str = "c") -> list[Part]:
@@ -72,25 +72,6 @@ def test_other_calls_and_parts_pass() -> None:
     assert len(found) == len(parts)
 
 
-LISTED = '[{"name": "c", "arguments": {"input": "Hi \\"you\\" \\\\ one\\ntwo"}}]'
-PYTHONIC = '[c(input="Hi \\"you\\" \\\\ one\\ntwo")]'
-OBJECT = '{"input": "Hi \\"you\\" \\\\ one\\ntwo"}'
-CALLS: dict[ToolFormatName, str] = {
-    "hermes": f'<tool_call>\n{{"name": "c", "arguments": {OBJECT}}}\n</tool_call>',
-    "qwen3_coder": (
-        '<tool_call>\n<function=c>\n<parameter=input>\nHi "you" \\ one\ntwo\n</parameter>\n</function>\n</tool_call>'
-    ),
-    "llama3_json": f'{{"name": "c", "parameters": {OBJECT}}}',
-    "llama_pythonic": PYTHONIC,
-    "lfm2": f"<|tool_call_start|>{PYTHONIC}<|tool_call_end|>",
-    "mistral": f"[TOOL_CALLS]{LISTED}",
-    "mistral_args": f"[TOOL_CALLS]c[ARGS]{OBJECT}",
-    "phi4": f"<|tool_call|>{LISTED}<|/tool_call|>",
-    "granite": f"<|tool_call|>{LISTED}",
-    "deepseek_v3": f"<｜tool▁call▁begin｜>function<｜tool▁sep｜>c\n```json\n{OBJECT}\n```<｜tool▁call▁end｜>",
-    "deepseek_v31": f"<｜tool▁call▁begin｜>c<｜tool▁sep｜>{OBJECT}<｜tool▁call▁end｜>",
-    "harmony": f"<|channel|>commentary to=functions.c <|constrain|>json<|message|>{OBJECT}<|call|>",
-}
 INPUT = 'Hi "you" \\ one\ntwo'
 
 
@@ -101,7 +82,7 @@ def test_a_call_that_the_length_cuts_has_the_input_so_far(tools: ToolFormatName)
         messages=(Message(role="user", content="Hi"),),
         tools=(custom_tool("c", None, grammar=None, param="tools[0]"),),
     )
-    text = CALLS[tools]
+    text = written_calls([ToolCall(id="1", name="c", arguments=json.dumps({"input": INPUT}))], tools, str)
     shown = []
     for end in range(text.index("Hi") + 2, len(text) + 1):
         reader = ChoiceReader(request, Started("w", 1, "fp", tools=tools), UsageRecorder())

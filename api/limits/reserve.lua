@@ -1,3 +1,4 @@
+#!lua
 -- Reserves one request in the limits of an API key, and of its team if it has one, or returns the exceeded limit and how
 -- long to wait. It is reserved in both or in none.
 -- Rates use the generic cell rate algorithm: a bucket is stored as the time at which it will be full again. A bucket

@@ -1,4 +1,4 @@
-"""Runs scripts twice with the same arguments, as a command is repeated whose reply was lost."""
+"""Runs scripts twice with the same arguments, as a command is repeated whose reply was lost, and without memory."""
 
 import ast
 import time
@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from redis.commands.core import AsyncScript
+from redis.exceptions import OutOfMemoryError
 
 from shared.redis.raw_connection import Argument
 from tests.support.redis_types import awaitable
@@ -57,32 +58,53 @@ def _split(text: str) -> tuple[str, str]:
     return (flags, body) if flags.startswith("#!") else ("", text)
 
 
+def name_of(text: str) -> str:
+    """Return the file of a script with this text."""
+    (name,) = (name for name, body in scripts_of_the_source_tree().items() if text.endswith(body))
+    return name
+
+
 class Repeats:
     """Has run the scripts ``ran`` twice each. ``differences`` are those whose second run was seen."""
 
     def __init__(self) -> None:
-        self.bodies = scripts_of_the_source_tree()
         self.ran: set[str] = set()
         self.differences: dict[str, list[str]] = {}
 
     async def call(self, script: AsyncScript, keys: Sequence[str | bytes], arguments: Sequence[Argument]) -> Any:
         """Run ``script`` twice; return the first reply."""
         text = str(script.script)
-        (name,) = (name for name, body in self.bodies.items() if text.endswith(body))
+        name = name_of(text)
         self.ran.add(name)
         flags, body = _split(text)
         now = int(time.time())
         text = f"{flags}{_FROZEN % (now, now)}{body}"
         command = ("EVAL", text, len(keys), *keys, *arguments)
         client: Any = script.registered_client
+        await self._limit_memory(client, name, flags, command)
         first, store = await client.execute_command(*command), await dump(client)
         second, again = await client.execute_command(*command), await dump(client)
+        await client.config_set("maxmemory", 0)
         found = self.differences.setdefault(name, [])
         if second != first:
             found.append(f"reply {first!r}, then {second!r}")
         found += [f"{key!r}: {store.get(key)}, then {again.get(key)}" for key in sorted({*store, *again})
                   if not _same(store.get(key), again.get(key))]  # fmt: skip
         return first
+
+    async def _limit_memory(self, client: Any, name: str, flags: str, command: Sequence[Argument]) -> None:
+        """Set the store's memory limit to a byte for a script that may run there. Any other is refused, and changes
+        nothing."""
+        if "allow-oom" in flags or "no-writes" in flags:
+            await client.config_set("maxmemory", 1)
+            return
+        before = await dump(client)
+        await client.config_set("maxmemory", 1)
+        with pytest.raises(OutOfMemoryError):
+            await client.execute_command(*command)
+        await client.config_set("maxmemory", 0)
+        changed = [key for key, value in (await dump(client)).items() if not _same(before.get(key), value)]
+        assert not changed, f"{name} was refused at the memory limit, and has changed {changed}"
 
 
 _Value = tuple[Any, float, float]

@@ -12,6 +12,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ QUESTION = "Name the capital of France."
 def engine() -> str:
     """The address at which containers of one project reach ports that another publishes."""
     found = subprocess.run(
-        ["docker", "network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}"],
+        ["docker", "network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Subnet}}"],
         check=False, capture_output=True, text=True,
     ) if shutil.which("docker") else None  # fmt: skip
     if found is None or found.returncode:
@@ -41,7 +42,8 @@ def engine() -> str:
         if os.environ.get("IMAGES") == "required":
             pytest.fail(reason)
         pytest.skip(reason)
-    return found.stdout.strip()
+    # The engine's own address is the first one. Before a network has had a container, no "Gateway" is listed.
+    return str(next(ip_network(found.stdout.strip()).hosts()))
 
 
 class Host:

@@ -18,7 +18,7 @@ from shared.parsers.formats import AUTO, NONE, PARSERS
 from shared.protocol.formats import MAX_WARNING
 from shared.protocol.queue import Emitter, JobQueue
 from shared.protocol.registry import LeaseMismatch
-from shared.protocol.request import ChatRequest, Tokenization, fill_in
+from shared.protocol.request import ChatRequest, Generate, Tokenize, Work, fill_in
 from shared.redis.client import connect, raw_connection
 from shared.redis.reconnections import Reconnections
 from shared.redis.store_check import StoreCheck
@@ -49,13 +49,15 @@ from worker.jobs.draining import Draining, release_jobs
 from worker.jobs.gates.batches import BatchGate
 from worker.jobs.gates.prefix import PrefixGate
 from worker.jobs.gates.quarantine import Quarantine
+from worker.jobs.generation import GenerationRunner
 from worker.jobs.heartbeat import Heartbeat
 from worker.jobs.joining import join_fleet
 from worker.jobs.output_processor import OutputProcessor
 from worker.jobs.publisher import Publisher
 from worker.jobs.registry_record import RegistryRecord
 from worker.jobs.request_cache import RequestCache
-from worker.jobs.runner import JobRunner
+from worker.jobs.runner import JobRunner, KindRunner
+from worker.jobs.tokenization import TokenizationRunner
 from worker.model.request_defaults import given_defaults
 from worker.model.source import ModelError, check_parser
 from worker.processes.call_process import ServiceUnavailable
@@ -156,23 +158,18 @@ class _Worker:
             else None
         )
         tokens = ImageTokens(Path(model.path) if backend.has_model else None)
-        requests = RequestCache(claims, files, self.prompts, self.images, tokens)
+        requests = RequestCache(claims, files, self.prompts, self.images)
+        gates = (
+            Quarantine(),
+            PrefixGate(caching=backend.caches_prefixes and settings.caches_prefixes),
+            BatchGate(),
+        )
+        kinds: dict[type[Work], KindRunner] = {
+            Generate: GenerationRunner(self.id, engine, requests, self.grammars, gates, model.sampling),
+            Tokenize: TokenizationRunner(self.id, engine, self.publisher, requests, tokens),
+        }
         runner = JobRunner(
-            self.id,
-            claims,
-            jobs,
-            engine,
-            self.publisher,
-            requests,
-            self.grammars,
-            (
-                Quarantine(),
-                PrefixGate(caching=backend.caches_prefixes and settings.caches_prefixes),
-                BatchGate(),
-            ),
-            tracing,
-            log_poison=settings.log_poison_requests,
-            sampling=model.sampling,
+            self.id, claims, jobs, self.publisher, requests, kinds, tracing, log_poison=settings.log_poison_requests
         )
         self.consumer = JobConsumer(
             claims,
@@ -276,7 +273,7 @@ class _Worker:
         await self.prompts.ready()
         if self.grammars is not None:
             self.grammars.start()
-        description = ChatRequest(model="", tokenization=Tokenization(describe=True))
+        description = ChatRequest(model="", work=Tokenize(describe=True))
         described = await self.prompts.call(description, "")
         warnings = (*self._warnings, *(f"self-test: {finding}" for finding in described.findings or ()))
         for warning in warnings:

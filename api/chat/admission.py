@@ -81,10 +81,9 @@ class Admission:
         defaults = fill_in(self.directory.fleet.sampling_defaults(own), request.defaults)
         request = msgspec.structs.replace(request, model=own, defaults=defaults)
         team = self.team_of(key) if key is not None else None
-        if key is not None and request.tokenization is not None:
-            # Clients count tokens in bursts, and nothing is generated. Fair queueing bounds it.
+        if key is not None and not request.work.metered:
             key = key.without_rates()
-        if team is not None and (request.tier == "batch" or request.tokenization is not None):
+        if team is not None and (request.tier == "batch" or not request.work.metered):
             team = team.without_rates()
         wait = self._queue_timeout(key, team, headers)
         # A key may allow a model by its own name or by an alias.
@@ -102,7 +101,7 @@ class Admission:
         if key is None:
             return AdmittedRequest(_limited(request, maximum), queue_timeout=wait)
         owners = (key,) if team is None else (key, team)
-        tokens = 0 if request.tokenization is not None else _counted_tokens(request, context, owners)
+        tokens = _counted_tokens(request, context, owners) if request.work.metered else 0
         admitted = AdmittedRequest(
             _limited(_with_tier(request, key), maximum),
             key.id,

@@ -275,7 +275,7 @@ class ChatExchange:
         self.services.metrics.record(self.stream, self.recorder, timed=self.request.tier != "batch")
 
     def _trace(self) -> None:
-        if self.span.context is not None and self.request.tokenization is None:
+        if self.span.context is not None and self.request.work.metered:
             chat_span.describe_response(self.span, self.request, self.recorder, self.id)
             chat_span.add_events(self.span, self.stream, self.recorder)
 

@@ -15,6 +15,7 @@ from quart import request as http_request
 from api.base.fairness import FairPlaces, FairThread
 from api.chat.exchange import ChatExchange, ChatServices
 from api.chat.queue_events import HEADER, QueueEvents
+from api.chat.results import results
 from api.chat.writer import collect, stream
 from api.dialects import ROUTES, anthropic, openai
 from api.dialects.anthropic.schema import CountTokensRequest
@@ -39,8 +40,7 @@ from api.http.connection_extension import connection_extension
 from api.http.exchange import HttpExchange, current_exchange, is_admin, key_owner
 from api.http.routes import ERRORS, json_response, route, serving
 from api.models.directory import Directory
-from shared.protocol.errors import ProblemKind, RequestRefused, refuse
-from shared.protocol.events import Event, Failed, Rejected, Started, Tokenized
+from shared.protocol.events import Event, Started, Tokenized
 from shared.protocol.request import ChatRequest
 from shared.runtime.settings import ApiSettings
 
@@ -241,7 +241,8 @@ class TokenHandler:
     async def model_server_tokenize(self) -> Response:
         """Return the tokens of a text or of several, in the form of OpenVINO Model Server."""
         asked, body = await self._parsed(partial(ovms.parse_tokenize, served=self._served()))
-        return json_response(ovms.render_tokens(body, await all_tokenized(self._services, asked)))
+        found = await results(self._services, current_exchange(), asked, Tokenized)
+        return json_response(ovms.render_tokens(body, found))
 
     @route(
         "POST",
@@ -266,25 +267,5 @@ class TokenHandler:
 
 async def tokenized(services: ChatServices, asked: ChatRequest) -> Tokenized:
     """Have a worker's prompt process tokenize a prompt, within the limits of the client's key."""
-    (found,) = await all_tokenized(services, asked)
+    (found,) = await results(services, current_exchange(), asked, Tokenized)
     return found
-
-
-async def all_tokenized(services: ChatServices, asked: ChatRequest) -> list[Tokenized]:
-    """Have workers' prompt processes tokenize all prompts of a request, within the limits of the client's key."""
-    exchange = current_exchange()
-    exchange.details = chat = ChatExchange.of(services, exchange, asked, request.headers)
-    await exchange.enter(chat)
-    found: dict[int, Tokenized] = {}
-    async for batch in chat.stream.batches():
-        for index, event in batch:
-            match event:
-                case Tokenized():
-                    found[index] = event
-                    chat.recorder.outcome = "stop"
-                case Failed() | Rejected():
-                    chat.recorder.outcome = event.problem.kind
-                    raise RequestRefused(event.problem)
-    if len(found) < len(chat.stream.jobs):
-        raise refuse(ProblemKind.LOST, "The worker sent no tokens. Please send the request again.")
-    return [found[index] for index in sorted(found)]

@@ -23,7 +23,7 @@ def start_background(tracing: Tracing, parent: Span, at: float) -> Span:
 
 def describe_request(span: Span, request: ChatRequest) -> None:
     """Add the parameters of ``request`` to ``span``."""
-    if span.context is None or request.tokenization is not None:
+    if span.context is None or not request.work.metered:
         return
     sampling = request.sampling
     attributes: dict[str, str | bool | int | float | None] = {

@@ -17,10 +17,8 @@ from shared.protocol.events import (
     Event,
     Failed,
     Finished,
-    PromptLogprobs,
     Rejected,
     Started,
-    Tokenized,
 )
 
 _MERGE_FROM = 64
@@ -250,7 +248,7 @@ class ChoiceStream:
     """Newest attempt whose started event was accepted."""
     _held: list[tuple[int, Event]] | None = None
     _scored: bool = False
-    """Whether the prompt's log probabilities or tokens were accepted."""
+    """Whether the prompt's log probabilities or the job's result were accepted."""
     _tokens: "array[int]" = field(default_factory=lambda: array("i"))
     """The tokens that were accepted."""
 
@@ -359,13 +357,12 @@ class ChoiceStream:
                     self.response.attempts.append(StartedAttempt(self.choice, started, time.monotonic()))
                 if new_to_client:
                     self.response.put(self.choice, event, last=False)
-            case PromptLogprobs() | Tokenized():
-                if not self._scored:
-                    self._scored = True
-                    self.response.put(self.choice, event, last=False)
             case Finished() | Failed() | Rejected() | Alternatives():
                 self.ended = True
                 self.response.put(self.choice, event, last=True)
+            case _ if not self._scored:
+                self._scored = True
+                self.response.put(self.choice, event, last=False)
 
     def _lose(self) -> None:
         """End this choice, because its job generates another text than the client has."""

@@ -16,7 +16,7 @@ import msgspec
 from bench.fidelity.cases import Case, Task, tasks
 from bench.fidelity.reading import call_of, fields_of, right
 from bench.report import save, table
-from shared.protocol.request import ChatRequest, Constraint, Message, Sampling, Tokenization
+from shared.protocol.request import ChatRequest, Constraint, Message, Sampling, Tokenize
 from shared.runtime.settings import EngineSettings
 from worker.engine.engine import OpenVINOEngine
 from worker.engine.options import EngineOptions
@@ -153,7 +153,7 @@ def _sequence(maker: TemplatePromptMaker, task: Task, form: Form, case: Case, nu
 
 def _tokens_of(maker: TemplatePromptMaker, text: str) -> list[int]:
     """Return the tokenizer's own tokens of ``text``."""
-    request = ChatRequest(model="m", prompts=(text,), tokenization=Tokenization(add_special_tokens=False))
+    request = ChatRequest(model="m", prompts=(text,), work=Tokenize(add_special_tokens=False))
     return list(maker.prepare(request).tokens)
 
 

@@ -1,8 +1,8 @@
 """Events of a job, published by workers for API replicas, and the frames that carry them.
 
-Order for one attempt: ``Started``, perhaps ``PromptLogprobs``, any number of ``Delta``, then ``Finished`` or
-``Failed``; or ``Rejected`` alone. A tokenization request has ``Started``, ``Tokenized`` and ``Finished``. Positions
-count generated tokens from 0, so that receivers detect gaps and repeats.
+Order for one attempt at a generation: ``Started``, perhaps ``PromptLogprobs``, any number of ``Delta``, then
+``Finished`` or ``Failed``; or ``Rejected`` alone. Jobs of other kinds have ``Started``, one :data:`Result` and
+``Finished``. Positions count generated tokens from 0, so that receivers detect gaps and repeats.
 Events are encoded as arrays without field names, because they are written and read once per token.
 """
 
@@ -142,7 +142,7 @@ class PromptLogprobs(msgspec.Struct, frozen=True, array_like=True, tag=7):
 class Tokenized(msgspec.Struct, frozen=True, array_like=True, tag=8):
     """The tokens of a prompt, with the ``strings`` of each or the ``text`` of all if requested.
 
-    See :class:`~shared.protocol.request.Tokenization` for the description of a tokenizer.
+    See :class:`~shared.protocol.request.Tokenize` for the description of a tokenizer.
     """
 
     tokens: tuple[int, ...]
@@ -157,7 +157,10 @@ class Tokenized(msgspec.Struct, frozen=True, array_like=True, tag=8):
         return len(self.tokens) + self.image_tokens
 
 
-Event = Started | Rejected | Delta | Finished | Failed | Alternatives | PromptLogprobs | Tokenized
+Result = Tokenized
+"""What a job of another kind of work than a generation publishes."""
+
+Event = Started | Rejected | Delta | Finished | Failed | Alternatives | PromptLogprobs | Result
 TERMINAL = (Finished, Failed, Rejected, Alternatives)
 
 CANCELLED = Failed(Problem(kind=ProblemKind.CANCELLED, message="The request was cancelled."))

@@ -5,7 +5,7 @@ types are frozen, so that a request can be shared between tasks.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -192,9 +192,17 @@ def fill_in(sampling: Sampling, defaults: Sampling) -> Sampling:
     return msgspec.structs.replace(sampling, **fields)
 
 
-class Tokenization(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Requests the tokens of the prompt, or the text of a prompt of token ids, instead of a response."""
+class Generate(msgspec.Struct, frozen=True, tag="generate"):
+    """The kind of work of a job that generates text."""
 
+    metered: ClassVar[bool] = True
+    """Whether rate limits, spans and the usage count it. Clients count tokens in bursts; fair queueing bounds that."""
+
+
+class Tokenize(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tokenize"):
+    """The kind of work of a job that returns the tokens of the prompt, or the text of a prompt of token ids."""
+
+    metered: ClassVar[bool] = False
     add_special_tokens: bool = True
     """Whether the prompt begins with the tokens that the model's tokenizer puts before each text, such as BOS."""
     strings: bool = False
@@ -205,6 +213,10 @@ class Tokenization(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Whether the tokenizer is described instead: the texts of BOS and EOS as strings, the chat template as text."""
 
 
+Work = Generate | Tokenize
+"""What the jobs of a request do: the kinds of work, each with its own runner in workers."""
+
+
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A parsed request. Either ``messages`` or ``prompts`` (plain completions) are given.
 
@@ -213,13 +225,13 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """
 
     model: str
+    work: Work = Generate()
     messages: tuple[Message, ...] = ()
     turn: Turn = "opened"
     prompts: tuple[Prompt, ...] = ()
     sampling: Sampling = Sampling()
     defaults: Sampling = Sampling()
     """The dialect's defaults for fields of ``sampling`` that neither the client nor the model sets."""
-    tokenization: Tokenization | None = None
     n: int = 1
     best_of: int = 1
     echo: bool = False

@@ -9,24 +9,27 @@ import msgspec
 from shared.protocol.events import Event, encode_event
 from shared.protocol.queue import Claim, JobQueue
 from shared.protocol.queue.packing import MAX_BYTES, pack_jobs
-from shared.protocol.request import Job, Sampling
+from shared.protocol.request import Generate, Job, Sampling, Tokenize, Work
 from shared.tracing import NO_TRACING, Tracing
 from tests.support.jobs import job
 from tests.support.prompts import requests_of
 from worker.engine.handle import CurrentEngine, EngineProcess, LoadedEngine
 from worker.engine.protocol import EngineInfo
 from worker.grammar.service import GrammarProcess
+from worker.images.tokens import ImageTokens
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.attempt import Attempt
 from worker.jobs.consumer import JobConsumer
 from worker.jobs.gates.batches import BatchGate
 from worker.jobs.gates.prefix import PrefixGate
 from worker.jobs.gates.quarantine import Quarantine
+from worker.jobs.generation import GenerationRunner
 from worker.jobs.output_processor import OutputProcessor
 from worker.jobs.payload import read_payload
 from worker.jobs.publisher import Publisher
 from worker.jobs.request_cache import RequestCache
-from worker.jobs.runner import JobRunner
+from worker.jobs.runner import JobRunner, KindRunner
+from worker.jobs.tokenization import TokenizationRunner
 
 INFO = EngineInfo(context_length=4096, cache_tokens=8192, slots=4, fingerprint="fp", device="CPU", load_seconds=0.1)
 
@@ -49,18 +52,17 @@ class JobRig:
         self.jobs = ActiveJobs()
         self.current = CurrentEngine(slots=slots)
         self.publisher = publisher(self.jobs, self.current)
+        requests = requests or requests_of(queue, prompts)
+        gates = (Quarantine(), PrefixGate(caching=caching), BatchGate())
+        self.generations = GenerationRunner(
+            "w1", self.current, requests, cast(GrammarProcess | None, grammars), gates, Sampling()
+        )
+        kinds: dict[type[Work], KindRunner] = {
+            Generate: self.generations,
+            Tokenize: TokenizationRunner("w1", self.current, self.publisher, requests, ImageTokens(None)),
+        }
         self.runner = JobRunner(
-            "w1",
-            cast(JobQueue, queue),
-            self.jobs,
-            self.current,
-            self.publisher,
-            requests or requests_of(queue, prompts),
-            cast(GrammarProcess | None, grammars),
-            (Quarantine(), PrefixGate(caching=caching), BatchGate()),
-            tracing,
-            log_poison=False,
-            sampling=Sampling(),
+            "w1", cast(JobQueue, queue), self.jobs, self.publisher, requests, kinds, tracing, log_poison=False
         )
         self.outputs = OutputProcessor(self.jobs, self.current, self.publisher)
 

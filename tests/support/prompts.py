@@ -8,7 +8,6 @@ from shared.protocol.queue import JobQueue
 from shared.protocol.request import ChatRequest, Job
 from worker.images.messages import DecodedImage
 from worker.images.service import ImageProcess
-from worker.images.tokens import ImageTokens
 from worker.jobs.request_cache import RequestCache
 from worker.prompt.messages import Prepared
 from worker.prompt.service import PromptProcess
@@ -43,4 +42,4 @@ def requests_of(queue: JobQueue | None = None, prompts: object = None, decode: D
     """A request cache that reads from ``queue``; without one, requests must be in their jobs."""
     store = cast(JobQueue, queue)
     images = cast(ImageProcess, _Images(decode))
-    return RequestCache(store, store, cast(PromptProcess, prompts or Maker()), images, ImageTokens(None))
+    return RequestCache(store, store, cast(PromptProcess, prompts or Maker()), images)

@@ -5,14 +5,13 @@ Source: how OpenVINO GenAI's pipeline prepares images. It writes a text around t
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.request import Image
-from worker.images.messages import DecodedImage
 
 
 class ImageTokens:
@@ -23,12 +22,15 @@ class ImageTokens:
         self._type = str(_read(path / "config.json").get("model_type")) if path else ""
         self._count = _counter(self._type, _read(path / "preprocessor_config.json")) if path else lambda *size: 0
 
-    def of(self, images: Sequence[Image], decoded: Sequence[DecodedImage]) -> int:
-        """Return the tokens of all ``images``. Raises :class:`RequestRefused` if only the engine knows them."""
+    def of(self, images: Sequence[Image], sizes: Iterable[tuple[int, int]]) -> int:
+        """Return the tokens of all ``images``, whose widths and heights in pixels are ``sizes``.
+
+        Raises :class:`RequestRefused` if only the engine knows them.
+        """
         if self._count is None:
             reason = f"Not supported: the tokens of images are not known before a '{self._type}' model has read them."
             raise refuse(ProblemKind.INVALID, reason, param=images[0].param)
-        return sum(self._count(image.width, image.height) for image in decoded)
+        return sum(self._count(width, height) for width, height in sizes)
 
 
 def _counter(kind: str, processor: dict[str, Any]) -> Callable[[int, int], int] | None:

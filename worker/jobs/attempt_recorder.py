@@ -95,7 +95,7 @@ def usage_of(attempt: Attempt) -> UsageCounts:
     A request with several jobs counts with its first one, and a prompt with the first of its choices.
     """
     request, event = attempt.request, attempt.terminal_event
-    if request is None or request.tokenization is not None:
+    if request is None or not request.work.metered:
         return UsageCounts()
     history = _history(attempt.claim)
     # The tokens of the first attempt that started were reported to clients.

@@ -15,7 +15,6 @@ from shared.redis.outage import when_reachable
 from worker.engine.protocol import PlacedImage
 from worker.images.messages import DecodedImage
 from worker.images.service import ImageProcess
-from worker.images.tokens import ImageTokens
 from worker.prompt.messages import Prepared
 from worker.prompt.service import PromptProcess
 
@@ -47,14 +46,12 @@ class RequestCache:
         image_files: JobQueue,
         prompts: PromptProcess,
         images: ImageProcess,
-        image_tokens: ImageTokens,
     ) -> None:
         """Requests are read from ``queue``, and their images from ``image_files``, which has another connection."""
         self._queue = queue
         self._image_files = image_files
         self._prompts = prompts
         self._images = images
-        self._image_tokens = image_tokens
         self._by_id: OrderedDict[str, _Shared] = OrderedDict()
 
     async def complete(self, queued: QueuedJob) -> Job:
@@ -110,8 +107,6 @@ class RequestCache:
         if not job.request.images:
             return prompt
         images = await self._decode_images(job)
-        if job.request.tokenization is not None:
-            return msgspec.structs.replace(prompt, image_tokens=self._image_tokens.of(job.request.images, images))
         placed = ((images[number], at) for number, at in prompt.places)
         return msgspec.structs.replace(
             prompt, images=tuple(PlacedImage(at, image.width, image.height, image.pixels) for image, at in placed)

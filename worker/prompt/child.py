@@ -7,7 +7,7 @@ from pkgutil import resolve_name
 import msgspec
 
 from shared.protocol.errors import ProblemKind, refuse
-from shared.protocol.request import ChatRequest, Tokenization
+from shared.protocol.request import ChatRequest, Tokenize
 from worker.engine.backends import BACKENDS
 from worker.processes.channel import serve
 from worker.prompt.defaults import with_defaults
@@ -36,8 +36,8 @@ def _load(options: PromptOptions) -> Callable[[ChatRequest], Prepared]:
     def prepare(request: ChatRequest) -> Prepared:
         request = with_defaults(request, options.template_kwargs, options.system)
         check_size(request, options.schema_bytes)
-        if request.tokenization is not None:
-            return _tokenize(maker, request, request.tokenization)
+        if isinstance(request.work, Tokenize):
+            return _tokenize(maker, request, request.work)
         plan = maker.plan(request, minimums=True)
         counted = maker.plan(request) if any(limits.minimums for limits in plan.length_limits) else None
         bad_word_tokens = maker.bad_word_tokens(request.sampling.bad_words)
@@ -65,14 +65,14 @@ def check_size(request: ChatRequest, max_bytes: int) -> None:
             )
 
 
-def _tokenize(maker: PromptMaker, request: ChatRequest, tokenization: Tokenization) -> Prepared:
-    if tokenization.describe:
+def _tokenize(maker: PromptMaker, request: ChatRequest, work: Tokenize) -> Prepared:
+    if work.describe:
         source, formats = maker.template_source, maker.formats
         return Prepared((), strings=maker.boundaries, text=source, findings=maker.findings, formats=formats)
-    tokens = maker.prepare(request).tokens
-    strings = tuple(map(maker.token_text, tokens)) if tokenization.strings else ()
-    text = maker.decode(tokens) if tokenization.text else ""
-    return Prepared(tokens, strings=strings, text=text)
+    tokens, places = maker.encode(request, special=work.add_special_tokens)
+    strings = tuple(map(maker.token_text, tokens)) if work.strings else ()
+    text = maker.decode(tokens) if work.text else ""
+    return Prepared(tokens, places=places, strings=strings, text=text)
 
 
 if __name__ == "__main__":

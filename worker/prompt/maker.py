@@ -53,6 +53,12 @@ class PromptMaker(Protocol):
     def prepare(self, request: ChatRequest) -> Prompt:
         """Return the prompt. Raises :class:`RequestRefused` when it can't be served."""
 
+    def encode(self, request: ChatRequest, *, special: bool) -> Prompt:
+        """Return the prompt, however long. ``special``: whether it begins with tokens such as BOS.
+
+        Raises :class:`RequestRefused`.
+        """
+
     def plan(self, request: ChatRequest, *, minimums: bool = False) -> Plan:
         """Return the plan for the output. Raises :class:`RequestRefused` when the output format is unsupported.
 
@@ -169,28 +175,32 @@ class TemplatePromptMaker:
         Text in messages never becomes a special token. In a plain prompt, special texts do become special tokens, as
         fill-in-the-middle prompts require: it has no roles that a client could forge.
         """
-        images: list[tuple[int, int]] = []
+        prompt, complete = self._encoded(request, "prompt", special=request.prompt is not None)
+        self._check_length(request, prompt, complete=complete)
+        return prompt
+
+    def encode(self, request: ChatRequest, *, special: bool) -> Prompt:
+        prompt, complete = self._encoded(request, "tokens", special=special)
+        if not complete:
+            self._check_length(request, prompt, complete=False)
+        return prompt
+
+    def _encoded(self, request: ChatRequest, ids_param: str, *, special: bool) -> tuple[Prompt, bool]:
+        """Return the prompt, and whether it is complete. ``ids_param`` is the field of token ids, for errors."""
         if isinstance(request.prompt, tuple):
-            field = "prompt" if request.tokenization is None else "tokens"
-            ids, complete = self._checked_ids(request.prompt, field), True
-            if request.tokenization is not None:
-                return Prompt(tuple(ids))
+            return Prompt(self._checked_ids(request.prompt, ids_param)), True
+        images: list[tuple[int, int]] = []
+        limit = max(_MAX_COUNTED, 2 * self._context_length)
+        if request.prompt is None:
+            ids, images, complete = self._encode_pieces(self._render(request), limit)
+            self._check_images(request, images)
         else:
-            limit = max(_MAX_COUNTED, 2 * self._context_length)
-            if request.prompt is None:
-                ids, images, complete = self._encode_pieces(self._render(request), limit)
-                self._check_images(request, images)
-            else:
-                ids, complete = self._encoder.encode([request.prompt], limit=limit)
-            tokenization = request.tokenization
-            adds_bos = request.prompt is not None if tokenization is None else tokenization.add_special_tokens
-            ids = [*self._bos_tokens, *ids] if adds_bos else ids
-            if tokenization is not None and complete:
-                return Prompt(tuple(ids), tuple(images))
-        check_length(
-            request, len(ids), complete=complete, context_length=self._context_length, max_prompt=self._max_prompt
-        )
-        return Prompt(tuple(ids), tuple(images))
+            ids, complete = self._encoder.encode([request.prompt], limit=limit)
+        return Prompt((*(self._bos_tokens if special else ()), *ids), tuple(images)), complete
+
+    def _check_length(self, request: ChatRequest, prompt: Prompt, *, complete: bool) -> None:
+        length, limit = len(prompt.tokens), self._context_length
+        check_length(request, length, complete=complete, context_length=limit, max_prompt=self._max_prompt)
 
     def _encode_pieces(self, pieces: list[Piece], limit: int) -> tuple[list[int], list[tuple[int, int]], bool]:
         """Return the token ids, the images with their places, and whether the ids are complete."""
@@ -275,7 +285,7 @@ class TemplatePromptMaker:
             )
         return text.partition(end)[0]
 
-    def _checked_ids(self, ids: tuple[int, ...], param: str) -> list[int]:
+    def _checked_ids(self, ids: tuple[int, ...], param: str) -> tuple[int, ...]:
         for value in ids:
             if not 0 <= value < self._vocabulary_size:
                 raise refuse(
@@ -284,7 +294,7 @@ class TemplatePromptMaker:
                     f"Expected ids from 0 to {self._vocabulary_size - 1}.",
                     param=param,
                 )
-        return list(ids)
+        return ids
 
 
 def check_length(

@@ -43,8 +43,7 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True):
     """The prompt's token ids, the plan for the output, and the places of the images.
 
     A place is the number of an image in the request, and how many tokens are before it. The supervisor adds ``images``.
-    For a tokenization request, ``strings`` are the texts of the single tokens and ``text`` is that of all, if
-    requested.
+    ``strings`` are the texts of the single tokens and ``text`` is that of all, if requested.
     """
 
     tokens: tuple[int, ...]
@@ -55,8 +54,6 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True):
     bad_word_tokens: tuple[tuple[int, ...], ...] = ()
     """Sequences of tokens that must not be generated: the request's ``bad_words``."""
     images: tuple[PlacedImage, ...] = ()
-    image_tokens: int = 0
-    """The tokens of all images of a tokenization request, which the supervisor adds."""
     counted: Plan | None = None
     """The plan for an engine that does not limit strings, if it differs: its grammar counts every ``minLength``."""
     findings: tuple[str, ...] | None = None

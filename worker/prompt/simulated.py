@@ -39,7 +39,13 @@ class SimulatedPromptMaker:
         self._context_length = context_length
 
     def prepare(self, request: ChatRequest) -> Prompt:
-        """Return the prompt, with images after all text. Raises :class:`RequestRefused` when it is too long."""
+        """Return the prompt. Raises :class:`RequestRefused` when it is too long."""
+        prompt = self.encode(request, special=True)
+        check_length(request, len(prompt.tokens), complete=True, context_length=self._context_length)
+        return prompt
+
+    def encode(self, request: ChatRequest, *, special: bool) -> Prompt:
+        """Return the prompt, with images after all text. There are no special tokens."""
         if isinstance(request.prompt, tuple):
             ids = request.prompt
         elif request.prompt is not None:
@@ -47,8 +53,6 @@ class SimulatedPromptMaker:
         else:
             text = "".join(f"{message.role}: {message.content}\n" for message in request.messages)
             ids = encode(text.removesuffix("\n") if request.turn == "continued" else text + "assistant:")
-        if request.tokenization is None:
-            check_length(request, len(ids), complete=True, context_length=self._context_length)
         images = range(sum(len(message.images) for message in request.messages))
         return Prompt(ids, tuple((number, len(ids)) for number in images))
 

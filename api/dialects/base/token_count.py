@@ -2,9 +2,9 @@
 
 import msgspec
 
-from shared.protocol.request import ChatRequest, Tokenization
+from shared.protocol.request import ChatRequest, Tokenize
 
 
 def counting(request: ChatRequest) -> ChatRequest:
     """Return ``request`` as one for the tokens of its messages. Chat templates write the special tokens themselves."""
-    return msgspec.structs.replace(request, tokenization=Tokenization(add_special_tokens=False))
+    return msgspec.structs.replace(request, work=Tokenize(add_special_tokens=False))

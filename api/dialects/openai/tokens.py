@@ -17,7 +17,7 @@ from api.dialects.base.validation import invalid, missing, validate
 from api.dialects.openai.extensions import ServedChatRequest
 from api.dialects.openai.parse import translate
 from shared.protocol.events import Tokenized
-from shared.protocol.request import ChatRequest, Sampling, Tokenization
+from shared.protocol.request import ChatRequest, Sampling, Tokenize
 
 NO_RESPONSE = Sampling(max_tokens=0)
 _CHAT = ("messages", "tools", "chat_template_kwargs", "add_generation_prompt", "continue_final_message")
@@ -53,9 +53,9 @@ class DetokenizeRequest(Strict):
 def parse_tokenizer_info(query: Mapping[str, str], served: Sequence[str]) -> ChatRequest:
     """Parse the query of a request for a tokenizer's description, which is that of a model. Raises
     :class:`RequestRefused`."""
-    wanted = Tokenization(describe=True)
+    wanted = Tokenize(describe=True)
     model = model_of(validate_query(TokenizerInfoQuery, query).model, served)
-    return ChatRequest(model=model, prompts=("",), sampling=NO_RESPONSE, tokenization=wanted)
+    return ChatRequest(model=model, prompts=("",), sampling=NO_RESPONSE, work=wanted)
 
 
 def model_of(named: str | None, served: Sequence[str]) -> str:
@@ -85,8 +85,8 @@ def parse_tokenize(body: bytes, served: Sequence[str] = ()) -> ChatRequest:
         plain = _without_images(translate(validate(ServedChatRequest, chat)))
     # As in vLLM: chat templates write the special tokens themselves.
     special = request.prompt is not None if request.add_special_tokens is None else request.add_special_tokens
-    wanted = Tokenization(add_special_tokens=special, strings=bool(request.return_token_strs))
-    return msgspec.structs.replace(plain, sampling=NO_RESPONSE, tokenization=wanted)
+    wanted = Tokenize(add_special_tokens=special, strings=bool(request.return_token_strs))
+    return msgspec.structs.replace(plain, sampling=NO_RESPONSE, work=wanted)
 
 
 def _without_images(chat: ChatRequest) -> ChatRequest:
@@ -102,9 +102,9 @@ def parse_apply_template(body: bytes, served: Sequence[str] = ()) -> ChatRequest
     """
     value = decode_object(body)
     request = validate(ServedChatRequest, value | {"model": model_of(value.get("model"), served)})
-    wanted = Tokenization(add_special_tokens=False, text=True)
+    wanted = Tokenize(add_special_tokens=False, text=True)
     chat = _without_images(translate(request))
-    return msgspec.structs.replace(chat, sampling=NO_RESPONSE, tokenization=wanted, n=1, stream=False)
+    return msgspec.structs.replace(chat, sampling=NO_RESPONSE, work=wanted, n=1, stream=False)
 
 
 def parse_detokenize(body: bytes, served: Sequence[str] = ()) -> ChatRequest:
@@ -113,17 +113,17 @@ def parse_detokenize(body: bytes, served: Sequence[str] = ()) -> ChatRequest:
     Raises :class:`RequestRefused` and no other exception.
     """
     request = validate(DetokenizeRequest, decode_object(body))
-    wanted = Tokenization(text=True)
+    wanted = Tokenize(text=True)
     return ChatRequest(
         model=model_of(request.model, served),
         prompts=(tuple(request.tokens),),
         sampling=NO_RESPONSE,
-        tokenization=wanted,
+        work=wanted,
     )
 
 
 def render_tokens(request: ChatRequest, found: Tokenized) -> bytes:
-    strings = request.tokenization is not None and request.tokenization.strings
+    strings = isinstance(request.work, Tokenize) and request.work.strings
     return msgspec.json.encode(
         {
             "count": len(found.tokens),

@@ -13,7 +13,7 @@ from api.dialects.base.unsupported import Refused, check_supported
 from api.dialects.base.validation import validate
 from api.dialects.openai.tokens import NO_RESPONSE, model_of
 from shared.protocol.events import Tokenized
-from shared.protocol.request import ChatRequest, Tokenization
+from shared.protocol.request import ChatRequest, Tokenize
 
 MAX_TEXTS = 128
 """Maximum number of texts of a request."""
@@ -40,10 +40,10 @@ def parse_tokenize(body: bytes, served: Sequence[str] = ()) -> tuple[ChatRequest
     """
     request = validate(ModelServerTokenizeRequest, decode_object(body))
     check_supported(request)
-    wanted = Tokenization(add_special_tokens=request.add_special_tokens is not False)
+    wanted = Tokenize(add_special_tokens=request.add_special_tokens is not False)
     texts = (request.text,) if isinstance(request.text, str) else tuple(request.text)
     model = model_of(request.model, served)
-    return ChatRequest(model=model, prompts=texts, sampling=NO_RESPONSE, tokenization=wanted), request
+    return ChatRequest(model=model, prompts=texts, sampling=NO_RESPONSE, work=wanted), request
 
 
 def render_tokens(request: ModelServerTokenizeRequest, found: Sequence[Tokenized]) -> bytes:

@@ -99,7 +99,7 @@ VALUES: Mapping[str, Any] = {
     "max_ngram_size": 2,
 }
 BEFORE = {"max_tokens", "max_length", "thinking_budget"}
-"""Fields that have become limits of the sequence before its engine is asked (:mod:`worker.jobs.runner`)."""
+"""Fields that have become limits of the sequence before its engine is asked (:mod:`worker.jobs.generation`)."""
 TOGETHER: Mapping[str, Any] = {
     "top_p": {"temperature": 1.0},
     "top_k": {"temperature": 1.0},

@@ -17,7 +17,7 @@ from api.dialects.openai.tokens import (
 )
 from shared.protocol.errors import RequestRefused
 from shared.protocol.events import Tokenized
-from shared.protocol.request import ChatRequest, Tokenization
+from shared.protocol.request import ChatRequest, Tokenize
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 FOUND = Tokenized((5, 7), ("H", "i"), "Hi", 64)
@@ -27,8 +27,9 @@ def tokenize(**fields: Any) -> ChatRequest:
     return parse_tokenize(json.dumps({"model": "m", **fields}).encode())
 
 
-def wanted(**fields: Any) -> Tokenization:
-    asked = tokenize(**fields).tokenization
+def wanted(**fields: Any) -> Tokenize:
+    asked = tokenize(**fields).work
+    assert isinstance(asked, Tokenize)
     assert asked is not None
     return asked
 
@@ -45,7 +46,7 @@ def test_the_prompt_of_a_chat_completion_is_asked_for_as_text() -> None:
     asked = parse_apply_template(json.dumps(body).encode(), ("m",))
     chat = parse_chat(json.dumps({"model": "m", **body}).encode())
     assert (asked.model, asked.messages, asked.template_kwargs) == ("m", chat.messages, chat.template_kwargs)
-    assert (asked.n, asked.stream, asked.tokenization) == (1, False, Tokenization(add_special_tokens=False, text=True))
+    assert (asked.n, asked.stream, asked.work) == (1, False, Tokenize(add_special_tokens=False, text=True))
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
     with pytest.raises(RequestRefused, match="images"):
         parse_apply_template(json.dumps({"messages": [{"role": "user", "content": [picture]}]}).encode(), ("m",))
@@ -112,5 +113,5 @@ def test_the_response_has_texts_of_tokens_if_asked_for() -> None:
 
 def test_tokens_become_a_text() -> None:
     asked = parse_detokenize(b'{"model":"m","tokens":[5,7]}')
-    assert (asked.prompts, asked.tokenization) == (((5, 7),), Tokenization(text=True))
+    assert (asked.prompts, asked.work) == (((5, 7),), Tokenize(text=True))
     assert render_text(asked, FOUND) == b'{"prompt":"Hi"}'

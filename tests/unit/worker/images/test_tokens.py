@@ -6,7 +6,6 @@ import pytest
 
 from shared.protocol.errors import RequestRefused
 from shared.protocol.request import Image
-from worker.images.messages import DecodedImage
 from worker.images.tokens import ImageTokens
 
 
@@ -15,5 +14,5 @@ def test_unknown_images_are_refused_by_name(config: str | None, tmp_path: Path) 
     if config is not None:
         (tmp_path / "config.json").write_text(config)
     with pytest.raises(RequestRefused, match=r"not known before a '.*' model has read them") as refused:
-        ImageTokens(tmp_path).of([Image(url="", param="messages[0]")], [DecodedImage(8, 8, b"")])
+        ImageTokens(tmp_path).of([Image(url="", param="messages[0]")], [(8, 8)])
     assert refused.value.problem.param == "messages[0]"

@@ -125,6 +125,7 @@ class Rig:
             tracing=self.tracing,
         )
         self.jobs, self.current, self.runner, self.outputs = rig.jobs, rig.current, rig.runner, rig.outputs
+        self.generations = rig.generations
 
     async def check(self, constraint: Constraint, param: str, tenant: str) -> None:
         self.checked_for.append(tenant)
@@ -228,7 +229,7 @@ async def test_a_grammar_counts_the_characters_of_strings_where_the_engine_does_
 )
 async def test_a_models_own_lengths_limit_requests_without_one(rig: Rig, own: Sampling, tokens: int) -> None:
     rig.load()
-    rig.runner.sampling = own
+    rig.generations.sampling = own
     rig.start("a")
     await settle()
     (sequence,) = rig.engine.added
@@ -240,7 +241,7 @@ async def test_the_engine_gets_complete_sampling_and_no_penalties_of_the_model_i
     rig: Rig, beams: int, penalty: float | None
 ) -> None:
     rig.load()
-    rig.runner.sampling = Sampling(temperature=0.3, repetition_penalty=1.1)
+    rig.generations.sampling = Sampling(temperature=0.3, repetition_penalty=1.1)
     dialect = Sampling(temperature=1.0, top_p=1.0)
     rig.start("a", request=msgspec.structs.replace(HELLO, sampling=Sampling(beams=beams), defaults=dialect))
     await settle()
@@ -378,7 +379,7 @@ async def test_an_attempt_passes_the_gates_in_order_and_leaves_those_it_has_pass
     rig.load()
     log: list[str] = []
     first, second = RecordingGate("1", log), RecordingGate("2", log)
-    rig.runner.gates = (first, second)
+    rig.generations.gates = (first, second)
     if waits:
         second.opened.clear()
     task = rig.start("a")

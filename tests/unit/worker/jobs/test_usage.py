@@ -4,7 +4,7 @@ import pytest
 
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import CANCELLED, Delta, Event, Failed, Finished, Started
-from shared.protocol.request import ChatRequest, Image, Job, Message, Tokenization
+from shared.protocol.request import ChatRequest, Image, Job, Message, Tokenize
 from shared.protocol.usage import UsageCounts
 from tests.support.job_rig import attempt_of, claim_of
 from tests.support.jobs import REPLICA
@@ -58,5 +58,5 @@ def test_a_further_attempt_counts_what_the_job_has_used() -> None:
 
 def test_counting_tokens_uses_nothing() -> None:
     attempt = ended(Finished(0, "stop"))
-    attempt.request = ChatRequest(model="tiny", tokenization=Tokenization())
+    attempt.request = ChatRequest(model="tiny", work=Tokenize())
     assert usage_of(attempt) == UsageCounts()

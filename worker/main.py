@@ -193,6 +193,7 @@ class _Worker:
             lease=settings.lease,
             health=health,
             yield_slot=self.consumer.yield_slot,
+            cancel_orphans=self.publisher.cancel_orphans,
         )
         self.draining = Draining(
             self.id,

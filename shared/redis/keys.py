@@ -83,6 +83,10 @@ dead_letters = _named("dead-letters")
 load = _named("load")
 """Sorted set of worker ids, scored by the share of their slots in use (0 to 1)."""
 
+serving = _named("serving")
+"""Hash with a TTL: the ids of the workers that serve a model to what the queue's scripts must know of each (see the
+queue's ``prelude.lua``)."""
+
 reaped = _named("reaped")
 """Time (ms) of the last reaping."""
 

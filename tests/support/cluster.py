@@ -28,8 +28,8 @@ _LITERAL = re.compile(rb"(?<=')(?:vinoqueue:[a-z-]+|arq:job)(?=[:'])")
 _CROSSED = re.compile(rb"-.*(CROSSSLOT|do not hash to the same slot|non local key)")
 
 GROUPS = {
-    "model": "queue inflight claims sizes load dead-letters reaped moves fair-queue prefixes reserved charged state "
-    "journal arq",
+    "model": "queue inflight claims sizes load serving dead-letters reaped moves fair-queue prefixes reserved charged "
+    "state journal arq",
     "owner": "buckets spent admitted",
     "stored": "stored stored-index stored-running stored-journal stored-sizes stored-owners stored-expiry",
     "files": "file file-index file-sizes files-folder batch batch-index batches",

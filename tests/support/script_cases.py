@@ -99,6 +99,7 @@ async def cancel(client: Client) -> None:
 async def renew(client: Client) -> None:
     await client.claimed("a", "b")
     await client.queue.cancel(["b"])
+    await client.queue.renew("w2", info=WORKER)
     assert await client.queue.renew("w1", [("a", 1), ("b", 1), ("c", 1)]) == ["b", "c"]
 
 
@@ -136,6 +137,14 @@ async def claim(client: Client) -> None:
     await client.queue.reap()
     ((again,), _) = await client.queue.claim("w2", used=0, slots=8)
     assert (again.job, again.attempt) == ("a", 2)
+
+
+async def claim_of_another_vocabulary(client: Client) -> None:
+    leases = await client.claimed("a")
+    await emit(client.redis, client.emitter, {leases[0]: [DELTA]})
+    await client.queue.release("w1", [("a", 1)])
+    await client.queue.renew("w1", info=WORKER)
+    assert await client.queue.claim("w2", used=0, slots=8, vocabulary="other") == ([], 1)
 
 
 async def emit_deltas(client: Client) -> None:
@@ -257,7 +266,7 @@ async def place(client: Client) -> None:
 CASES: dict[str, tuple[Case, ...]] = {
     "shared/protocol/queue/enqueue.lua": (enqueue, enqueue_behind_another, enqueue_cancelled, enqueue_images),
     "shared/protocol/queue/charge.lua": (charge,),
-    "shared/protocol/queue/claim.lua": (claim,),
+    "shared/protocol/queue/claim.lua": (claim, claim_of_another_vocabulary),
     "shared/protocol/queue/cancel.lua": (cancel,),
     "shared/protocol/queue/renew.lua": (renew,),
     "shared/protocol/queue/release.lua": (release,),

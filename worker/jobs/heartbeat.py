@@ -5,6 +5,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from redis.asyncio import Redis
+
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import WorkerInfo, announce, withdraw
 from shared.redis import outage
@@ -17,7 +19,7 @@ from worker.jobs.registry_record import RegistryRecord
 logger = logging.getLogger(__name__)
 
 
-async def _no_slots() -> None:
+async def _nothing(*_: object) -> None:
     """For a worker that serves nothing."""
 
 
@@ -34,8 +36,10 @@ class Heartbeat:
     lease: float
     """Duration of a lease in seconds."""
     health: HealthFile = field(default_factory=HealthFile)
-    yield_slot: Callable[[], Awaitable[None]] = _no_slots
+    yield_slot: Callable[[], Awaitable[None]] = _nothing
     """Leaves a slot to a tenant below its share (:meth:`~worker.jobs.consumer.JobConsumer.yield_slot`)."""
+    cancel_orphans: Callable[[Redis], Awaitable[None]] = _nothing
+    """Cancels the jobs of API replicas that have gone (:meth:`~worker.jobs.publisher.Publisher.cancel_orphans`)."""
     _triggered: asyncio.Event = field(default_factory=asyncio.Event)
     _status: str = ""
     """The status that the registry has."""
@@ -60,15 +64,14 @@ class Heartbeat:
 
         Raises :class:`RedisError` or :class:`OSError` when the store fails.
         """
-        if leases := self.jobs.leases():
-            lost = set(await self.queue.renew(self.worker, [(lease.job, lease.attempt) for lease in leases]))
-            # Jobs that have ended in the meantime are not lost.
-            held = set(self.jobs.leases())
-            for lease in leases:
-                if lease.job in lost and lease in held:
-                    logger.info("job %s: lease lost, stopping it here", lease.job)
-                    self.jobs.abandon([lease])
-        info = self.record.current()
+        leases, info = self.jobs.leases(), self.record.current()
+        lost = set(await self.queue.renew(self.worker, [(lease.job, lease.attempt) for lease in leases], info))
+        # Jobs that have ended in the meantime are not lost.
+        held = set(self.jobs.leases())
+        for lease in leases:
+            if lease.job in lost and lease in held:
+                logger.info("job %s: lease lost, stopping it here", lease.job)
+                self.jobs.abandon([lease])
         await announce(self.queue.redis, info, lease=self.lease)
         self.health.write(info.status)
         if info.status == "serving" != self._status:
@@ -77,6 +80,7 @@ class Heartbeat:
         requeued, _ = await self.queue.reap()
         if requeued:
             logger.warning("%d jobs lost their worker and wait for another: %s", *summary(requeued))
+        await self.cancel_orphans(self.queue.redis)
         await self.yield_slot()
 
     async def withdraw(self) -> None:

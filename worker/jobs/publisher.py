@@ -7,13 +7,15 @@ process anyway, and waking it for the reply as well would double the cost.
 
 import asyncio
 import logging
+import math
 import time
 
+from redis.asyncio import Redis
 from redis.exceptions import ConnectionError, RedisError, TimeoutError
 
 from shared.protocol.events import Event, encode_event
 from shared.protocol.queue import Emitter, Lease, StaleClaims
-from shared.redis import outage
+from shared.redis import keys, outage
 from shared.redis.client import READ_TIMEOUT
 from shared.redis.raw_connection import RawConnection
 from shared.redis.reconnections import Reconnections
@@ -75,7 +77,8 @@ class Publisher:
         self._failures = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._no_receiver_since: dict[str, float] = {}
+        self._unheard: dict[str, float] = {}
+        """The replicas whose last frame nobody received, and since when (monotonic) they are not registered."""
 
     def add(self, lease: Lease, event: bytes) -> None:
         """Buffer an encoded event for the next :meth:`flush`. Hot path: called once per token."""
@@ -208,7 +211,10 @@ class Publisher:
         self._sent = {}
         self._on_success()
         for replica, count in zip(self._replicas, receivers, strict=True):
-            self._track_receivers(replica, count)
+            if count:
+                self._unheard.pop(replica, None)
+            else:
+                self._unheard.setdefault(replica, math.inf)
         return True
 
     def _check_reply(self) -> None:
@@ -240,12 +246,17 @@ class Publisher:
             self._failures = 0
             outage.store.succeeded("publishing")
 
-    def _track_receivers(self, replica: str, count: int) -> None:
-        """``count`` is -1 if ``replica`` has no subscription, and is not registered."""
-        if count >= 0:
-            self._no_receiver_since.pop(replica, None)
-            return
-        now = time.monotonic()
-        if now - self._no_receiver_since.setdefault(replica, now) >= ORPHAN_GRACE:
-            del self._no_receiver_since[replica]
-            self._jobs.cancel_replica(replica)
+    async def cancel_orphans(self, redis: Redis) -> None:
+        """Cancel the jobs of API replicas that have been without a subscriber and a registry record for long.
+
+        Is called at each heartbeat. Raises what redis-py raises when the store is unreachable.
+        """
+        for replica in list(self._unheard):
+            registered, now = await redis.exists(keys.replica(replica)), time.monotonic()
+            if registered or replica not in self._unheard:
+                self._unheard.pop(replica, None)  # Its subscription may be about to come back.
+            elif now - min(now, self._unheard[replica]) >= ORPHAN_GRACE:
+                del self._unheard[replica]
+                self._jobs.cancel_replica(replica)
+            else:
+                self._unheard[replica] = min(now, self._unheard[replica])

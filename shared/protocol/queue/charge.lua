@@ -6,14 +6,14 @@
 -- KEYS: see the prelude, fair_queue, the weight of the request, by default 1; empty once the request was corrected
 -- ARGV: priority class, account, tokens used beyond the estimate (negative if fewer), TTL (ms) of the mark that the
 --       request was corrected, usage (a UsageCounts)
-local weight = redis.call('GET', KEYS[7]) or 1
+local weight = redis.call('GET', KEYS[8]) or 1
 if weight == '' then
   return
 end
-redis.call('SET', KEYS[7], '', 'PX', ARGV[4])
-local past = redis.call('HMGET', KEYS[6], 'time:' .. ARGV[1], finish_field(ARGV[1], ARGV[2]))
-if past[2] and (tonumber(ARGV[3]) < 0 or not is_alone(KEYS[6], ARGV[1], ARGV[2])) then
+redis.call('SET', KEYS[8], '', 'PX', ARGV[4])
+local past = redis.call('HMGET', KEYS[7], 'time:' .. ARGV[1], finish_field(ARGV[1], ARGV[2]))
+if past[2] and (tonumber(ARGV[3]) < 0 or not is_alone(KEYS[7], ARGV[1], ARGV[2])) then
   local tag = math.max(tag_of(past[1]), tag_of(past[2]) + ARGV[3] / weight)
-  set_finish(KEYS[6], ARGV[1], ARGV[2], tag)
+  set_finish(KEYS[7], ARGV[1], ARGV[2], tag)
 end
 add_usage(kind_of(ARGV[1]), ARGV[2], ARGV[5])

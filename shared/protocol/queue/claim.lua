@@ -16,7 +16,7 @@
 -- {id, attempt, crashes, lost_workers, payload, journal, cause, foreign} for each claimed one; foreign is 1 when its
 -- tokens are of another vocabulary or chat template, else 0.
 
-local FAIR_QUEUE, RESERVED, MOVES = KEYS[6], KEYS[7], KEYS[8]
+local FAIR_QUEUE, RESERVED, MOVES = KEYS[7], KEYS[8], KEYS[9]
 local WORKER, SLOTS, BATCH_RESERVE, VOCABULARY = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[6]), ARGV[7]
 
 -- Returns the worker of each reserved job, and how many jobs are reserved for this worker and for others.
@@ -65,20 +65,16 @@ local function pop(take, most_batch, reserved, for_others)
   return popped
 end
 
-local servers -- of this model, by vocabulary
+local servers -- by vocabulary
 
--- Returns a worker that serves this model with a vocabulary, or nil. Workers renew their records in the registry, which
--- is read once.
+-- Returns a worker that serves with a vocabulary, or nil.
 local function server_of(vocabulary)
   if not servers then
     servers = {}
-    for _, worker in ipairs(redis.call('ZRANGE', WORKERS, 0, -1)) do
-      -- An unreadable record must not end the script: it has removed jobs from the queue.
-      local readable, record = pcall(cjson.decode, redis.call('GET', WORKER_RECORD .. worker) or '')
-      if readable and type(record) == 'table' and record.status == 'serving' and record.vocabulary
-        and QUEUE == QUEUE_OF .. tostring(record.model) then
-        servers[record.vocabulary] = worker
-      end
+    local entries = redis.call('HGETALL', SERVING)
+    for at = 1, #entries, 2 do
+      local _, digest = parse_serving(entries[at + 1])
+      servers[digest or ''] = entries[at]
     end
   end
   return servers[vocabulary]

@@ -7,8 +7,8 @@ local job = ARGV[1]
 if not is_held(redis.call('HGET', CLAIMS, job), claim_of(ARGV[2], ARGV[3])) then
   return
 end
-redis.call('LPUSH', KEYS[6], redis.call('GET', PAYLOAD .. job) or '')
-redis.call('LTRIM', KEYS[6], 0, ARGV[5] - 1)
+redis.call('LPUSH', KEYS[7], redis.call('GET', PAYLOAD .. job) or '')
+redis.call('LTRIM', KEYS[7], 0, ARGV[5] - 1)
 end_with(job, ARGV[4])
 if ARGV[6] ~= '' then
   redis.call('PUBLISH', ARGV[6], ARGV[7])

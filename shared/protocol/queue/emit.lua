@@ -7,7 +7,7 @@
 -- ARGV: worker, load ('' for unchanged), number of frames, number of jobs with one non-terminal event,
 --       (channel, frame)..., (id, attempt, event)... of those jobs, then for each other job: id, attempt, what it used if
 --       it ends with the last event (a UsageCounts, else ''), number of events, events...
--- Returns {1, receivers of each frame...} or {0, stale ids...}. -1 receivers: the replica is not registered any more.
+-- Returns {1, receivers of each frame...} or {0, stale ids...}.
 -- The journal of an ended job is kept as long as a stored response needs it, whose document may have to be made from it
 -- (see keys.journal_needed).
 local call = redis.call
@@ -72,12 +72,6 @@ if ARGV[2] ~= '' then
 end
 local receivers = {1}
 for frame = 1, frames do
-  local channel = ARGV[3 + 2 * frame]
-  local count = call('PUBLISH', channel, ARGV[4 + 2 * frame])
-  if count == 0 then
-    -- Its subscription may be about to come back. Where access rules forbid this look, the subscription alone counts.
-    count = redis.pcall('EXISTS', REPLICA_RECORD .. string.sub(channel, #REPLICA_CHANNEL + 1)) == 1 and 0 or -1
-  end
-  receivers[frame + 1] = count
+  receivers[frame + 1] = call('PUBLISH', ARGV[3 + 2 * frame], ARGV[4 + 2 * frame])
 end
 return receivers

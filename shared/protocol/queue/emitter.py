@@ -46,6 +46,7 @@ class Emitter:
         self.text = script_text("emit", database)
         self.load_command = ("SCRIPT", "LOAD", self.text)
         names = queue_keys(model)
+        head: tuple[Argument, ...]
         head = ("EVALSHA", sha1(self.text.encode(), usedforsecurity=False).hexdigest(), len(names), *names, worker)
         self._head, self._head_length = pack_arguments(*head), len(head)
 
@@ -92,8 +93,7 @@ class Emitter:
 
     @staticmethod
     def parse_reply(reply: Any) -> Sequence[int]:
-        """Return the number of receivers of each replica's frame; -1 means that there is none, and that the replica is
-        not registered any more.
+        """Return the number of receivers of each replica's frame.
 
         Raises :class:`StaleClaims` when a lease has moved to another worker and nothing was published, and
         :class:`redis.exceptions.RedisError` when that is the reply.

@@ -23,7 +23,7 @@
 -- jobs ahead, then the counts of the jobs with digests that went to a worker with the prefix, to another worker because
 -- of the load, to any worker because the prefix is new, and to no worker because none has a free slot}.
 
-local FAIR_QUEUE, PREFIXES, RESERVED, WEIGHT = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local FAIR_QUEUE, PREFIXES, RESERVED, WEIGHT = KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local MAX_JOBS, MAX_BYTES, CLASS, ACCOUNT = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4]
 
 -- The first characters of a digest are its field in the hash of prefixes. A new prefix overwrites an old one in the
@@ -75,14 +75,8 @@ local function holder_of(prefixes)
   return nil, known
 end
 
--- Returns whether a worker has a prefix cache. Its record in the registry says only that it has none.
-local function caches_prefixes(worker)
-  local readable, record = pcall(cjson.decode, redis.call('GET', WORKER_RECORD .. worker) or '')
-  return not (readable and type(record) == 'table' and record.prefix_caching == false)
-end
-
 local function note_holder(prefixes, worker)
-  if not caches_prefixes(worker) then
+  if parse_serving(redis.call('HGET', SERVING, worker)) == '0' then
     return
   end
   local changed = {}

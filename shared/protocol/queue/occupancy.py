@@ -35,7 +35,8 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     """Unix time in seconds of the store's clock."""
     request: str
     """Id of the job, as in the log."""
-    model: str
+    model: str = ""
+    """Not in the store."""
     source: str = msgspec.field(name="from")
     target: str | None = msgspec.field(name="to")
     reason: str
@@ -70,8 +71,7 @@ class OccupancyReader:
 
     async def read(self, model: str) -> Occupancy:
         """Return the occupancy of ``model``. Raises what redis-py raises."""
-        moves_key = keys.moves(model)
-        waiting, claimed, moves = await self._script([*queue_keys(model), moves_key], (MAX_LISTED,))
+        waiting, claimed, moves = await self._script([*queue_keys(model), keys.moves(model)], (MAX_LISTED,))
         rows = zip(claimed[::4], claimed[1::4], claimed[2::4], claimed[3::4], strict=True)
         return Occupancy(
             dict(zip(PRIORITY_CLASSES, waiting, strict=True)),
@@ -80,7 +80,7 @@ class OccupancyReader:
                 for job, worker, attempt, number in rows
                 if number in _TIERS
             },
-            tuple(_last_moves(moves_key, moves)),
+            tuple(_last_moves(model, moves)),
         )
 
 
@@ -105,11 +105,11 @@ def _tokens(waiting: int, claimed: int, text: int) -> int:
     return waiting * (UNBOUNDED_RESPONSE + text // (BYTES_PER_TOKEN * (waiting + claimed))) if waiting else 0
 
 
-def _last_moves(name: str, entries: list[bytes]) -> Iterator[Move]:
+def _last_moves(model: str, entries: list[bytes]) -> Iterator[Move]:
     moved: set[str] = set()
     for entry in entries:
-        with skipped_unreadable(name):
-            move = msgspec.json.decode(entry, type=Move)
+        with skipped_unreadable(keys.moves(model)):
+            move = msgspec.structs.replace(msgspec.json.decode(entry, type=Move), model=model)
             if move.target is not None or move.request not in moved:
                 yield move
             moved.add(move.request)

@@ -1,10 +1,9 @@
 -- Shared functions, prepended to each script when it is loaded, after the constants of texts.py: the prefixes PAYLOAD,
--- STATE, JOURNAL, WORKER_CHANNEL, WORKER_RECORD, REPLICA_CHANNEL, REPLICA_RECORD, QUEUE_OF (models), USAGE (days) and
--- SPENT (keys), the key WORKERS, the times JOB_TTL, LINGER, MOVES_TTL and USAGE_TTL (ms), and SPENT_DAYS, MOST_USAGES and
+-- STATE, JOURNAL, WORKER_CHANNEL, QUEUE_OF (models), USAGE (days) and SPENT (keys), the times JOB_TTL, LINGER, MOVES_TTL and USAGE_TTL (ms), and SPENT_DAYS, MOST_USAGES and
 -- REST of shared/protocol/usage.py.
 
 -- The first keys of each script.
-local QUEUE, INFLIGHT, CLAIMS, SIZES, LOAD = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local QUEUE, INFLIGHT, CLAIMS, SIZES, LOAD, SERVING = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 
 -- Distance between the priority classes in the queue's scores; larger than any tag (tokens) within a class.
 local CLASS_WIDTH = 2 ^ 50
@@ -62,15 +61,25 @@ local function now_ms()
   return tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
 end
 
+-- The hash of serving workers has a field for each: "AT LEASE CACHES DIGEST", the time of its last heartbeat and the
+-- duration of its lease (ms), whether it has a prefix cache (0/1), and the digest of its vocabulary and chat template.
+-- Returns CACHES and DIGEST of an entry; nil if there is none, or the lease has ended, also if the clock was set back.
+local function parse_serving(entry)
+  local at, lease, caches, digest = string.match(entry or '', '^(%d+) (%d+) ([01]) (.*)$')
+  if at and math.abs(now_ms() - at) <= tonumber(lease) then
+    return caches, digest
+  end
+end
+
 -- Wakes a worker; returns whether it is subscribed. Raises its load slightly at once, so that a burst spreads before
--- the workers report their real load. A worker without a subscription is removed from the list if it is not registered
+-- the workers report their real load. A worker without a subscription is removed from the list if it does not serve
 -- either. Otherwise it counts as full until it reports its load, as it does when it has subscribed again.
 local function wake_this(worker)
   redis.call('ZINCRBY', LOAD, 0.05, worker)
   if redis.call('PUBLISH', WORKER_CHANNEL .. worker, 'wake') > 0 then
     return true
   end
-  if redis.call('EXISTS', WORKER_RECORD .. worker) == 1 then
+  if parse_serving(redis.call('HGET', SERVING, worker)) then
     redis.call('ZADD', LOAD, 1, worker)
   else
     redis.call('ZREM', LOAD, worker)
@@ -297,7 +306,7 @@ local function log_move(moves_key, job, source, target, cause)
     return
   end
   redis.call('LPUSH', moves_key, cjson.encode({
-    time = math.floor(now_ms()) / 1000, request = job, model = model(), from = source,
+    time = math.floor(now_ms()) / 1000, request = job, from = source,
     to = target or cjson.null, reason = cause == 'worker_lost' and cause or 'released',
   }))
   redis.call('LTRIM', moves_key, 0, 199)

@@ -21,6 +21,7 @@ from shared.protocol.events import (
 from shared.protocol.prefix import prefix_digests
 from shared.protocol.queue.packing import MAX_BYTES, pack_jobs
 from shared.protocol.queue.texts import PRIORITY_CLASSES, queue_keys, script_text
+from shared.protocol.registry import WorkerInfo
 from shared.protocol.request import ChatRequest, Job, Tier, decode_request
 from shared.protocol.usage import NOTHING_USED, UsageCounts, account_of
 from shared.redis import keys
@@ -257,9 +258,15 @@ class JobQueue:
         ]
         return claims, int(remaining)
 
-    async def renew(self, worker: str, claims: Iterable[tuple[str, int]]) -> list[str]:
-        """Renew leases given as ``(job, attempt)``; return the jobs that ``worker`` must stop computing."""
-        arguments: list[str | int] = [worker, self._lease_ms]
+    async def renew(
+        self, worker: str, claims: Iterable[tuple[str, int]] = (), info: WorkerInfo | None = None
+    ) -> list[str]:
+        """Renew leases given as ``(job, attempt)``; return the jobs that ``worker`` must stop computing.
+
+        ``info`` is its registry record. Jobs with tokens of its vocabulary wait for it while it is ``serving``.
+        """
+        entry = f"{int(info.prefix_caching)} {info.vocabulary}" if info and info.status == "serving" else ""
+        arguments: list[str | int] = [worker, self._lease_ms, entry]
         for claim in claims:
             arguments += claim
         return [job.decode() for job in await self._run("renew", [], arguments)]
@@ -323,8 +330,8 @@ class JobQueue:
         return decode_journal(items)
 
     async def withdraw(self, worker: str) -> None:
-        """Remove ``worker`` from the wake-up list."""
-        await self.redis.zrem(keys.load(self.model), worker)
+        """Remove ``worker`` from the wake-up list, and from those that serve."""
+        await asyncio.gather(self.redis.zrem(keys.load(self.model), worker), self.renew(worker))
 
     async def place(self, job: str) -> int | None:
         """Return the number of jobs ahead of a waiting ``job``; ``None`` when it does not wait."""

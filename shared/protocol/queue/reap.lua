@@ -6,8 +6,8 @@
 -- ARGV: maximum of jobs, lease (ms)
 -- Returns the milliseconds until the next lease ends (-1 without any lease), then the ids of the requeued jobs.
 local now, lease = now_ms(), tonumber(ARGV[2])
-local blind = now - (tonumber(redis.call('GET', KEYS[6])) or now) > lease / 2
-redis.call('SET', KEYS[6], string.format('%.0f', now), 'PX', JOB_TTL)
+local blind = now - (tonumber(redis.call('GET', KEYS[7])) or now) > lease / 2
+redis.call('SET', KEYS[7], string.format('%.0f', now), 'PX', JOB_TTL)
 
 -- A lease that ends later than one lease from now was granted before the store's clock was set back.
 local lease_end = string.format('%.0f', now + lease)
@@ -22,7 +22,7 @@ for at = 1, #expired, 2 do
   if blind and redis.call('HEXISTS', CLAIMS, job) == 1 and redis.call('HGET', state, 'spared') ~= expired[at + 1] then
     redis.call('ZADD', INFLIGHT, lease_end, job)
     redis.call('HSET', state, 'spared', lease_end)
-  elseif requeue(job, 'worker_lost', KEYS[7]) then
+  elseif requeue(job, 'worker_lost', KEYS[8]) then
     redis.call('HINCRBY', state, 'lost_workers', 1)
     back[#back + 1] = job
   end

@@ -26,9 +26,6 @@ _CONSTANTS: dict[str, str | int] = {
     "STATE": keys.state(""),
     "JOURNAL": keys.journal(""),
     "NEEDED": keys.journal_needed(""),
-    "WORKER_RECORD": keys.worker(""),
-    "REPLICA_RECORD": keys.replica(""),
-    "WORKERS": keys.WORKERS,
     "QUEUE_OF": keys.queue(""),
     "FIRST_CLASS": PRIORITY_CLASSES["priority"],
     "BATCH_CLASS": PRIORITY_CLASSES["batch"],
@@ -44,17 +41,14 @@ _CONSTANTS: dict[str, str | int] = {
 }
 
 
-def queue_keys(model: str) -> tuple[str, str, str, str, str]:
+def queue_keys(model: str) -> tuple[str, ...]:
     """Return the keys that all scripts get first."""
-    return keys.queue(model), keys.inflight(model), keys.claims(model), keys.sizes(model), keys.load(model)
+    kinds = (keys.queue, keys.inflight, keys.claims, keys.sizes, keys.load, keys.serving)
+    return tuple(key(model) for key in kinds)
 
 
 def script_text(name: str, database: int) -> str:
     """Return a script's text for a database. All scripts but *enqueue* may run at the store's memory limit: they free
     memory."""
-    channels = {
-        "WORKER_CHANNEL": keys.worker_channel("", database),
-        "REPLICA_CHANNEL": keys.replica_channel("", database),
-    }
-    constants = {**_CONSTANTS, **channels}
+    constants = {**_CONSTANTS, "WORKER_CHANNEL": keys.worker_channel("", database)}
     return scripts.text_with_prelude("shared.protocol.queue", name, constants)

@@ -9,7 +9,7 @@
 -- Returns the id of a job that the worker does not hold any more, if there is one: the call is repeated because its reply was
 -- lost. Otherwise the id of the job, or nil.
 
-local FAIR_QUEUE, MOVES = KEYS[6], KEYS[7]
+local FAIR_QUEUE, MOVES = KEYS[7], KEYS[8]
 
 -- Time (ms) between two slots for one tenant, and between two searches, which all full workers ask for.
 local PAUSE, SEARCH = 1000, 200

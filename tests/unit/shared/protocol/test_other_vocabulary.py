@@ -5,19 +5,20 @@ from arq.connections import ArqRedis
 
 from shared.protocol.events import Delta, Started, encode_event
 from shared.protocol.queue import Claim, Emitter, JobQueue, Lease
-from shared.protocol.registry import WorkerInfo, announce, withdraw
 from shared.protocol.request import ChatRequest, Job, Message
 from shared.redis import keys
 from tests.support.emitting import emit
 from tests.support.eventually import PATIENCE
 from tests.support.jobs import REPLICA, WORKER, enqueue
 from tests.support.redis_types import awaitable
+from tests.support.wall_clock import WallClock
 
 BLUE, GREEN = "digest of blue", "digest of green"
 
 
-def worker(name: str, vocabulary: str, status: str = "serving") -> WorkerInfo:
-    return msgspec.structs.replace(WORKER, id=name, vocabulary=vocabulary, status=status)
+async def serve(queue: JobQueue, name: str, status: str = "serving") -> None:
+    """Let a worker with the blue vocabulary send a heartbeat."""
+    await queue.renew(name, info=msgspec.structs.replace(WORKER, id=name, vocabulary=BLUE, status=status))
 
 
 async def claim(queue: JobQueue, name: str, vocabulary: str, *, slots: int = 8) -> tuple[list[Claim], int]:
@@ -43,7 +44,7 @@ async def generate_and_return(queue: JobQueue, name: str, vocabulary: str, *jobs
 
 
 async def test_a_job_without_tokens_starts_over_on_any_worker(queue: JobQueue, redis: ArqRedis) -> None:
-    await announce(redis, worker("blue", BLUE), lease=60)
+    await serve(queue, "blue")
     await enqueue(queue, "a")
     await claim(queue, "blue", BLUE)
     await queue.release("blue", [("a", 1)])
@@ -53,7 +54,7 @@ async def test_a_job_without_tokens_starts_over_on_any_worker(queue: JobQueue, r
 
 async def test_a_job_with_tokens_waits_for_a_worker_that_has_the_vocabulary(queue: JobQueue, redis: ArqRedis) -> None:
     for name in ("blue", "blue 2"):
-        await announce(redis, worker(name, BLUE), lease=60)
+        await serve(queue, name)
     await enqueue(queue, "a", "b")
     await generate_and_return(queue, "blue", BLUE, "a", "b")
     await claim(queue, "blue", BLUE, slots=1)
@@ -64,7 +65,7 @@ async def test_a_job_with_tokens_waits_for_a_worker_that_has_the_vocabulary(queu
 
 
 async def test_jobs_behind_one_that_waits_are_claimed(queue: JobQueue, redis: ArqRedis) -> None:
-    await announce(redis, worker("blue", BLUE), lease=60)
+    await serve(queue, "blue")
     await enqueue(queue, "a", "b")
     await generate_and_return(queue, "blue", BLUE, "a", "b")
     await enqueue(queue, "c", "d", "e")
@@ -78,7 +79,7 @@ async def test_jobs_behind_one_that_waits_are_claimed(queue: JobQueue, redis: Ar
 
 
 async def test_batch_requests_leave_slots_free_while_a_job_waits(queue: JobQueue, redis: ArqRedis) -> None:
-    await announce(redis, worker("blue", BLUE), lease=60)
+    await serve(queue, "blue")
     await enqueue(queue, "a")
     await generate_and_return(queue, "blue", BLUE, "a")
     await redis.zadd(keys.load("tiny"), {"blue": 1})
@@ -89,7 +90,7 @@ async def test_batch_requests_leave_slots_free_while_a_job_waits(queue: JobQueue
 
 
 async def test_a_worker_that_has_the_vocabulary_is_woken(queue: JobQueue, redis: ArqRedis) -> None:
-    await announce(redis, worker("blue", BLUE), lease=60)
+    await serve(queue, "blue")
     async with redis.pubsub() as subscriber:
         await subscriber.subscribe(keys.worker_channel("blue"))
         await enqueue(queue, "a")
@@ -105,11 +106,11 @@ async def test_a_worker_that_has_the_vocabulary_is_woken(queue: JobQueue, redis:
 async def test_without_a_worker_that_has_the_vocabulary_the_job_is_claimed_to_end(
     queue: JobQueue, redis: ArqRedis
 ) -> None:
-    await announce(redis, worker("blue", BLUE), lease=60)
+    await serve(queue, "blue")
     await enqueue(queue, "a")
     await generate_and_return(queue, "blue", BLUE, "a")
     assert await claim(queue, "green", GREEN) == ([], 1)
-    await withdraw(redis, WorkerInfo, worker("blue", BLUE).id)
+    await queue.withdraw("blue")
     ((claimed,), _) = await claim(queue, "green", GREEN)
     assert (claimed.job, claimed.foreign) == ("a", True)
     # The worker that was to end it disappears, and one with the vocabulary returns.
@@ -126,9 +127,9 @@ async def test_a_worker_that_does_not_serve_or_serves_another_model_is_not_waite
 ) -> None:
     await enqueue(queue, "a")
     await generate_and_return(queue, "blue", BLUE, "a")
-    await announce(redis, worker("blue", BLUE, "failing"), lease=60)
-    other = msgspec.structs.replace(worker("other", BLUE), model="other")
-    await announce(redis, other, lease=60)
+    await serve(queue, "blue")
+    await serve(queue, "blue", "failing")
+    await serve(JobQueue(redis, "other"), "other")
     ((claimed,), _) = await claim(queue, "green", GREEN)
     assert claimed.foreign
 
@@ -142,13 +143,24 @@ async def test_a_job_of_an_older_worker_is_continued(queue: JobQueue, redis: Arq
     assert not claimed.foreign
 
 
-async def test_an_unreadable_record_of_a_worker_loses_no_job(queue: JobQueue, redis: ArqRedis) -> None:
+async def test_an_unreadable_entry_of_a_worker_loses_no_job(queue: JobQueue, redis: ArqRedis) -> None:
     await enqueue(queue, "a", "b")
     await generate_and_return(queue, "blue", BLUE, "a", "b")
-    await announce(redis, worker("blue", BLUE), lease=60)
-    for number, record in enumerate(("{", "[]", '{"status": "serving", "vocabulary": "v"}')):
-        name = f"unreadable {number}"
-        await announce(redis, worker(name, BLUE), lease=60)
-        await redis.set(keys.worker(name), record)
+    await serve(queue, "blue")
+    for number, entry in enumerate(("{", "", "1 2", f"1 60000 1 {BLUE}")):
+        await awaitable(redis.hset(keys.serving("tiny"), f"unreadable or gone {number}", entry))
     assert await claim(queue, "green", GREEN) == ([], 2)
     assert [one.job for one in await claim_all(queue, "blue", BLUE)] == ["a", "b"]
+    await serve(queue, "new")
+    assert {*await awaitable(redis.hkeys(keys.serving("tiny")))} == {b"blue", b"new"}
+
+
+async def test_a_worker_that_sends_no_heartbeat_is_not_waited_for(
+    queue: JobQueue, redis: ArqRedis, wall_clock: WallClock
+) -> None:
+    await enqueue(queue, "a")
+    await generate_and_return(queue, "blue", BLUE, "a")
+    await serve(queue, "blue")
+    wall_clock.advance(61)
+    ((claimed,), _) = await claim(queue, "green", GREEN)
+    assert claimed.foreign

@@ -11,12 +11,12 @@ from arq.connections import ArqRedis
 from fakeredis import FakeAsyncRedis
 
 from shared.protocol.queue import Claim, JobQueue
-from shared.protocol.registry import WorkerInfo
 from shared.protocol.request import ChatRequest, Job, Message, Tier
 from shared.redis import keys
 from shared.runtime.tasks import cancel_all
 from tests.support.eventually import PATIENCE
 from tests.support.job_rig import consumer_of
+from tests.support.jobs import WORKER
 from tests.support.redis_types import awaitable
 from worker.jobs.consumer import JobConsumer
 
@@ -132,15 +132,7 @@ async def test_the_longest_beginning_decides_and_a_shorter_one_helps_where_the_l
 
 
 async def test_a_worker_without_a_prefix_cache_is_not_followed(redis: ArqRedis, queue: JobQueue) -> None:
-    await redis.set(
-        keys.worker("w1"),
-        msgspec.json.encode(
-            WorkerInfo(
-                id="w1", host="h", pid=1, model="tiny", status="serving", engine="stateful", device="NPU",
-                fingerprint="", started=0.0, slots=1, prefix_caching=False,
-            )
-        ),
-    )  # fmt: skip
+    await queue.renew("w1", info=msgspec.structs.replace(WORKER, prefix_caching=False))
     assert await put(queue, "a1", "a") == "w1"
     await idle(queue, w2=0.0, w1=0.1)
     assert await put(queue, "a2", "a") == "w2"
@@ -166,7 +158,7 @@ async def test_a_holder_that_has_gone_is_not_waited_for(redis: ArqRedis, queue: 
 async def test_a_registered_worker_without_a_subscription_counts_as_full_until_it_reports(
     redis: ArqRedis, queue: JobQueue
 ) -> None:
-    await redis.set(keys.worker("away"), "{}")
+    await queue.renew("away", info=WORKER)
     await redis.zadd(keys.load("tiny"), {"away": 0.0, "w1": 0.1, "w2": 0.11, "w3": 0.12})
     assert await put(queue, "a1", "a") == "w1"
     assert await redis.zscore(keys.load("tiny"), "away") == 1

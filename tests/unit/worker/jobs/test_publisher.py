@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from arq.connections import ArqRedis
 from redis.connection import DefaultParser
 from redis.exceptions import ConnectionError, ResponseError
 
@@ -277,17 +278,26 @@ async def test_what_is_dropped_before_it_is_sent_is_never_said(rig: Rig) -> None
     assert len(rig.line.sent) == 1
 
 
-async def test_a_replica_without_a_subscriber_for_long_is_orphaned(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_replica_without_a_subscriber_for_long_is_orphaned(
+    rig: Rig, redis: ArqRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rig.step(0, "a")
-    rig.line.waiting.append([1, -1])
+    rig.line.waiting.append([1, 0])
     rig.step(1, "a")
+    await rig.publisher.cancel_orphans(redis)
     assert rig.orphaned == []
     monkeypatch.setattr(worker.jobs.publisher, "ORPHAN_GRACE", 0.0)
-    rig.line.waiting.append([1, 0])  # It is registered again, and about to subscribe.
-    rig.step(2, "a")
+    await redis.set(keys.replica(REPLICA), "{}")  # It is registered again, and about to subscribe.
+    await rig.publisher.cancel_orphans(redis)
+    await redis.delete(keys.replica(REPLICA))
+    for step, receivers in ((2, 0), (3, 1)):
+        rig.line.waiting.append([1, receivers])
+        rig.step(step, "a")
+    await rig.publisher.cancel_orphans(redis)
     assert rig.orphaned == []
-    rig.line.waiting.append([1, -1])
-    rig.step(3, "a")
+    rig.line.waiting.append([1, 0])
+    rig.step(4, "a")
+    await rig.publisher.cancel_orphans(redis)
     assert rig.orphaned == [REPLICA]
 
 

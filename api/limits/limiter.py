@@ -1,14 +1,13 @@
 """The limiter: reserves and settles the limits of API keys and teams in the store, shared by all replicas."""
 
+import asyncio
 import logging
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, Literal, get_args
+from typing import Literal, cast, get_args
 
 from redis.asyncio import Redis
-from redis.commands.core import AsyncScript
 
 from api.keys.record import ApiKey, Limited, Team
 from shared.redis import keys
@@ -65,11 +64,12 @@ class Refusal:
 
 
 class Limiter:
-    """Reserves and settles requests of keys and teams with limits, with one script call each."""
+    """Reserves and settles requests of keys and teams with limits, with one script call for each."""
 
     def __init__(self, redis: Redis, *, replica: str, lease: float, longest: float) -> None:
         """``replica`` is this replica's id. Concurrency places of a lost replica are freed after ``lease`` seconds, and
         any place after ``longest`` seconds, the maximum duration of a request."""
+        self._redis = redis
         self._replica = replica
         self._lease_ms = int(lease * 1000)
         self._longest_ms = int(longest * 1000)
@@ -84,39 +84,40 @@ class Limiter:
         return f"{uuid.uuid4().hex} {self._replica}"
 
     async def reserve(self, reservation: Reservation) -> tuple[Refusal | None, dict[LimitName, Counts]]:
-        """Reserve one request; return the exceeded limit, if any, and the state of the rate limits: of the key's and
-        the team's, the one that has less left.
+        """Reserve one request in the limits of the key and then of the team, or in none.
+
+        Returns the exceeded limit, if any, and the state of the rate limits: of the key's and the team's, the one that
+        has less left.
 
         Raises what redis-py raises when the store is unreachable.
         """
-        owners = reservation.limited
-        reply: list[int] = await self._call(
-            self._reserve,
-            owners,
-            [
-                reservation.tokens,
-                reservation.place,
-                self._longest_ms,
-                keys.replica(""),
-                self._replica,
-                self._lease_ms,
-                *(argument for owner in owners for argument in _limits_of(owner)),
-            ],
-        )
-        refusing, wait, *states = reply
         counts: dict[LimitName, Counts] = {}
-        for owner, at in zip(owners, range(0, len(states), 6), strict=True):
-            *state, of_day, of_month = states[at : at + 6]
+        for at, owner in enumerate(owners := reservation.limited):
+            limit_number, wait, *state, of_day, of_month = await self._reserve_in(owner, reservation)
             self._warn(owner, (of_day, of_month))
             limits = (owner.requests_per_minute, owner.tokens_per_minute)
             for bucket, (name, limit) in enumerate(zip(_NAMES[:2], limits, strict=True)):
                 count = Counts(limit or 0, state[2 * bucket], state[2 * bucket + 1] / 1000)
                 if limit is not None and (name not in counts or count.remaining < counts[name].remaining):
                     counts[name] = count
-        if refusing:
-            by_team, limit_number = divmod(refusing - 1, len(_NAMES))
-            return Refusal(_NAMES[limit_number], wait / 1000 if wait else None, bool(by_team)), counts
+            if limit_number:
+                for earlier in owners[:at]:
+                    await self._settle_in(earlier, reservation, -reservation.tokens, requests=-1)
+                return Refusal(_NAMES[limit_number - 1], wait / 1000 if wait else None, by_team=at > 0), counts
         return None, counts
+
+    async def _reserve_in(self, owner: Limited, reservation: Reservation) -> list[int]:
+        names = [key(owner.limits_id) for key in (keys.buckets, keys.admitted, keys.spent)]
+        limits = (owner.requests_per_minute, owner.tokens_per_minute, owner.concurrency, *owner.budgets)
+        arguments: list[str | int | float] = [
+            *(reservation.tokens, reservation.place, self._longest_ms, self._replica, self._lease_ms),
+            *map(_or_empty, limits),
+        ]
+        reply: list[int] | int = await self._reserve(names, arguments)
+        if isinstance(reply, int):
+            leases = await self._redis.zrange(keys.REPLICAS, 0, -1, withscores=True)
+            reply = await self._reserve(names, [*arguments, "", *(part for lease in leases for part in lease)])
+        return cast("list[int]", reply)
 
     def _warn(self, owner: Limited, spent: tuple[int, int]) -> None:
         """Log once that a budget of ``owner`` is nearly used up."""
@@ -130,19 +131,14 @@ class Limiter:
 
     async def settle(self, reservation: Reservation, used: int) -> None:
         """Settle a request that used ``used`` tokens. Raises what redis-py raises when the store is unreachable."""
-        owners = reservation.limited
-        limits = [_or_empty(owner.tokens_per_minute) for owner in owners]
-        await self._call(self._settle, owners, [used - reservation.tokens, reservation.place, *limits])
+        await asyncio.gather(
+            *(self._settle_in(owner, reservation, used - reservation.tokens) for owner in reservation.limited)
+        )
 
-    async def _call(self, script: AsyncScript, owners: Sequence[Limited], arguments: Sequence[str | int]) -> Any:
-        names = [key(owner.limits_id) for owner in owners for key in (keys.buckets, keys.admitted)]
-        return await script(names, arguments)
-
-
-def _limits_of(owner: Limited) -> Sequence[str | int]:
-    """Return the arguments of the script for ``owner``."""
-    limits = (owner.requests_per_minute, owner.tokens_per_minute, owner.concurrency, *owner.budgets)
-    return [*map(_or_empty, limits), keys.spent(owner.limits_id)]
+    async def _settle_in(self, owner: Limited, reservation: Reservation, tokens: int, requests: int = 0) -> None:
+        limits = map(_or_empty, (owner.tokens_per_minute, owner.requests_per_minute))
+        names = [keys.buckets(owner.limits_id), keys.admitted(owner.limits_id)]
+        await self._settle(names, [tokens, requests, reservation.place, *limits])
 
 
 def _or_empty(limit: int | None) -> str | int:

@@ -1,21 +1,18 @@
 #!lua
--- Reserves one request in the limits of an API key, and of its team if it has one, or returns the exceeded limit and how
--- long to wait. It is reserved in both or in none.
+-- Reserves one request in the limits of an owner, an API key or a team, or returns the exceeded limit and how long to wait.
 -- Rates use the generic cell rate algorithm: a bucket is stored as the time at which it will be full again. A bucket
 -- holds the allowance of one minute.
--- KEYS: buckets and admitted of the key, and of its team
--- ARGV: tokens of this request, its reservation ("TOKENS NAME REPLICA"), maximum duration of a request (ms), prefix of
---       replicas' registry records, this replica, lease (ms), then of the key and of its team: requests per minute,
---       tokens per minute, concurrent requests, tokens per day, tokens per month (each '' if unlimited), key of the
---       spent tokens
+-- KEYS: buckets, admitted, spent tokens
+-- ARGV: tokens of this request, its reservation ("TOKENS NAME REPLICA"), maximum duration of a request (ms), this replica,
+--       lease (ms), requests per minute, tokens per minute, concurrent requests, tokens per day, tokens per month (each ''
+--       if unlimited), then if they are known: '', (replica, end of its lease (s))... of the registry
 -- A reservation that is there already was made by this call, whose reply was lost: nothing is counted again.
 -- Budgets are tokens per day and month of UTC, counted when requests end (see add_usage in the queue's prelude). A request is
 -- refused when what was spent and the tokens of the reservations, in the field "reserved" of the buckets, use one up.
--- Returns {0 or the exceeded limit (1 requests, 2 tokens, 3 concurrency, 4 tokens per day, 5 tokens per month; 5 more if
---          it is the team's), ms to wait (0: until a reservation ends)}, then of each: remaining requests, ms until the bucket is full, remaining
---          tokens, ms until the bucket is full, tokens spent this day, this month.
+-- Returns {0 or the exceeded limit (1 requests, 2 tokens, 3 concurrency, 4 tokens per day, 5 tokens per month), ms to wait
+-- (0: until a reservation ends), remaining requests, ms until the bucket is full, remaining tokens, ms until the bucket is
+-- full, tokens spent this day, this month}; -1 if it must know the registered replicas, and has reserved nothing.
 local MINUTE, DAY = 60000, 86400000
-local NUMBER_OF_LIMITS = 5
 
 -- Maximum debt of a bucket (ms). Larger ones are capped, here and in settle.lua.
 local LONGEST_DEBT = 86400000
@@ -23,16 +20,21 @@ local LONGEST_DEBT = 86400000
 -- Maximum number of concurrency places examined per call, oldest first.
 local MOST_EXAMINED = 256
 
-local TOKENS, RESERVATION, LONGEST, REPLICA, LEASE = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[5], tonumber(ARGV[6])
+local TOKENS, RESERVATION, LONGEST, REPLICA, LEASE = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
+local leases = ARGV[11] and {} -- of the registered replicas
+local must_know = false -- the leases
+for at = 12, #ARGV, 2 do
+  leases[ARGV[at]] = ARGV[at + 1] * 1000
+end
+
 -- Returns the owner's limits and what is stored for them.
-local function read(at)
-  local first = 7 + (at - 1) * 6
+local function read()
   local owner = {
-    buckets = KEYS[2 * at - 1], admitted = KEYS[2 * at], rates = {ARGV[first], ARGV[first + 1]},
-    concurrency = ARGV[first + 2], budgets = {ARGV[first + 3], ARGV[first + 4]}, spent_key = ARGV[first + 5],
+    buckets = KEYS[1], admitted = KEYS[2], spent_key = KEYS[3], rates = {ARGV[6], ARGV[7]},
+    concurrency = ARGV[8], budgets = {ARGV[9], ARGV[10]},
     full = {}, left = {-1, -1}, back = {0, 0}, spent = {0, 0},
   }
   owner.budgeted = owner.budgets[1] ~= '' or owner.budgets[2] ~= ''
@@ -56,8 +58,12 @@ end
 -- it has been absent for a lease, because all replicas are absent for a moment after an outage of the store. The field
 -- "missed:REPLICA" of the buckets holds the time since when it has been absent.
 local function time_left(buckets, replica)
+  if not leases then
+    must_know = true
+    return nil
+  end
   local field = 'missed:' .. replica
-  if redis.call('EXISTS', ARGV[4] .. replica) == 1 then
+  if (leases[replica] or 0) > now then
     redis.call('HDEL', buckets, field)
     return nil
   end
@@ -218,19 +224,12 @@ local function reserve(owner, refused)
   end
 end
 
-local owners, refusing, wait = {}, 0, 0
-for at = 1, #KEYS / 2 do
-  owners[at] = read(at)
-  local limit, ms = check(owners[at])
-  if limit > 0 and refusing == 0 then
-    refusing, wait = limit + (at - 1) * NUMBER_OF_LIMITS, ms
-  end
+local owner = read()
+local limit, wait = check(owner)
+if must_know then
+  return -1
 end
-local reply = {refusing, wait}
-for _, owner in ipairs(owners) do
-  reserve(owner, refusing > 0)
-  for _, pair in ipairs({{owner.left[1], owner.back[1]}, {owner.left[2], owner.back[2]}, owner.spent}) do
-    reply[#reply + 1], reply[#reply + 2] = pair[1], pair[2]
-  end
-end
-return reply
+reserve(owner, limit > 0)
+return {
+  limit, wait, owner.left[1], owner.back[1], owner.left[2], owner.back[2], owner.spent[1], owner.spent[2],
+}

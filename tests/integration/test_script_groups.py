@@ -14,8 +14,6 @@ from tests.support.store_servers import SERVERS, store_server
 
 CROSSING = {
     *(name for name in CASES if name.startswith(("shared/protocol/queue/", "api/stored/"))),
-    "api/limits/reserve.lua",
-    "api/limits/settle.lua",
 }
 """Scripts that still touch two groups. None may be added."""
 

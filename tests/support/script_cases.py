@@ -178,6 +178,24 @@ async def reserve(client: Client) -> None:
     assert counts["tokens"].remaining == 5000
 
 
+async def reserve_beside_another_replica(client: Client) -> None:
+    other = Limiter(client.redis, replica="other", lease=60, longest=600)
+    await other.reserve(Reservation(KEY, f"a {other.new_name()}", 1000))
+    refusal, _ = await client.limiter.reserve(Reservation(KEY, f"b {REPLICA}", 1000))
+    assert refusal is not None
+    assert refusal.limit == "concurrency"
+
+
+async def settle_what_a_team_refuses(client: Client) -> None:
+    key = ApiKey(id="key-1", digest="0" * 64, requests_per_minute=2, tokens_per_minute=6000, tokens_per_day=10_000)
+    team = Team(id="physics", tokens_per_minute=1000)
+    refusal, _ = await client.limiter.reserve(Reservation(key, "a api-1", 5000, team))
+    assert refusal is not None
+    assert (refusal.limit, refusal.by_team) == ("tokens", True)
+    _, counts = await client.limiter.reserve(Reservation(key, "b api-1", 1000))
+    assert (counts["requests"].remaining, counts["tokens"].remaining) == (1, 5000)
+
+
 async def settle(client: Client) -> None:
     for limits in (KEY, ApiKey(id="key-2", digest="1" * 64, tokens_per_minute=6000)):
         reservation = Reservation(limits, "a api-1", 6000, Team(id="physics", tokens_per_minute=9000, concurrency=1))
@@ -277,8 +295,8 @@ CASES: dict[str, tuple[Case, ...]] = {
     "shared/protocol/queue/dead_letter.lua": (move_to_dead_letters,),
     "shared/protocol/announce.lua": (announce_worker,),
     "worker/node/place.lua": (place,),
-    "api/limits/reserve.lua": (reserve,),
-    "api/limits/settle.lua": (settle,),
+    "api/limits/reserve.lua": (reserve, reserve_beside_another_replica),
+    "api/limits/settle.lua": (settle, settle_what_a_team_refuses),
     "api/files/add.lua": (add_file,),
     "api/batches/create.lua": (create_batch,),
     "api/batches/claim.lua": (claim_batch,),

@@ -10,6 +10,7 @@ from api.dialects.anthropic import rate_headers
 from api.keys import ApiKey, Team
 from api.limits import Counts, Limiter, LimitName, Refusal, Reservation
 from api.limits.headers import duration, openai_rate_headers
+from shared.protocol.registry import ReplicaInfo, announce
 from shared.redis import keys
 from tests.support.redis_types import awaitable
 from tests.support.wall_clock import WallClock
@@ -145,10 +146,10 @@ async def test_a_replica_that_is_missed_only_for_a_moment_keeps_its_places(
     # The store was away, and the other replica has not announced itself since.
     _, refusal, _ = await reserve(here, one)
     assert refusal == Refusal("concurrency", 60)
-    await redis.set(keys.replica("other"), "{}")
     wall_clock.advance(60)
+    await announce(redis, ReplicaInfo(id="other", host="h", pid=1, address="", started=0.0), lease=2)
     assert (await reserve(here, one))[1] == Refusal("concurrency", None)
-    await redis.delete(keys.replica("other"))
+    wall_clock.advance(2)
     assert (await reserve(here, one))[1] is not None, "it is missed anew"
     await other.settle(reservation, 0)
     assert (await reserve(here, one))[1] is None

@@ -4,7 +4,8 @@ The values are bare text. The tool's schema decides whether ``5`` is a number or
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from functools import partial
 
 import msgspec
 
@@ -20,6 +21,8 @@ _CDATA = "<![CDATA["
 _CDATA_END = markers("]]>")
 _space = re.compile(r"\s*")
 _attribute = re.compile(r"""=\s*(?:"([^"]*)"|'([^']*)')""")
+_AROUND = frozenset({"arguments", "input", "parameters", "properties"})
+"""What models write around all arguments, as if it were one."""
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 
 
@@ -61,14 +64,23 @@ def _call(source: Source, writer: Writer, ends: tuple[str, ...], elements: Eleme
     while following == elements.key:
         header, _ = yield from source.until(markers(*_lines(elements.key_end)), NAME_LIMIT)
         key = _named(header)
+        if not key:
+            raise Malformed
         if elements.value:
             yield from source.skip_space()
             yield from source.match(elements.value)
-        writer.arguments(f"{separator}{quoted(key)}: ")
-        source.commit()
-        separator = ", "
         sign = elements.text_sign and (elements.text_sign in header)
-        following = yield from _value(source, writer, types, types.get(key, ANY_TYPE), sign, tags, elements)
+        read = partial(_value, source, keys=types, types=types.get(key, ANY_TYPE), sign=sign, tags=tags, form=elements)
+        if not separator and key in _AROUND and types and key not in types:
+            pieces: list[str] = []
+            following = yield from read(pieces.append)
+            inner = "" if following == elements.key else _members("".join(pieces), types)
+            writer.arguments(inner or "".join((quoted(key), ": ", *pieces)))
+        else:
+            writer.arguments(f"{separator}{quoted(key)}: ")
+            source.commit()
+            following = yield from read(writer.arguments)
+        separator = ", "
     if following is None:
         raise Malformed
     writer.arguments("}")
@@ -89,32 +101,33 @@ def _named(header: str) -> str:
 
 def _value(
     source: Source,
-    writer: Writer,
+    write: Callable[[str], None],
+    *,
     keys: ParameterTypes,
     types: frozenset[str],
     sign: bool | str,
     tags: tuple[str, ...],
-    elements: Elements,
+    form: Elements,
 ) -> Script[str | None]:
-    """Read a value of ``types``, and return the tag that follows it, which is consumed.
+    """Read a value of ``types``, pass its JSON to ``write``, and return the tag that follows it, which is consumed.
 
     ``sign`` says whether it was marked as a string; "" if the family has no such mark.
     """
 
     def emit(piece: str) -> None:
-        writer.arguments(quoted(piece)[1:-1])
+        write(quoted(piece)[1:-1])
         source.commit()
 
-    if elements.trimmed and (yield from source.peek()) == "\n":
+    if form.trimmed and (yield from source.peek()) == "\n":
         source.take(source.at + 1)
     if types == {"string"} or (sign is True and "string" in types):
-        writer.arguments('"')
-        following = yield from _through_end(source, emit, keys, tags, elements)
-        writer.arguments('"')
+        write('"')
+        following = yield from _through_end(source, emit, keys, tags, form)
+        write('"')
     else:
         pieces: list[str] = []
-        following = yield from _through_end(source, pieces.append, keys, tags, elements)
-        writer.arguments(_converted("".join(pieces), types, encoded=sign is False))
+        following = yield from _through_end(source, pieces.append, keys, tags, form)
+        write(_converted("".join(pieces), types, encoded=sign is False))
     source.commit()
     return following
 
@@ -158,6 +171,17 @@ def _through_end(
 
 def _discard(piece: str) -> None:
     pass
+
+
+def _members(text: str, names: Container[str]) -> str:
+    """Return an object in JSON, or in a string, without its brackets; empty unless its members have ``names``."""
+    try:
+        found = msgspec.json.decode(text)
+        found = msgspec.json.decode(found) if isinstance(found, str) else found
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+    known = isinstance(found, dict) and found and all(name in names for name in found)
+    return msgspec.json.encode(found).decode()[1:-1] if known else ""
 
 
 def _converted(text: str, types: frozenset[str], *, encoded: bool) -> str:

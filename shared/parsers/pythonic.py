@@ -29,6 +29,7 @@ _inside_string = {"'": re.compile(r"[^'\\]*"), '"': re.compile(r'[^"\\]*')}
 _RAW = str.maketrans({"\n": r"\n", "\r": r"\r", "\0": r"\x00"})
 """Characters that models write inside strings although Python requires escapes."""
 
+_space = re.compile(r"\s*")
 _cut_escape = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:x[0-9a-fA-F]?|[uU][0-9a-fA-F]{0,7})?$")
 _zeros = re.compile(r"(?<=^)0[0_]*(?=\d+$)|(?<=^-)0[0_]*(?=\d+$)")
 _no_escape = re.compile(r"\\(?:x(?![0-9a-fA-F]{2})|u(?![0-9a-fA-F]{4})|U(?![0-9a-fA-F]{8}))")
@@ -113,7 +114,10 @@ def _call(source: Source, writer: Writer, name: str) -> Script[None]:
 
 
 def _literal(source: Source) -> Script[str]:
-    """Consume a value up to the comma or bracket after it; return it with the escapes that Python requires."""
+    """Consume a value up to the comma or bracket after it; return it with the escapes that Python requires.
+
+    A quote ends a string if what may follow a string comes next, and is part of it otherwise.
+    """
     pieces: list[str] = []
     quote, depth, room = "", 0, VALUE_LIMIT
     while True:
@@ -131,7 +135,13 @@ def _literal(source: Source) -> Script[str]:
             # As in Python, a backslash before any other character is literal.
             stop += escaped if not escaped or escaped in _ESCAPED else "\\" + escaped.translate(_RAW)
         elif quote:
-            quote = ""
+            space = yield from source.run(_space, room)
+            following = yield from source.peek()
+            if following in (",)]}:" if depth else ",)"):
+                quote = ""
+                stop += space
+            else:
+                stop = "\\" + stop + space.translate(_RAW)
         elif stop in "'\"":
             quote = stop
         else:

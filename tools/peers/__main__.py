@@ -3,13 +3,20 @@
 ``python -m tools.peers vllm FOLDER`` runs vLLM's tests of parsers with ours behind the interface of its parsers;
 ``python -m tools.peers ovms FOLDER`` reads the inputs and expectations in OpenVINO Model Server's C++ tests;
 ``python -m tools.peers templates FOLDER`` finds the formats of the chat templates in any folder.
-Nothing of their source is in this repository. ``--failures`` prints each case that fails.
+Nothing of their source is in this repository. ``--failures`` prints each case that fails. What we do otherwise on
+purpose is in ``differences.toml``.
 """
 
 import argparse
+import tomllib
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from tools.peers import ovms, templates, vllm
+
+DIFFERENCES = Path(__file__).with_name("differences.toml")
+PASSED = "hold"
 
 
 def main() -> None:
@@ -19,15 +26,27 @@ def main() -> None:
     parser.add_argument("--failures", action="store_true")
     options = parser.parse_args()
     results = {"ovms": ovms.replay, "templates": templates.replay, "vllm": vllm.replay}[options.peer](options.folder)
-    passed = total = 0
+    known = tomllib.loads(DIFFERENCES.read_text("utf-8")).get(options.peer, {})
+    every: Counter[str] = Counter()
     for family, cases in sorted(results.items()):
-        good = sum(problem == "" for problem in cases.values())
-        passed, total = passed + good, total + len(cases)
-        print(f"{family:32} {good:4} of {len(cases)}")
+        why = {name: _reason(known, f"{family} {name}") if problem else PASSED for name, problem in cases.items()}
+        every += (counts := Counter(why.values()))
+        print(f"{family:32} {counts[PASSED]:4} of {len(cases)}, {len(cases) - counts[PASSED] - counts['']} on purpose")
         for name, problem in cases.items():
             if problem and options.failures:
-                print(f"    {name}: {problem}")
-    print(f"{'all':32} {passed:4} of {total}")
+                print(f"    {name}: {why[name] or problem}")
+    for reason, count in every.most_common():
+        print(f"{count:4} {reason or 'fail'}")
+    print(f"{every[PASSED] / max(1, every[PASSED] + every['']):.1%} of those that do not differ on purpose")
+
+
+def _reason(known: Mapping[str, list[str]], case: str) -> str:
+    """Return why we fail a case on purpose; empty if we do not."""
+    for reason, entries in known.items():
+        for family, _, part in (entry.partition(" ") for entry in entries):
+            if case.startswith(f"{family} ") and part in case:
+                return reason
+    return ""
 
 
 if __name__ == "__main__":

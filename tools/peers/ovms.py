@@ -13,6 +13,7 @@ _INPUT = re.compile(
     r"(?:std::string \w*[iI]nput\w*\s*=|generateParsedOutput\()\s*(?P<text>(?:" + _LITERAL.format("d") + r"\s*)+)[;)]",
     re.DOTALL,
 )
+_VARIABLE = re.compile(r"std::string (?P<name>\w+) = (?P<text>(?:" + _LITERAL.format("d") + r"\s*)+);")
 _EXPECTED = re.compile(
     r"EXPECT_EQ\(\s*parsed\w*\.(?P<what>content|reasoning|toolCalls\[(?P<index>\d+)\]\.(?P<field>name|arguments)),"
     r"\s*(?P<text>(?:" + _LITERAL.format("d") + r"\s*)+)\)",
@@ -39,6 +40,8 @@ def _cases(source: str) -> Iterator[tuple[str, str]]:
         return
     schemas = dict(_SCHEMA.findall(source))
     for name, body in _TEST.findall(source):
+        for variable in _VARIABLE.finditer(body):
+            body = body.replace(f"+ {variable['name']} +", variable["text"])
         expected = list(_EXPECTED.finditer(body))
         if not expected or _WITHOUT_TOOLS.search(body):
             continue
@@ -47,9 +50,18 @@ def _cases(source: str) -> Iterator[tuple[str, str]]:
         tools = [Tool(name=tool, parameters=schemas.get(tool)) for tool in {**called, **schemas}]
         for number, found in enumerate(_INPUT.finditer(body)):
             text = _END.sub("", _text(found["text"]))
-            result = read(text, parsers[1], parsers[2], tools or [Tool(name="none")])
-            problems = list(_problems(result, expected, int(count[1]) if count else None))
-            yield f"{name} {number}", next(iter(problems), "")
+            problems = [
+                next(
+                    _problems(
+                        read(text, parsers[1], parsers[2], tools or [Tool(name="none")], opened=opened),
+                        expected,
+                        int(count[1]) if count else None,
+                    ),
+                    "",
+                )
+                for opened in (False, True)
+            ]
+            yield f"{name} {number}", problems[0] and problems[1] and problems[0]
 
 
 def _problems(found: Read, expected: list[re.Match[str]], count: int | None) -> Iterator[str]:

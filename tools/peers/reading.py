@@ -4,8 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from shared.parsers import CallArguments, CallOpened, Content, Reasoning, parser_for
-from shared.parsers.formats import AUTO, NONE, PARSERS, REASONING_FORMATS, OutputFormat, ParserKind
+from shared.parsers import CallArguments, CallClosed, CallOpened, Content, Reasoning, parser_for
+from shared.parsers.formats import AUTO, NONE, PARSERS, OutputFormat, ParserKind
 from shared.protocol.request import Tool
 
 
@@ -52,26 +52,25 @@ def named(kind: ParserKind, name: str) -> str | None:
     return None if found in (AUTO, NONE) else found
 
 
-def read(text: str, tools: str, reasoning: str, offered: Sequence[Tool]) -> Read:
-    """Return what a model wrote; formats are named as the other server names its parsers."""
+def read(text: str, tools: str, reasoning: str, offered: Sequence[Tool], *, opened: bool) -> Read:
+    """Return what a model wrote, with whole calls only; formats are named as the other server names its parsers.
+
+    ``opened``: the prompt ends inside reasoning, which the tests do not say.
+    """
     output = OutputFormat(tools=named("tool_parser", tools), reasoning=named("reasoning_parser", reasoning))
-    form = REASONING_FORMATS.get(output.reasoning or "")
-    # A text with only the end of reasoning follows a prompt that opens it.
-    opened = form is not None and form.end in text and form.begin.strip() not in text and not form.turn
-    parser = parser_for(output, offered, in_reasoning=opened)
+    parser = parser_for(output, offered, in_reasoning=opened and output.reasoning is not None)
     if parser is None:
         return Read(text, "", [])
     parts = [*parser.feed(text), *parser.finish()]
-    calls: list[list[str]] = []
+    names = {part.index: part.name for part in parts if isinstance(part, CallOpened)}
+    arguments = dict.fromkeys(names, "")
     for part in parts:
-        if isinstance(part, CallOpened):
-            calls.append([part.name, ""])
-        elif isinstance(part, CallArguments):
-            calls[part.index][1] += part.text
+        if isinstance(part, CallArguments):
+            arguments[part.index] += part.text
     return Read(
         Text("".join(part.text for part in parts if isinstance(part, Content))),
         Text("".join(part.text for part in parts if isinstance(part, Reasoning))),
-        [(name, arguments) for name, arguments in calls],
+        [(names[part.index], arguments[part.index]) for part in parts if isinstance(part, CallClosed)],
     )
 
 

@@ -20,10 +20,23 @@ from tools.peers.reading import named, read
 _STUBBED = ("vllm", "torch", "transformers", "openai", "mistral_common", "partial_json_parser", "xgrammar", "regex")
 _internal = re.compile(r"XPASS|vllm_plugin\.Record object|\bis <class")
 """In the error of a test that does not compare what was read."""
+_OPENED = bool(os.environ["PEER_OPENED"])
+_OTHER = "another part of the interface"
 _results: list[tuple[str, str, str]] = []
 
 
-class Record:
+_seen: list[str] = []
+"""What the running test has had read: if it then asks for another part of the interface, what it compared was right."""
+
+
+class _Lenient(type):
+    """Every object is an instance: tests ask for classes that are stubs here."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return True
+
+
+class Record(metaclass=_Lenient):
     """An object with the attributes it was made with; any other is None."""
 
     def __init__(self, *arguments: Any, **fields: Any) -> None:
@@ -91,12 +104,13 @@ def _parser(kind: str, name: str) -> type:
             self.model_tokenizer = tokenizer
 
         def __getattr__(self, attribute: str) -> Any:
-            pytest.skip(f"no such part of the interface: {attribute}")
+            pytest.skip(_OTHER)
 
         def extract_tool_calls(self, model_output: str, request: Any = None) -> Record:
             mentioned = re.findall(r"[\w.-]+", model_output)
             tools = offered(request, self._tools) or [Tool(name=word) for word in dict.fromkeys(mentioned)]
-            found = read(model_output, name, "none", tools)
+            _seen.append(model_output)
+            found = read(model_output, name, "none", tools, opened=_OPENED)
             calls = [
                 Record(id=f"functions.{called}:{i}", type="function", function=Record(name=called, arguments=text))
                 for i, (called, text) in enumerate(found.calls)
@@ -104,7 +118,8 @@ def _parser(kind: str, name: str) -> type:
             return Record(tools_called=bool(calls), tool_calls=calls, content=found.content or None)
 
         def extract_reasoning(self, model_output: str, request: Any = None) -> tuple[str | None, str | None]:
-            found = read(model_output, "none", name, [])
+            _seen.append(model_output)
+            found = read(model_output, "none", name, [], opened=_OPENED)
             return found.reasoning or None, found.content or None
 
     return Adapter
@@ -156,9 +171,15 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Iterator[None]:
     outcome = yield
     report = outcome.get_result()  # type: ignore[attr-defined]
     # Any other exception means that the test uses more than the interface, such as a tokenizer.
-    compared = report.outcome == "passed" or (call.excinfo is not None and call.excinfo.errisinstance(AssertionError))
-    lines = [] if report.outcome == "passed" else str(report.longrepr).splitlines()
+    compared = (
+        report.outcome == "passed"
+        or (_OTHER in str(report.longrepr) and bool(_seen))
+        or (call.excinfo is not None and call.excinfo.errisinstance(AssertionError))
+    )
+    lines = [] if report.outcome != "failed" else str(report.longrepr).splitlines()
     error = next((line for line in lines if line.startswith("E ")), "".join(lines[-1:])).strip()
+    if report.when == "setup":
+        _seen.clear()
     if report.when == "call" and compared and not _internal.search(error):
         _results.append((Path(str(item.fspath)).stem.removeprefix("test_"), item.name, error))
 

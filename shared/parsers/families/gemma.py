@@ -28,7 +28,8 @@ def read_gemma_calls(
     """Read the calls between a trigger and the end marker. Raises :class:`Malformed` on invalid input."""
     while True:
         yield from source.skip_space()
-        yield from source.expect("call:")
+        if (yield from source.match("call:", *(":" if trigger else ()))) is None:
+            raise Malformed
         name, _ = yield from source.until(markers("{"), NAME_LIMIT)
         name = name.strip()
         if not name:

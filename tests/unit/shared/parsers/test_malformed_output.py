@@ -111,6 +111,29 @@ def test_an_answer_that_is_only_markup_is_content(tools: ToolFormatName, text: s
             "<function name='get_weather'><param name='city'><![CDATA[<b>]]></param></function>",
             {"city": "<b>"},
         ),
+        ("lfm2", "<|tool_call_start|>[get_weather(city='it's')]<|tool_call_end|>", {"city": "it's"}),
+        (
+            "lfm2",
+            """<|tool_call_start|>[get_weather(anything=['Ann's' , 'a: "b"', {'c':'d's'}], city="\nif a == "b":\n")]""",
+            {"anything": ["Ann's", 'a: "b"', {"c": "d's"}], "city": '\nif a == "b":\n'},
+        ),
+        ("gemma4", '<|tool_call>:get_weather{city:<|"|>Oslo<|"|>}<tool_call|>', {"city": "Oslo"}),
+        (
+            "minicpm5",
+            "<function name='get_weather'><param name='properties'>{'city': 'Oslo', 'days': 3}</param></function>",
+            {"city": "Oslo", "days": 3},
+        ),
+        (
+            "deepseek_v4",
+            '<｜DSML｜invoke name="get_weather"><｜DSML｜parameter name="input" string="true">{"city": "Oslo"}'  # noqa: RUF001
+            "</｜DSML｜parameter></｜DSML｜invoke>",  # noqa: RUF001
+            {"city": "Oslo"},
+        ),
+        (
+            "qwen3_coder",
+            '<function=get_weather><parameter=arguments>{"town": "Oslo"}</parameter></function>',
+            {"arguments": {"town": "Oslo"}},
+        ),
         ("deepseek_v31", "<｜tool▁call▁begin｜>get_weather<｜tool▁sep｜><｜tool▁call▁end｜>", {}),  # noqa: RUF001
     ],
 )

@@ -141,7 +141,8 @@ class ReasoningFormat(msgspec.Struct, frozen=True, kw_only=True):
     """The texts that enclose a model family's reasoning; the fields not named here as in :class:`ToolFormat`.
 
     ``turn`` is what the model writes between ``end`` and the next part, and ``content`` precedes content: the end is
-    that of every message, not only of reasoning.
+    that of every message, not only of reasoning. ``wrappers`` are texts that enclose content; those without a beginning
+    are dropped wherever they are. ``anywhere``: reasoning may begin inside content, because its beginning is a token.
     """
 
     name: ReasoningFormatName
@@ -152,4 +153,5 @@ class ReasoningFormat(msgspec.Struct, frozen=True, kw_only=True):
     turn: str = ""
     content: str = ""
     wrappers: tuple[tuple[str, str], ...] = ()
+    anywhere: bool = False
     script: OutputScript | None = None

@@ -32,37 +32,46 @@ def tagged_script(
         writer.content(piece)
         source.commit()
 
-    wrappers = dict(reasoning.wrappers) if reasoning else {}
-    closing = wrappers.pop("", None)
+    wrappers = {begin: end for begin, end in reasoning.wrappers if begin} if reasoning else {}
+    begin = reasoning.begin.rstrip() if reasoning else ""
+    # What is dropped wherever it is in content
+    closings = tuple(end for begin, end in reasoning.wrappers if not begin) if reasoning else ()
+    closing: tuple[str, ...] = ()
+    inner_begin = (begin,) if reasoning and reasoning.anywhere else ()
     inner_triggers = triggers if calls_in_reasoning else ()
     if reasoning is not None and in_reasoning:
         yield from _read_reasoning(source, writer, reasoning, inner_triggers, read_calls)
-    openings = (*((reasoning.begin,) if reasoning else ()), *wrappers, *leads)
+    openings = (*((begin,) if begin else ()), *wrappers, *leads)
     at_edge = in_reasoning or not in_content
     while True:
         trigger: str | None = None
         if at_edge:
             yield from source.skip_space()
             opening = yield from source.ahead(openings)
-            if opening in wrappers or (reasoning is not None and opening == reasoning.begin):
-                yield from source.match(opening or "")
-                if opening in wrappers:
-                    closing = wrappers[opening]
-                    writer.edge()
-                    source.commit()
-                elif reasoning is not None:
-                    yield from _read_reasoning(source, writer, reasoning, inner_triggers, read_calls)
+            if opening in wrappers:
+                yield from source.match(opening)
+                closing = (wrappers[opening],)
+                writer.edge()
+                source.commit()
+                continue
+            if reasoning is not None and opening == begin:
+                yield from source.match(begin)
+                yield from _read_reasoning(source, writer, reasoning, inner_triggers, read_calls)
                 continue
             if opening is None:
                 emit(source.reclaim())
             else:
                 trigger = ""
         if trigger is None:
-            trigger = yield from source.through(markers(*triggers, *([closing] if closing else [])), emit)
-        if trigger is not None and trigger == closing:
+            trigger = yield from source.through(markers(*triggers, *closing, *closings, *inner_begin), emit)
+        if trigger in (*closing, *closings):
             writer.edge()
             source.commit()
             at_edge = False
+            continue
+        if reasoning is not None and trigger in inner_begin:
+            yield from _read_reasoning(source, writer, reasoning, inner_triggers, read_calls)
+            at_edge = True
             continue
         if trigger is None or read_calls is None:
             return

@@ -1,6 +1,7 @@
 """Replays the parser cases of other servers' own tests, from a folder with their source, and prints counts per family.
 
 ``python -m tools.peers vllm FOLDER`` runs vLLM's tests of parsers with ours behind the interface of its parsers;
+``python -m tools.peers llama FOLDER`` reads the cases and chat templates of llama.cpp's test-chat.cpp;
 ``python -m tools.peers ovms FOLDER`` reads the inputs and expectations in OpenVINO Model Server's C++ tests;
 ``python -m tools.peers templates FOLDER`` finds the formats of the chat templates in any folder.
 Nothing of their source is in this repository. ``--failures`` prints each case that fails. What we do otherwise on
@@ -13,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.peers import ovms, templates, vllm
+from tools.peers import llama, ovms, templates, vllm
 
 DIFFERENCES = Path(__file__).with_name("differences.toml")
 PASSED = "hold"
@@ -21,11 +22,13 @@ PASSED = "hold"
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.peers", description=__doc__)
-    parser.add_argument("peer", choices=["ovms", "templates", "vllm"])
+    parser.add_argument("peer", choices=["llama", "ovms", "templates", "vllm"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--failures", action="store_true")
     options = parser.parse_args()
-    results = {"ovms": ovms.replay, "templates": templates.replay, "vllm": vllm.replay}[options.peer](options.folder)
+    results = {"llama": llama.replay, "ovms": ovms.replay, "templates": templates.replay, "vllm": vllm.replay}[
+        options.peer
+    ](options.folder)
     known = tomllib.loads(DIFFERENCES.read_text("utf-8")).get(options.peer, {})
     every: Counter[str] = Counter()
     for family, cases in sorted(results.items()):

@@ -8,15 +8,20 @@ from pathlib import Path
 from shared.protocol.request import Tool
 from tools.peers.reading import Read, read, same_json
 
-_LITERAL = r'(?:R"(?P<{0}>\w*)\(.*?\)(?P={0})"|"(?:[^"\\]|\\.)*")'
+
+def literals(group: str) -> str:
+    """Return the pattern of adjacent literals, with ``group`` as the name of its group."""
+    return rf'(?:(?:R"(?P<{group}>[^(\s]*)\(.*?\)(?P={group})"|"(?:[^"\\]|\\.)*")\s*)+'
+
+
 _INPUT = re.compile(
-    r"(?:std::string \w*[iI]nput\w*\s*=|generateParsedOutput\()\s*(?P<text>(?:" + _LITERAL.format("d") + r"\s*)+)[;)]",
+    r"(?:std::string \w*[iI]nput\w*\s*=|generateParsedOutput\()\s*(?P<text>" + literals("d") + r")[;)]",
     re.DOTALL,
 )
-_VARIABLE = re.compile(r"std::string (?P<name>\w+) = (?P<text>(?:" + _LITERAL.format("d") + r"\s*)+);")
+_VARIABLE = re.compile(r"std::string (?P<name>\w+) = (?P<text>" + literals("d") + r");")
 _EXPECTED = re.compile(
     r"EXPECT_EQ\(\s*parsed\w*\.(?P<what>content|reasoning|toolCalls\[(?P<index>\d+)\]\.(?P<field>name|arguments)),"
-    r"\s*(?P<text>(?:" + _LITERAL.format("d") + r"\s*)+)\)",
+    r"\s*(?P<text>" + literals("d") + r")\)",
     re.DOTALL,
 )
 _PARSERS = re.compile(r'OutputParser>\(\*\w+, "(\w*)", "(\w*)"')
@@ -46,10 +51,10 @@ def _cases(source: str) -> Iterator[tuple[str, str]]:
         if not expected or _WITHOUT_TOOLS.search(body):
             continue
         count = _COUNT.search(body)
-        called = dict.fromkeys(_text(one["text"]) for one in expected if one["field"] == "name")
+        called = dict.fromkeys(text_of(one["text"]) for one in expected if one["field"] == "name")
         tools = [Tool(name=tool, parameters=schemas.get(tool)) for tool in {**called, **schemas}]
         for number, found in enumerate(_INPUT.finditer(body)):
-            text = _END.sub("", _text(found["text"]))
+            text = _END.sub("", text_of(found["text"]))
             problems = [
                 next(
                     _problems(
@@ -68,7 +73,7 @@ def _problems(found: Read, expected: list[re.Match[str]], count: int | None) -> 
     if count is not None and len(found.calls) != count:
         yield f"{len(found.calls)} calls, not {count}; content {found.content!r}"
     for one in expected:
-        right = _text(one["text"])
+        right = text_of(one["text"])
         if one["index"] is None:
             got = found.content if one["what"] == "content" else found.reasoning
         elif int(one["index"]) < len(found.calls):
@@ -80,8 +85,9 @@ def _problems(found: Read, expected: list[re.Match[str]], count: int | None) -> 
             yield f"{one['what']} is {got!r}, not {right!r}"
 
 
-def _text(literals: str) -> str:
-    found = re.finditer(r'R"(\w*)\((.*?)\)\1"|"((?:[^"\\]|\\.)*)"', literals, re.DOTALL)
+def text_of(source: str) -> str:
+    """Return the text of adjacent literals."""
+    found = re.finditer(r'R"([^(\s]*)\((.*?)\)\1"|"((?:[^"\\]|\\.)*)"', source, re.DOTALL)
     return "".join(_unescaped(one[3]) if one[2] is None else one[2] for one in found)
 
 

@@ -49,7 +49,7 @@ def _functions(newline: str) -> Elements:
         call_end="</function>",
         begin=f"<parameter={{key}}>{newline}",
         newline=newline,
-        trimmed=True,
+        trimmed=bool(newline),
     )
 
 
@@ -96,6 +96,7 @@ def _dsml(name: str, group: str) -> ToolFormat:
         (f"{group_tags[0]}\n", f"\n{group_tags[1]}"),
         triggers=(group_tags[0], f"<{bar}invoke"),
         ends=(group_tags[1],),
+        in_reasoning=True,
     )
 
 

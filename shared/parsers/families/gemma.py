@@ -142,5 +142,7 @@ REASONING = (
         begin="<|channel>thought\n",
         end="<channel|>",
         special_tokens=("<|channel>", "<channel|>"),
+        wrappers=(("", "<channel|>"),),
+        anywhere=True,
     ),
 )

@@ -126,6 +126,12 @@ TOOLS = (
         triggers=("<|action_start|><|plugin|>",),
         key="parameters",
     ),
-    _object("gigachat3", "function call<|role_sep|>\n", "", triggers=("function call<|role_sep|>",), single=True),
+    _object(
+        "gigachat3",
+        "function call<|role_sep|>\n",
+        "",
+        triggers=("function call<|role_sep|>", "<|message_sep|>\n\nfunction call<|role_sep|>"),
+        single=True,
+    ),
     _object("gigachat31", "<|function_call|>", "", triggers=("<|function_call|>",), single=True),
 )

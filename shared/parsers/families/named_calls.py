@@ -16,6 +16,7 @@ TOOLS = (
         triggers=(_KIMI_CALLS[0], "<|tool_call_begin|>"),
         ends=(_KIMI_CALLS[1],),
         special_tokens=(*_KIMI_CALLS, *_KIMI_TOKENS),
+        in_reasoning=True,
         read=partial(
             read_named_calls,
             call="<|tool_call_begin|>",

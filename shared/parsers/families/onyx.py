@@ -1,4 +1,4 @@
-"""Onyx (Muse): messages with a recipient. Those to the model itself are reasoning, those to a tool contain calls."""
+"""Onyx (Muse): messages with a recipient. Those to the model are reasoning, those to the user contain no calls."""
 
 import re
 
@@ -27,7 +27,7 @@ def onyx_script(source: Source, writer: Writer, *, in_reasoning: bool, offer: Of
         marker = yield from source.match("to=", _MESSAGE, _START)
         if marker is None:
             writer.content(source.reclaim())
-    private = in_reasoning
+    private, quoted = in_reasoning, False
     while True:
         if marker in ("to=", _START):
             try:
@@ -40,28 +40,28 @@ def onyx_script(source: Source, writer: Writer, *, in_reasoning: bool, offer: Of
                 writer.content(source.reclaim())
                 text = ""
             recipient = _recipient.search(f"{marker}{text}")
-            private = recipient is not None and recipient[1] == "self"
+            private, quoted = ((recipient or [""] * 2)[1] == name for name in ("self", "user"))
         writer.edge()
         source.commit()
-        marker = yield from _body(source, writer, offer, private=private)
+        marker = yield from _body(source, writer, bool(offer) and not (private or quoted), offer, private=private)
         if marker is None:
             return
         if marker in _ENDS:
-            private = False
+            private = quoted = False
 
 
-def _body(source: Source, writer: Writer, offer: Offer, *, private: bool) -> Script[str | None]:
+def _body(source: Source, writer: Writer, with_calls: bool, offer: Offer, *, private: bool) -> Script[str | None]:
     """Read a message and what ends it, which is returned; None at the end of the text."""
 
     def emit(piece: str) -> None:
         (writer.reasoning if private else writer.content)(piece)
         source.commit()
 
-    stops = markers(*_BODY_END, *(ATEM.triggers if offer else ()))
+    stops = markers(*_BODY_END, *(ATEM.triggers if with_calls else ()))
     while (stop := (yield from source.through(stops, emit))) in ATEM.triggers:
         calls = ATEM.read(source, writer, stop, ATEM, offer) if ATEM.read and stop else None
         if calls is not None:
-            yield from attempt(source, writer, calls, in_reasoning=private)
+            yield from attempt(source, writer, calls)
     return stop
 
 

@@ -14,6 +14,7 @@ from faults.processes import Footprint
 from faults.scenario import Scenario
 from shared.protocol.usage import UsageCounts
 from shared.redis import keys
+from tests.support.eventually import wait_until
 from tests.support.redis_types import at_once
 from worker.engine.simulated import encode, is_one_sample
 
@@ -140,6 +141,8 @@ _LONGEST_PROMPT = 1000
 
 def counted_usage(client: "redis.Redis") -> dict[str, UsageCounts]:
     """Return the usage that the service has counted, of batch requests (``batch``) and of others (``other``)."""
+    noted = [*client.scan_iter(keys.ended("*"))]
+    wait_until(lambda: not any(map(client.xlen, noted)), "what requests have used to be counted")
     counted = {"other": UsageCounts(), "batch": UsageCounts()}
     for name in client.scan_iter(keys.usage("*")):
         for field, counts in at_once(client.hgetall(name)).items():

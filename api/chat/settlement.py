@@ -57,6 +57,8 @@ class Settlement:
                 used += _unreported(request, recorder, stream, cancelled)
                 uncounted += _uncounted(request, recorder, stream, cancelled)
             try:
+                if reservation is not None and any(budget for owner in reservation.limited for budget in owner.budgets):
+                    await self._book(request.model)  # before its reserved tokens are free
                 await self._release(reservation, used)
             finally:
                 if stream is not None and stream.is_queued:
@@ -65,6 +67,13 @@ class Settlement:
 
         if account or recorder.reasoning_tokens or cancellation is not None:
             self._tasks.run(settle(), "settle")
+
+    async def _book(self, model: str) -> None:
+        """Count what ended requests for ``model`` have used."""
+        try:
+            await self._queues.of(model).book()
+        except (RedisError, OSError) as error:
+            logger.log(outage.store.level, "usage of %s not counted yet: %s", model, error)
 
     async def _charge(self, request: ChatRequest, account: str, excess: int, job: str, used: UsageCounts) -> None:
         """Charge ``excess`` tokens beyond the estimate in fair queueing, and count what was ``used``."""

@@ -7,7 +7,7 @@
 --       lease (ms), requests per minute, tokens per minute, concurrent requests, tokens per day, tokens per month (each ''
 --       if unlimited), then if they are known: '', (replica, end of its lease (s))... of the registry
 -- A reservation that is there already was made by this call, whose reply was lost: nothing is counted again.
--- Budgets are tokens per day and month of UTC, counted when requests end (see add_usage in the queue's prelude). A request is
+-- Budgets are tokens per day and month of UTC, counted after requests have ended (see book.lua of the queue). A request is
 -- refused when what was spent and the tokens of the reservations, in the field "reserved" of the buckets, use one up.
 -- Returns {0 or the exceeded limit (1 requests, 2 tokens, 3 concurrency, 4 tokens per day, 5 tokens per month), ms to wait
 -- (0: until a reservation ends), remaining requests, ms until the bucket is full, remaining tokens, ms until the bucket is

@@ -1,6 +1,7 @@
-"""What a key used of a model on one day, as the store counts it (``add_usage`` in the queue's ``prelude.lua``).
+"""What a key used of a model on one day, as the store counts it (``book.lua``).
 
-A worker reports what a job used with its end, in one script: whatever is killed, a job that ends once counts once.
+A worker notes what a job used with its end, in one script, and each note counts once: whatever is killed, a job that
+ends once counts once.
 """
 
 import msgspec

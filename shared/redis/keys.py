@@ -87,6 +87,12 @@ serving = _named("serving")
 """Hash with a TTL: the ids of the workers that serve a model to what the queue's scripts must know of each (see the
 queue's ``prelude.lua``)."""
 
+ended = _named("ended")
+"""Stream with a TTL: what jobs that have ended have used, until it is counted (see ``book.lua``)."""
+
+booking = _named("booking")
+"""String with a TTL: somebody counts what is in :data:`ended`."""
+
 reaped = _named("reaped")
 """Time (ms) of the last reaping."""
 
@@ -113,6 +119,9 @@ model_command = _named("model-command")
 usage = _named("usage")
 """Hash with a TTL: "KEY KIND MODEL" to what that API key used of the model on a day (see :mod:`shared.protocol.usage`).
 KEY is "KEY@TEAM" for a key of a team. The kind is "batch" for batch requests, else "other"."""
+
+USAGE_BOOKED = PREFIX + "usage-booked"
+"""Hash with a TTL: the model to the newest entry of :data:`ended` that :data:`usage` counts."""
 
 # By job, or by request.
 
@@ -155,6 +164,9 @@ reservations (see ``reserve.lua``)."""
 spent = _named("spent")
 """Hash with a TTL: the tokens that an API key or a team used on each day of the last month, by the day's number; for
 budgets."""
+
+spent_booked = _named("spent-booked")
+"""As :data:`USAGE_BOOKED`, for :data:`spent`."""
 
 admitted = _named("admitted")
 """Sorted set of the requests in flight of an API key or a team, "TOKENS NAME REPLICA", scored by the time (ms) by which

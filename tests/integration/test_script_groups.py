@@ -12,9 +12,7 @@ from tests.support.repeated_scripts import ROOT
 from tests.support.script_cases import CASES, Client
 from tests.support.store_servers import SERVERS, store_server
 
-CROSSING = {
-    *(name for name in CASES if name.startswith(("shared/protocol/queue/", "api/stored/"))),
-}
+CROSSING = {name for name in CASES if name.startswith("api/stored/")}
 """Scripts that still touch two groups. None may be added."""
 
 

@@ -64,6 +64,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
         client = shared.client(shared.secrets[1])
         batch = submit(client, [chat_line("line", max_tokens=3)])
         assert ended(client, batch).status == "completed"
+        running.until_counted()
         yield shared
 
 
@@ -136,6 +137,7 @@ def test_a_key_that_has_used_up_its_budget_waits_for_its_renewal(shared: Shared)
     client = shared.client(secret)
     running.until(lambda: running.request("GET", "/v1/models", None, {"api-key": secret})[0] == 200, "the key")
     client.chat.completions.create(**ASK)  # type: ignore[call-overload]
+    running.until_counted()
     with pytest.raises(openai.RateLimitError) as refused:
         client.chat.completions.create(**ASK)  # type: ignore[call-overload]
     assert (refused.value.code, refused.value.type) == ("insufficient_quota", "insufficient_quota")

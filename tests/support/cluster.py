@@ -28,15 +28,15 @@ _LITERAL = re.compile(rb"(?<=')(?:vinoqueue:[a-z-]+|arq:job)(?=[:'])")
 _CROSSED = re.compile(rb"-.*(CROSSSLOT|do not hash to the same slot|non local key)")
 
 GROUPS = {
-    "model": "queue inflight claims sizes load serving dead-letters reaped moves fair-queue prefixes reserved charged "
-    "state journal arq",
-    "owner": "buckets spent admitted",
+    "model": "queue inflight claims sizes load serving ended booking dead-letters reaped moves fair-queue prefixes "
+    "reserved charged state journal arq",
+    "owner": "buckets spent spent-booked admitted",
     "stored": "stored stored-index stored-running stored-journal stored-sizes stored-owners stored-expiry",
     "files": "file file-index file-sizes files-folder batch batch-index batches",
     "admin": "keys teams audit replicas-closed",
     "fleet": "workers replicas nodes worker replica node models models-seen",
     "placements": "placements",
-    "usage": "usage",
+    "usage": "usage usage-booked",
 }
 """The kinds of keys of each group. A group is of one model, of one API key or team, or of all."""
 

@@ -243,6 +243,12 @@ class Fleet:
         """Wait until ``condition`` is true; fail with the logs when a process dies or patience ends."""
         wait_until(condition, what, details=self.logs)
 
+    def until_counted(self) -> None:
+        """Wait until the usage of all ended requests is counted."""
+        with self.redis() as store:
+            names = [*store.scan_iter("vinoqueue:ended:*")]
+            self.until(lambda: not any(map(store.xlen, names)), "their usage to be counted")
+
     def _until_serving(self, workers: list[Process]) -> None:
         pids = {worker.popen.pid for worker in workers}
         self.until(lambda: pids <= {worker["pid"] for worker in self.workers("serving")}, "the workers to serve")

@@ -23,6 +23,7 @@ _READERS = {
     b"hash": lambda client, key: client.hgetall(key),
     b"list": lambda client, key: client.lrange(key, 0, -1),
     b"set": lambda client, key: client.smembers(key),
+    b"stream": lambda client, key: client.xrange(key),
     b"zset": lambda client, key: client.zrange(key, 0, -1, withscores=True),
 }
 

@@ -19,6 +19,7 @@ from shared.protocol.queue import Emitter, JobQueue, Lease
 from shared.protocol.queue.occupancy import OccupancyReader
 from shared.protocol.registry import announce
 from shared.protocol.request import ChatRequest, Image, Job, Message
+from shared.protocol.usage import UsageCounts
 from shared.redis import keys
 from tests.support.emitting import emit
 from tests.support.jobs import REPLICA, WORKER, job
@@ -161,6 +162,16 @@ async def emit_ends(client: Client) -> None:
     assert await client.queue.depth() == (0, 0)
 
 
+async def book(client: Client) -> None:
+    used = UsageCounts(requests=1, prompt_tokens=5, completion_tokens=2)
+    await client.queue.charge("key-1@physics", None, 0, job="a", used=used)
+    await client.queue.charge("", None, 0, job="b", used=used)
+    await client.queue.book()
+    for owner in ("key-1", "team:physics"):
+        assert await awaitable(client.redis.hvals(keys.spent(owner))) == [b"7"]
+    assert await client.redis.xlen(keys.ended(WORKER.model)) == 0
+
+
 async def move_to_dead_letters(client: Client) -> None:
     await client.queue.enqueue([job("a")], limit=10)
     ((claim,), _) = await client.queue.claim("w1", used=0, slots=8)
@@ -292,6 +303,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "shared/protocol/queue/reap.lua": (reap,),
     "shared/protocol/queue/occupancy.lua": (occupancy,),
     "shared/protocol/queue/emit.lua": (emit_deltas, emit_ends),
+    "shared/protocol/queue/book.lua": (book,),
     "shared/protocol/queue/dead_letter.lua": (move_to_dead_letters,),
     "shared/protocol/announce.lua": (announce_worker,),
     "worker/node/place.lua": (place,),

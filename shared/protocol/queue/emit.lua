@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- Publishes one step's frames, appends their events to the journals, deletes the jobs that have ended, and counts what they
+-- Publishes one step's frames, appends their events to the journals, deletes the jobs that have ended, and notes what they
 -- used.
 -- If the worker no longer holds the lease of some of the jobs, nothing is published and their ids are returned. The
 -- worker drops them and retries. Stale attempts therefore never reach a client (fencing).
--- KEYS: see the prelude
+-- KEYS: see the prelude, ended
 -- ARGV: worker, load ('' for unchanged), number of frames, number of jobs with one non-terminal event,
 --       (channel, frame)..., (id, attempt, event)... of those jobs, then for each other job: id, attempt, what it used if
 --       it ends with the last event (a UsageCounts, else ''), number of events, events...
@@ -61,7 +61,7 @@ while at <= #ARGV do
   if usage ~= '' then
     local kind, account = drop(job)
     if kind then
-      add_usage(kind, account, usage)
+      note_usage(KEYS[7], kind, account, usage)
     end
     call('PEXPIRE', journal, math.max(LINGER, call('PTTL', NEEDED .. job)))
   end

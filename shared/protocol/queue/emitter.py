@@ -45,7 +45,7 @@ class Emitter:
         self._database = database
         self.text = script_text("emit", database)
         self.load_command = ("SCRIPT", "LOAD", self.text)
-        names = queue_keys(model)
+        names = (*queue_keys(model), keys.ended(model))
         head: tuple[Argument, ...]
         head = ("EVALSHA", sha1(self.text.encode(), usedforsecurity=False).hexdigest(), len(names), *names, worker)
         self._head, self._head_length = pack_arguments(*head), len(head)
@@ -60,7 +60,7 @@ class Emitter:
         """Return the packed command that publishes encoded events, and the replicas that get a frame.
 
         The command atomically appends the events to the journals, publishes one frame per replica, deletes the jobs
-        in ``ended``, counts their usage, and sets the worker's ``load`` unless it is ``None``. :meth:`parse_reply`
+        in ``ended``, notes their usage, and sets the worker's ``load`` unless it is ``None``. :meth:`parse_reply`
         reads its reply. This is the hot path: the loop runs once per token. The part that depends on the lease only is
         packed once per lease.
         """

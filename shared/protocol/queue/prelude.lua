@@ -1,6 +1,6 @@
 -- Shared functions, prepended to each script when it is loaded, after the constants of texts.py: the prefixes PAYLOAD,
--- STATE, JOURNAL, WORKER_CHANNEL, QUEUE_OF (models), USAGE (days) and SPENT (keys), the times JOB_TTL, LINGER, MOVES_TTL and USAGE_TTL (ms), and SPENT_DAYS, MOST_USAGES and
--- REST of shared/protocol/usage.py.
+-- STATE, JOURNAL, NEEDED and WORKER_CHANNEL, the priority classes FIRST_CLASS and BATCH_CLASS, and the times JOB_TTL,
+-- LINGER, MOVES_TTL and USAGE_TTL (ms).
 
 -- The first keys of each script.
 local QUEUE, INFLIGHT, CLAIMS, SIZES, LOAD, SERVING = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -151,10 +151,6 @@ local function kind_of(class)
   return tonumber(class) == BATCH_CLASS and 'batch' or 'other'
 end
 
-local function model()
-  return string.sub(QUEUE, #QUEUE_OF + 1)
-end
-
 -- Returns the API key and the team ('' if there is none) of an account: "KEY" or "KEY@TEAM" (see
 -- shared.protocol.usage.account_of).
 local function parse_account(account)
@@ -218,48 +214,11 @@ local function is_alone(fair_queue, class, account)
   return state[1] == parse_account(account) and tag_of(state[2]) <= tag_of(state[3])
 end
 
--- Adds the tokens that a key or a team used today to those of its budgets.
-local function spend(owner, today, tokens)
-  local key = SPENT .. owner
-  if redis.call('HINCRBY', key, today, tokens) == tokens then
-    for _, day in ipairs(redis.call('HKEYS', key)) do
-      if tonumber(day) <= today - SPENT_DAYS then
-        redis.call('HDEL', key, day)
-      end
-    end
-    redis.call('EXPIRE', key, SPENT_DAYS * 86400)
-  end
-end
-
--- Adds numbers, those of a UsageCounts (shared/protocol/usage.py), to the usage of an account with this model today: the
--- field "ACCOUNT KIND MODEL" of the day's hash.
-local function add_usage(kind, account, numbers)
-  if not string.find(numbers, '[1-9]') then
-    return
-  end
-  local today = math.floor(redis.call('TIME')[1] / 86400)
-  local key = USAGE .. today
-  local field = string.format('%s %s %s', account, kind, model())
-  local past = redis.call('HGET', key, field)
-  if not past and redis.call('HLEN', key) >= MOST_USAGES then
-    field = string.format('%s %s %s', REST, kind, REST)
-    past = redis.call('HGET', key, field)
-  end
-  local sums, known = {}, string.gmatch(past or '', '%d+')
-  for number in string.gmatch(numbers, '%d+') do
-    sums[#sums + 1] = string.format('%.0f', number + (known() or 0))
-  end
-  redis.call('HSET', key, field, table.concat(sums, ' '))
-  if not past then
-    redis.call('PEXPIRE', key, USAGE_TTL)
-  end
-  local _, prompt, _, completion = string.match(numbers, '(%d+) (%d+) (%d+) (%d+)')
-  if account ~= '' and prompt + completion > 0 then
-    local key, team = parse_account(account)
-    spend(key, today, prompt + completion)
-    if team ~= '' then
-      spend('team:' .. team, today, prompt + completion)
-    end
+-- Notes what an account has used, a UsageCounts (shared/protocol/usage.py), until it is counted (see book.lua).
+local function note_usage(ended, kind, account, numbers)
+  if string.find(numbers, '[1-9]') then
+    redis.call('XADD', ended, '*', account .. ' ' .. kind, numbers)
+    redis.call('PEXPIRE', ended, USAGE_TTL)
   end
 end
 

@@ -19,6 +19,7 @@ from shared.protocol.events import (
     entry_head,
 )
 from shared.protocol.prefix import prefix_digests
+from shared.protocol.queue.bookings import BOOK, Bookings
 from shared.protocol.queue.packing import MAX_BYTES, pack_jobs
 from shared.protocol.queue.texts import PRIORITY_CLASSES, queue_keys, script_text
 from shared.protocol.registry import WorkerInfo
@@ -27,6 +28,7 @@ from shared.protocol.usage import NOTHING_USED, UsageCounts, account_of
 from shared.redis import keys
 from shared.redis.client import database_of
 from shared.redis.raw_connection import Argument
+from shared.redis.records import skipped_unreadable
 
 REAP_LIMIT = 256
 
@@ -49,6 +51,9 @@ _ROUTES: tuple[Route, ...] = ("followed", "diverted", "new", "waited")
 _REPEAT_TTL_MS = 60_000
 """How long cancellations and charges are remembered, in case a command comes late or again; longer than a hanging store
 buffers commands."""
+
+_BOOKED = 500
+"""Maximum number of ended jobs that are counted at a time."""
 
 _SCRIPTS = ("enqueue", "charge", "claim", "cancel", "renew", "release", "yield", "reap", "dead_letter")
 
@@ -137,6 +142,7 @@ class JobQueue:
         self._prefix_routing = prefix_routing
         self._reserved_ms = reserved_ms
         self.routed: Counter[Route] = Counter()
+        self._book = redis.register_script(BOOK)
         self._scripts = {name: redis.register_script(script_text(name, self._database)) for name in _SCRIPTS}
 
     async def enqueue(
@@ -204,12 +210,13 @@ class JobQueue:
         self, account: str, tier: Tier | None, tokens: int, *, job: str, used: UsageCounts = NOTHING_USED
     ) -> None:
         """Correct the charge of ``account`` (:func:`~shared.protocol.usage.account_of`) at enqueue by ``tokens``,
-        negative if the estimate was too high; count what was ``used`` and no worker has counted.
+        negative if the estimate was too high; note what was ``used`` and no worker has counted.
 
         ``job`` is the request's first job. A request is corrected once.
         """
         arguments: list[str | int] = [_class_of(tier), account, tokens, _REPEAT_TTL_MS, used.encode()]
-        await self._run("charge", [keys.fair_queue(self.model), keys.charged(job)], arguments)
+        names = [keys.fair_queue(self.model), keys.charged(job), keys.ended(self.model)]
+        await self._run("charge", names, arguments)
 
     async def any_claimed(self, jobs: Iterable[str]) -> bool:
         """Return whether any of ``jobs`` is or was claimed."""
@@ -313,16 +320,32 @@ class JobQueue:
         await self._run("dead_letter", [keys.dead_letters(self.model)], arguments)
 
     async def reap(self) -> tuple[list[str], float | None]:
-        """Return jobs with expired leases to the queue.
+        """Return jobs with expired leases to the queue, and count what ended jobs have used.
 
         Returns their ids and the seconds until the next lease ends, ``None`` without any lease. Must be called more
         than twice per lease: a longer pause counts as an outage of the store, and leases that expired during it are
         extended once.
         """
-        expires_ms, *requeued = await self._run(
-            "reap", [keys.reaped(self.model), keys.moves(self.model)], [REAP_LIMIT, self._lease_ms]
+        expires_ms, due, *requeued = await self._run(
+            "reap",
+            [key(self.model) for key in (keys.reaped, keys.moves, keys.ended, keys.booking)],
+            [REAP_LIMIT, self._lease_ms],
         )
+        if due:
+            await self.book()
         return [job.decode() for job in requeued], expires_ms / 1000 if expires_ms >= 0 else None
+
+    async def book(self) -> None:
+        """Count what ended jobs have used, for their keys, teams and days. Several processes may do so at once."""
+        while entries := await self.redis.xrange(keys.ended(self.model), count=_BOOKED):
+            booked = Bookings(self.model)
+            for entry, fields in entries:
+                for name, counts in fields.items():
+                    with skipped_unreadable(f"{keys.ended(self.model)} {entry!r}"):
+                        booked.add(entry, name.decode(), UsageCounts.decode(counts))
+            for names, arguments in booked.calls():
+                await self._book(names, arguments)
+            await self.redis.xdel(keys.ended(self.model), *(entry for entry, _ in entries))
 
     async def journal(self, job: str) -> list[Event]:
         """Return the published events of ``job`` in order; empty when it is unknown or its journal has expired."""

@@ -26,18 +26,12 @@ _CONSTANTS: dict[str, str | int] = {
     "STATE": keys.state(""),
     "JOURNAL": keys.journal(""),
     "NEEDED": keys.journal_needed(""),
-    "QUEUE_OF": keys.queue(""),
     "FIRST_CLASS": PRIORITY_CLASSES["priority"],
     "BATCH_CLASS": PRIORITY_CLASSES["batch"],
     "JOB_TTL": JOB_TTL_MS,
     "LINGER": LINGER_MS,
     "MOVES_TTL": MOVES_TTL_MS,
-    "USAGE": keys.usage(""),
     "USAGE_TTL": usage.RETENTION * 1000,
-    "SPENT": keys.spent(""),
-    "SPENT_DAYS": usage.SPENT_DAYS,
-    "MOST_USAGES": usage.MOST_FIELDS,
-    "REST": usage.REST,
 }
 
 

@@ -193,6 +193,7 @@ async def test_leaving_while_the_request_waits_for_another_attempt_is_counted_he
     await awaitable(harness.redis.rpush(keys.journal(job := exchange.stream.jobs[0]), encode_event(delta)))
     await harness.queue.release("w1", [(job, 1)])
     await harness.end(exchange)
+    await harness.queue.book()
     today = int(await store_time(harness.redis)) // DAY
     counted = await awaitable(harness.redis.hget(keys.usage(str(today)), f"{KEY.id} other {WORKER.model}"))
     assert UsageCounts.decode(counted or b"") == UsageCounts(requests=1, prompt_tokens=5000, completion_tokens=3)

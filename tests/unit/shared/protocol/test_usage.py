@@ -4,7 +4,7 @@ import pytest
 from arq.connections import ArqRedis
 
 from shared.protocol.events import Finished, encode_event
-from shared.protocol.queue import Emitter, JobQueue, Lease, StaleClaims, texts
+from shared.protocol.queue import Emitter, JobQueue, Lease, StaleClaims, bookings
 from shared.protocol.request import ChatRequest, Job, Message, Tier
 from shared.protocol.usage import DAY, UsageCounts
 from shared.redis import keys
@@ -19,6 +19,7 @@ USED = UsageCounts(requests=1, prompt_tokens=10, cached_tokens=4, completion_tok
 
 async def usage(redis: ArqRedis) -> dict[str, UsageCounts]:
     """What is counted today."""
+    await JobQueue(redis, "tiny").book()
     today = int(await store_time(redis)) // DAY
     stored = await awaitable(redis.hgetall(keys.usage(str(today))))
     return {name.decode(): UsageCounts.decode(counts) for name, counts in stored.items()}
@@ -69,7 +70,7 @@ async def test_reasoning_counts_once_for_a_request(redis: ArqRedis) -> None:
 async def test_what_exceeds_the_bound_of_a_day_counts_together(
     redis: ArqRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(texts._CONSTANTS, "MOST_USAGES", 2)
+    monkeypatch.setattr(bookings, "MOST_FIELDS", 2)
     for number, key in enumerate(("key-1", "key-2", "key-3", "key-4", "key-1")):
         await end(redis, await claimed(redis, str(number), key))
     counted = await usage(redis)
@@ -81,6 +82,7 @@ async def test_tokens_of_a_key_add_up_by_day_for_its_budgets(redis: ArqRedis) ->
     await awaitable(redis.hset(keys.spent("key-1"), mapping={str(today - 1): "5", str(today - 32): "7"}))
     await end(redis, await claimed(redis, "a", "key-1"), await claimed(redis, "b", "key-1", "batch"))
     await end(redis, await claimed(redis, "c"))
+    await JobQueue(redis, "tiny").book()
     assert await awaitable(redis.hgetall(keys.spent("key-1"))) == {
         str(today).encode(): b"26",
         str(today - 1).encode(): b"5",
@@ -95,3 +97,35 @@ async def test_usage_of_a_key_counts_for_its_team_at_the_time(redis: ArqRedis) -
     (spent,) = await awaitable(redis.hvals(keys.spent("key-1")))
     (spent_by_team,) = await awaitable(redis.hvals(keys.spent("team:physics")))
     assert (spent, spent_by_team) == (b"26", b"13")
+
+
+async def test_what_is_noted_counts_once_whoever_counts_it(redis: ArqRedis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One process stops before it has deleted what it has counted, another counts an older part."""
+    await end(redis, await claimed(redis, "a", "key-1"))
+    first = await redis.xrange(keys.ended("tiny"))
+    await end(redis, await claimed(redis, "b", "key-1"))
+    queue = JobQueue(redis, "tiny")
+
+    async def fail(*_: object) -> None:
+        raise ConnectionError("killed")
+
+    with monkeypatch.context() as killed:
+        killed.setattr(redis, "xdel", fail)
+        with pytest.raises(ConnectionError):
+            await queue.book()
+    late = bookings.Bookings("tiny")
+    ((entry, _),) = first
+    late.add(entry, "key-1 other", USED)
+    for names, arguments in late.calls():
+        await redis.register_script(bookings.BOOK)(names, arguments)
+    assert await usage(redis) == {"key-1 other tiny": USED + USED}
+    assert await awaitable(redis.hvals(keys.spent("key-1"))) == [b"26"]
+    assert await redis.xlen(keys.ended("tiny")) == 0
+
+
+async def test_who_reaps_counts_and_an_unreadable_note_stops_nobody(redis: ArqRedis) -> None:
+    await redis.xadd(keys.ended("tiny"), {"key-1 other": "x"})
+    await end(redis, await claimed(redis, "a", "key-1"))
+    await JobQueue(redis, "tiny").reap()
+    assert await redis.xlen(keys.ended("tiny")) == 0
+    assert await usage(redis) == {"key-1 other tiny": USED}

@@ -157,8 +157,8 @@ async def _parsed(services: BatchServices, batch: Batch, index: int, dialect: Di
 def _translated(settings: ApiSettings, dialect: Dialect, body: bytes) -> tuple[ChatRequest, bytes]:
     """Return the request in ``body`` and, if its response is to be stored, its messages."""
     request = dialect.parse(body)
-    for field, wanted in (("stream", request.stream), ("background", request.background)):
-        if wanted:
+    for field in ("stream", "background"):
+        if getattr(request.response, field):
             message = f"Unsupported value: batches do not support '{field}'."
             raise refuse(ProblemKind.INVALID, message, param=field, code="unsupported_value")
     check_body_size(len(body), request, settings.max_body)

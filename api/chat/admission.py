@@ -23,7 +23,7 @@ from api.models.directory import Directory
 from shared.protocol.cost import LARGEST, prompt_cost, response_cost
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.queue import EQUAL, Weights
-from shared.protocol.request import ChatRequest, Tier, fill_in
+from shared.protocol.request import ChatRequest, Tier, fill_in, formed
 from shared.protocol.usage import account_of
 from shared.runtime.settings import ApiSettings
 
@@ -202,7 +202,8 @@ def _without_budget(request: ChatRequest) -> ChatRequest:
     if budget is None or budget.tokens >= LARGEST:
         return request
     sampling = msgspec.structs.replace(request.sampling, thinking_budget=None)
-    return msgspec.structs.replace(request, sampling=sampling, notes=also_ignored(request.notes, budget.param))
+    request = msgspec.structs.replace(request, sampling=sampling)
+    return formed(request, notes=also_ignored(request.response.notes, budget.param))
 
 
 def _within(request: ChatRequest, context: int) -> ChatRequest:

@@ -11,17 +11,17 @@ from shared.protocol.request import ChatRequest
 
 def is_selected(request: ChatRequest) -> bool:
     """Return whether the choices are known only after all texts are generated."""
-    return request.best_of > request.n or request.sampling.beams > 1
+    return request.response.best_of > request.n or request.sampling.beams > 1
 
 
 def jobs_per_prompt(request: ChatRequest) -> int:
     """Return the number of jobs per prompt; a beam search is one job."""
-    return 1 if request.sampling.beams > 1 else max(request.n, request.best_of)
+    return 1 if request.sampling.beams > 1 else max(request.n, request.response.best_of)
 
 
 def check_size(request: ChatRequest, most: int) -> None:
     """Raise :class:`RequestRefused` when ``request`` generates more than ``most`` texts."""
-    texts = max(1, len(request.prompts)) * max(request.n, request.best_of, request.sampling.beams)
+    texts = max(1, len(request.prompts)) * max(request.n, request.response.best_of, request.sampling.beams)
     if texts > most:
         raise refuse(
             ProblemKind.INVALID,
@@ -33,7 +33,7 @@ def check_size(request: ChatRequest, most: int) -> None:
 
 def needs_logprobs(request: ChatRequest) -> bool:
     """Return whether workers must report log probabilities, for the client or to rank ``best_of``."""
-    return request.sampling.logprobs or request.best_of > request.n
+    return request.sampling.logprobs or request.response.best_of > request.n
 
 
 def select(request: ChatRequest, generated: list[Choice]) -> list[Choice]:
@@ -42,7 +42,7 @@ def select(request: ChatRequest, generated: list[Choice]) -> list[Choice]:
     ``generated`` is in job order. Likelihood is the mean log probability per token, as OpenAI's reference defines
     ``best_of``.
     """
-    if request.best_of <= request.n:
+    if request.response.best_of <= request.n:
         return generated
     per_prompt = jobs_per_prompt(request)
     chosen: list[Choice] = []

@@ -162,7 +162,7 @@ class ChatExchange:
     @property
     def notes(self) -> Mapping[str, str]:
         """Headers of the response, which name what has no effect in the request."""
-        return dict(self.request.notes)
+        return dict(self.request.response.notes)
 
     @property
     def outcome(self) -> str:
@@ -176,7 +176,7 @@ class ChatExchange:
         usage = self.recorder
         fields: dict[str, object] = {
             "model": self.request.model,
-            "stream": self.request.stream,
+            "stream": self.request.response.stream,
             "job": self.stream.jobs[0].partition(":")[0],
             "workers": ",".join(self.stream.workers) or None,
             "prompt_tokens": usage.prompt_tokens,
@@ -215,7 +215,7 @@ class ChatExchange:
     async def _enqueue(self, images: Mapping[str, bytes]) -> None:
         """Queue the jobs, with the files of the ``images`` by digest."""
         services, tenant, wait = self.services, self._admitted.tenant, self._admitted.queue_timeout
-        if self.request.background and wait is None:
+        if self.request.response.background and wait is None:
             wait = services.request_timeout  # Nobody waits for the start of the response.
         team, weights = self._admitted.team, self._admitted.weights
         jobs = services.submission.split(self.request, tenant=tenant, team=team, trace=self.span.context)

@@ -97,12 +97,12 @@ class Responder:
         await exchange.enter(chat)
         dialect = exchange.dialect
         announced = wants_queue_events() and dialect.comments
-        if chat.request.stream and (announced or not await self._starts_in_time(exchange, chat)):
+        if chat.request.response.stream and (announced or not await self._starts_in_time(exchange, chat)):
             ping = _encoder(dialect, chat, None).ping
             pieces = self._announced(dialect, chat, b"" if announced else ping)
             return stream_response(pieces, ping, dialect.stream_type)
         encoder = _encoder(dialect, chat, await chat.stream.started())
-        if chat.request.stream:
+        if chat.request.response.stream:
             response = stream_response(self._streamed(chat, encoder), encoder.ping, dialect.stream_type)
         else:
             response = json_response(await self.whole(chat, encoder))
@@ -216,20 +216,17 @@ class TokenHandler:
     @route("POST", "/tokenize", "tokenize", body=Body(TokenizeRequest), errors=ERRORS)
     async def tokenize(self) -> Response:
         """Return the tokens of a prompt or of messages. A worker of the model computes them, as it does a response."""
-        asked = await self._parsed(partial(parse_tokenize, served=self._served()))
-        return json_response(render_tokens(asked, await tokenized(self._services, asked)))
+        return await self._answered(parse_tokenize, render_tokens)
 
     @route("POST", "/detokenize", "detokenize", body=Body(DetokenizeRequest), errors=ERRORS)
     async def detokenize(self) -> Response:
         """Return the text of tokens."""
-        asked = await self._parsed(partial(parse_detokenize, served=self._served()))
-        return json_response(render_text(asked, await tokenized(self._services, asked)))
+        return await self._answered(parse_detokenize, render_text)
 
     @route("POST", "/apply-template", "applyTemplate", body=openai.CHAT, errors=ERRORS)
     async def apply_template(self) -> Response:
         """Return what the model's chat template makes of a chat completion's body, as llama.cpp does."""
-        asked = await self._parsed(partial(parse_apply_template, served=self._served()))
-        return json_response(render_text(asked, await tokenized(self._services, asked)))
+        return await self._answered(parse_apply_template, render_text)
 
     @route("GET", "/tokenizer_info", "tokenizerInfo", query=TokenizerInfoQuery, errors=ERRORS)
     async def tokenizer_info(self) -> Response:
@@ -257,6 +254,12 @@ class TokenHandler:
         """Return the number of tokens of an Anthropic request's prompt."""
         found = await tokenized(self._services, await self._parsed(current_exchange().dialect.parse))
         return json_response(msgspec.json.encode({"input_tokens": found.count}))
+
+    async def _answered(
+        self, parse: Callable[[bytes, list[str]], ChatRequest], render: Callable[[ChatRequest, Tokenized], bytes]
+    ) -> Response:
+        asked = await self._parsed(lambda body: parse(body, self._served()))
+        return json_response(render(asked, await tokenized(self._services, asked)))
 
     def _served(self) -> list[str]:
         return [*self._services.admission.directory.fleet.serving()]

@@ -30,7 +30,7 @@ def describe_request(span: Span, request: ChatRequest) -> None:
         "gen_ai.operation.name": "text_completion" if request.prompts else "chat",
         "gen_ai.provider.name": PROVIDER,
         "gen_ai.request.model": request.model,
-        "gen_ai.request.stream": request.stream or None,
+        "gen_ai.request.stream": request.response.stream or None,
         "gen_ai.request.choice.count": request.n if request.n > 1 else None,
         "gen_ai.request.max_tokens": sampling.max_tokens,
         "gen_ai.request.temperature": sampling.temperature,

@@ -15,7 +15,7 @@ from api.chat.streams import OpenStreams
 from api.models.directory import Directory
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.queue import EQUAL, JobsTooLarge, QueueFull, Weights
-from shared.protocol.request import ChatRequest, Job, TraceContext
+from shared.protocol.request import NO_FORM, ChatRequest, Job, TraceContext
 from shared.runtime.settings import ApiSettings
 
 _RETRY_SOON = 1.0
@@ -54,7 +54,7 @@ class Submission:
                 ProblemKind.SHUTTING_DOWN, "This server is shutting down. Please try again.", retry_after=_RETRY_SOON
             )
         sampling = msgspec.structs.replace(request.sampling, logprobs=needs_logprobs(request))
-        request = msgspec.structs.replace(request, sampling=sampling, hidden=None, notes=(), response_fields=None)
+        request = msgspec.structs.replace(request, sampling=sampling, response=NO_FORM)
         parts = [msgspec.structs.replace(request, prompts=(prompt,)) for prompt in request.prompts] or [request]
         choices = jobs_per_prompt(request)
         jobs: list[Job] = []

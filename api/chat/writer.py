@@ -127,7 +127,7 @@ async def stream(
             except RequestRefused as refusal:
                 yield b"".join((*pieces, encoder.failure(refusal.problem)))
                 return
-            if request.continuous_usage:
+            if request.response.continuous_usage:
                 encoder.count(recorder.usage())
             pieces += encoded(encoder, parts)
             if builder is not None:
@@ -155,7 +155,7 @@ async def _stream_selected(
     except RequestRefused as refusal:
         yield encoder.failure(refusal.problem)
         return
-    if request.continuous_usage:
+    if request.response.continuous_usage:
         encoder.count(recorder.usage())
     pieces = [encoder.whole(choice) for choice in choices]
     if on_complete is not None:

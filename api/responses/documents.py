@@ -87,9 +87,9 @@ async def document_of(record: StoredResponse, journals: Sequence[Sequence[Event]
     for choice, events in zip(stream.choices, journals, strict=True):
         # A job that was cancelled because its choice was complete may have no terminal event; its reader needs none.
         choice.fill(events if events and isinstance(events[-1], TERMINAL) else [*events, _LOST])
-    if request.response_fields is not None:
+    if request.response.echoed is not None:
         document = await run_to_end(stream, request, recorder, response_id=record.bare_id, created=record.created)
-        return document if request.background or not isinstance(recorder.outcome, ProblemKind) else b""
+        return document if request.response.background or not isinstance(recorder.outcome, ProblemKind) else b""
     started = await stream.started()
     encoder = _dialect.render(
         request, response_id=record.bare_id, created=record.created, fingerprint=started.fingerprint

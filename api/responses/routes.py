@@ -16,7 +16,6 @@ from api.chat.routes import RequestBodies, Responder, stream_response, tokenized
 from api.dialects.base.interface import EVENT_STREAM
 from api.dialects.base.lists import render_deleted
 from api.dialects.base.routes import JSON, Body
-from api.dialects.base.token_count import counting
 from api.dialects.openai import stored as completions
 from api.dialects.responses import ROUTES, Responses, StoredConversation, ValidatedRequest
 from api.dialects.responses import stored as dialect
@@ -32,7 +31,7 @@ from api.responses.replay import follow
 from api.stored.record import StoredResponse, is_completion_id, is_response_id
 from api.stored.store import ResponseStore
 from shared.protocol.errors import RequestRefused
-from shared.protocol.request import ChatRequest
+from shared.protocol.request import COUNT, ChatRequest
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import BackgroundTasks
 
@@ -58,12 +57,12 @@ class ResponsesHandler:
         """Create a response: whole, streamed, or in the background."""
         exchange = current_exchange()
         chat = await self._parsed()
-        if not chat.request.background:
+        if not chat.request.response.background:
             return await self.responder.respond(exchange, chat)
         # Its rate limits are in the headers of a refusal, too.
         exchange.details = chat
         record = await start_background(chat, self.tasks)
-        if chat.request.stream:
+        if chat.request.response.stream:
             response = self._stream(record, after=-1)
         else:
             response = json_response(dialect.render_response(record))
@@ -86,7 +85,7 @@ class ResponsesHandler:
         conversation = await self._conversation(valid)
         translate = partial(valid.request, conversation, store=False)
         asked = await self.parser.run(key_owner(), size + conversation.size, translate)
-        found = await tokenized(self.services, counting(asked))
+        found = await tokenized(self.services, msgspec.structs.replace(asked, work=COUNT))
         return json_response(render_input_tokens(found.count))
 
     @_route("POST", "/v1/responses/compact", "compactResponse", errors=ERRORS)
@@ -155,7 +154,7 @@ class ResponsesHandler:
         request, items = await self.parser.run(key_owner(), size + conversation.size, translate)
         self.bodies.check(request, size)
         span = exchange.span
-        if request.background:
+        if request.response.background:
             span = chat_span.start_background(self.services.tracing, span, exchange.started_at)
         return ChatExchange.of(self.services, exchange, request, http_request.headers, messages=items, span=span)
 

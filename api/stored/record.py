@@ -48,7 +48,7 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def background(self) -> bool:
         """Whether the response is or was generated in the background."""
-        return self.request is not None and self.request.background
+        return self.request is not None and self.request.response.background
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,14 +65,14 @@ def record_of(
     request: ChatRequest, bare_id: str, jobs: tuple[str, ...], *, created: int, messages: bytes
 ) -> StoredResponse:
     """Return the record of an accepted request. ``messages`` are those that the client sent, a JSON array."""
-    echoed = msgspec.json.decode(request.response_fields or "{}", type=_Fields)
-    prefix = _COMPLETION if request.response_fields is None else _RESPONSE
+    echoed = msgspec.json.decode(request.response.echoed or "{}", type=_Fields)
+    prefix = _COMPLETION if request.response.echoed is None else _RESPONSE
     return StoredResponse(
         id=prefix + bare_id,
         model=request.model,
         created=created,
         input=messages,
-        metadata=dict(request.metadata),
+        metadata=dict(request.response.metadata),
         previous=echoed.previous_response_id or "",
         request=request,
         jobs=jobs,

@@ -183,6 +183,11 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.rows_param
 
 
+def formed(request: "ChatRequest", **fields: object) -> "ChatRequest":
+    """Return ``request`` with other ``fields`` of its :class:`ResponseForm`."""
+    return msgspec.structs.replace(request, response=msgspec.structs.replace(request.response, **fields))
+
+
 def fill_in(sampling: Sampling, defaults: Sampling) -> Sampling:
     fields = {
         field: value
@@ -213,15 +218,52 @@ class Tokenize(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     """Whether the tokenizer is described instead: the texts of BOS and EOS as strings, the chat template as text."""
 
 
+COUNT = Tokenize(add_special_tokens=False)
+"""The kind of work that counts the tokens of messages: chat templates write the special tokens themselves."""
+
 Work = Generate | Tokenize
 """What the jobs of a request do: the kinds of work, each with its own runner in workers."""
+
+
+class ResponseForm(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What of a request only its exchange needs, for the form of the response. Not in jobs.
+
+    If ``best_of`` exceeds the request's ``n``, that many texts are generated and the ``n`` likeliest returned.
+    ``metadata`` holds pairs of key and value.
+    """
+
+    best_of: int = 1
+    echo: bool = False
+    prompt_logprobs: int | None = None
+    """Number of most likely tokens at each position of the prompt in vLLM's ``prompt_logprobs``; None: no such field.
+    """
+    stream: bool = False
+    include_usage: bool = False
+    continuous_usage: bool = False
+    """Whether each chunk of a stream with usage has the usage so far."""
+    obfuscate: bool = False
+    """Whether padding hides the length of the text in each chunk of a stream."""
+    functions_form: bool = False
+    """Whether the request and its response use the deprecated ``functions`` form of tool calls."""
+    background: bool = False
+    """Whether the request continues without its client."""
+    metadata: tuple[tuple[str, str], ...] = ()
+    hidden: Hidden | None = None
+    """What the response leaves out."""
+    notes: Notes = ()
+    """Headers of the response, which name what has no effect."""
+    echoed: str | None = None
+    """The fields of the request that the response repeats, as a JSON object."""
+
+
+NO_FORM = ResponseForm()
+"""The form in jobs."""
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A parsed request. Either ``messages`` or ``prompts`` (plain completions) are given.
 
-    Each prompt has ``n`` choices. If ``best_of`` is greater, that many texts are generated and the ``n`` likeliest
-    returned. ``template_kwargs`` is a JSON object as text. ``metadata`` holds pairs of key and value.
+    Each prompt has ``n`` choices. ``template_kwargs`` is a JSON object as text.
     """
 
     model: str
@@ -233,21 +275,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     defaults: Sampling = Sampling()
     """The dialect's defaults for fields of ``sampling`` that neither the client nor the model sets."""
     n: int = 1
-    best_of: int = 1
-    echo: bool = False
     return_token_ids: bool = False
-    prompt_logprobs: int | None = None
-    """Number of most likely tokens at each position of the prompt in vLLM's ``prompt_logprobs``; None: no such field.
-    """
-    stream: bool = False
-    include_usage: bool = False
-    continuous_usage: bool = False
-    """Whether each chunk of a stream with usage has the usage so far. Not in jobs."""
-    obfuscate: bool = False
-    """Whether padding hides the length of the text in each chunk of a stream."""
     tools: tuple[Tool, ...] = ()
-    functions_form: bool = False
-    """Whether the request and its response use the deprecated ``functions`` form of tool calls."""
     tool_choice: ToolChoice = "auto"
     named_tool: str | None = None
     parallel_tool_calls: bool = True
@@ -256,17 +285,10 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     template_kwargs: str | None = None
     tier: Tier | None = None
     store: bool = False
-    background: bool = False
-    """Whether the request continues without its client."""
-    metadata: tuple[tuple[str, str], ...] = ()
+    """Whether the response is stored: its jobs go on without their replica."""
     truncate: bool = False
     """Whether the oldest turns of a conversation that is too long are left out of the prompt."""
-    hidden: Hidden | None = None
-    """What its response leaves out. Not in jobs."""
-    notes: Notes = ()
-    """Headers of its response, which name what has no effect. Not in jobs."""
-    response_fields: str | None = None
-    """The fields of the request that its response repeats, as a JSON object. Not in jobs."""
+    response: ResponseForm = NO_FORM
 
     @property
     def images(self) -> tuple[Image, ...]:

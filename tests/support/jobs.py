@@ -1,8 +1,10 @@
 """Sample jobs and the worker and replica they belong to."""
 
+from typing import Any
+
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import WorkerInfo
-from shared.protocol.request import ChatRequest, Job, Message
+from shared.protocol.request import ChatRequest, Job, Message, ResponseForm
 
 REPLICA = "api-1"
 """The replica that the jobs' events are sent to."""
@@ -22,3 +24,9 @@ def job(name: str, text: str = "hello") -> Job:
 async def enqueue(queue: JobQueue, *names: str, limit: int = 100) -> int:
     """Queue a job for each of ``names`` in one call; return how many were waiting before."""
     return await queue.enqueue([job(name) for name in names], limit=limit)
+
+
+def request_of(model: str = "m", **fields: Any) -> ChatRequest:
+    """A request with fields of its own and of the form of its response."""
+    form = {name: fields.pop(name) for name in ResponseForm.__struct_fields__ if name in fields}
+    return ChatRequest(model=model, response=ResponseForm(**form), **fields)

@@ -9,7 +9,7 @@ from api.base.fairness import FairThread
 from api.dialects.responses import Responses, StoredConversation
 from api.stored.record import StoredResponse, record_of
 from api.stored.store import ResponseStore
-from shared.protocol.request import ChatRequest, Message, Sampling
+from shared.protocol.request import ChatRequest, Message, ResponseForm, Sampling
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import BackgroundTasks
 
@@ -34,7 +34,7 @@ def completion(
         sampling=Sampling(max_tokens=10),
         store=True,
         n=n,
-        metadata=tuple(metadata.items()),
+        response=ResponseForm(metadata=tuple(metadata.items())),
     )
     jobs = (f"j{number}",) if n == 1 else tuple(f"j{number}:{choice}" for choice in range(n))
     return record_of(request, f"{number:032x}", jobs, created=7, messages=messages)

@@ -9,19 +9,20 @@ from dataclasses import dataclass
 
 import msgspec
 
-from shared.parsers import Markup, markup_of
-from shared.protocol.errors import ContextExcess, context_exceeded
+from shared.parsers import markup_of
+from shared.parsers.formats import REASONING_FORMATS, TOOL_FORMATS, OutputFormat
+from shared.protocol.errors import ContextExcess, ProblemKind, context_exceeded, refuse
 from shared.protocol.events import Started
 from shared.protocol.queue import Claim
 from shared.protocol.request import Job, Sampling, fill_in
 from worker.engine.handle import CurrentEngine
-from worker.engine.protocol import EngineInfo, Sequence
+from worker.engine.protocol import EngineInfo, ReasoningLimit, Sequence
+from worker.grammar.plan import Plan
 from worker.grammar.service import GrammarProcess
 from worker.jobs.attempt import Attempt
 from worker.jobs.gates import Gate
 from worker.jobs.payload import read_history
 from worker.jobs.request_cache import RequestCache
-from worker.jobs.thinking import reasoning_limit
 from worker.prompt.messages import Prepared
 
 logger = logging.getLogger(__name__)
@@ -53,17 +54,11 @@ class GenerationRunner:
         plan = prepared.plan
         if plan.constraint is not None and self.grammars is not None:
             await self.grammars.check(plan.constraint, plan.param, job.tenant)
-        generated, scored = read_history(claim)
         attempt.engine = engine.process
-        started = attempt.started_event = self._started(job, prepared, engine.info, claim)
-        markup = markup_of(job.request, started)
-        attempt.sequence = self._sequence(attempt.number, job, prepared, markup, generated, engine.info, scored=scored)
-        if generated or claim.lost_workers or claim.crashes:
-            logger.info("job %s continues here after %d tokens", job.id, len(generated))
-        await self._generate(attempt)
-
-    async def _generate(self, attempt: Attempt) -> None:
-        """Pass the gates, and have the engine generate the sequence to its end."""
+        attempt.started_event = self._started(job, prepared, engine.info, claim)
+        attempt.sequence = self._sequence(attempt, job, prepared, engine.info)
+        if attempt.resumed or claim.lost_workers or claim.crashes:
+            logger.info("job %s continues here after %d tokens", job.id, attempt.resumed)
         with ExitStack() as held:
             for gate in self.gates:
                 hold = await gate.enter(attempt)
@@ -75,25 +70,15 @@ class GenerationRunner:
             process.add(attempt.sequence)
             await attempt.ended.wait()
 
-    def _sequence(
-        self,
-        number: int,
-        job: Job,
-        prepared: Prepared,
-        markup: Markup | None,
-        generated: tuple[int, ...],
-        engine: EngineInfo,
-        *,
-        scored: bool,
-    ) -> Sequence:
-        """Return what the engine gets. ``scored``: whether the prompt's log probabilities were published."""
-        plan = prepared.plan
+    def _sequence(self, attempt: Attempt, job: Job, prepared: Prepared, engine: EngineInfo) -> Sequence:
+        """Return what the engine gets."""
+        plan, (generated, scored) = prepared.plan, read_history(attempt.claim)
         sampling = self._resolve_sampling(job, len(prepared.tokens), engine)
         # A chat reports the log probabilities of its prompt for its first choice only.
         if scored or (job.choice and not job.request.prompts):
             sampling = msgspec.structs.replace(sampling, prompt_scoring=None)
         return Sequence(
-            number=number,
+            number=attempt.number,
             prompt=prepared.tokens,
             images=prepared.images,
             generated=generated,
@@ -102,7 +87,7 @@ class GenerationRunner:
             shown_tokens=plan.shown_tokens,
             reasoning_limit=reasoning_limit(sampling, plan, engine),
             triggers=plan.triggers,
-            markup=markup if sampling.stop else None,
+            markup=markup_of(job.request, attempt.started_event) if sampling.stop else None,
             bad_word_tokens=prepared.bad_word_tokens,
             length_limits=plan.length_limits,
             alternatives=job.request.n,
@@ -145,3 +130,41 @@ class GenerationRunner:
             max_tokens=room if sampling.max_tokens is None else min(room, sampling.max_tokens),
             seed=seed % _SEED_RANGE,
         )
+
+
+def reasoning_limit(sampling: Sampling, plan: Plan, engine: EngineInfo) -> ReasoningLimit | None:
+    """Return the limit that ``sampling`` sets, or ``None``.
+
+    Raises :class:`RequestRefused` for a strict budget that can't be enforced. Another one then has no effect.
+    """
+    budget = sampling.thinking_budget
+    if budget is None:
+        return None
+    if not plan.reasoning:
+        obstacle = "it has no known format of reasoning"
+    elif not engine.adjusts_logits:
+        obstacle = "a worker has no access to its logits, or speculates"
+    elif sampling.beams > 1:
+        obstacle = "a beam search has no budget"
+    else:
+        return _limit(budget.tokens, plan)
+    if budget.strict:
+        message = f"Unsupported parameter: '{budget.param}' is not supported with this model: {obstacle}."
+        raise refuse(ProblemKind.INVALID, message, param=budget.param, code="unsupported_parameter")
+    return None
+
+
+def _limit(tokens: int, plan: Plan) -> ReasoningLimit:
+    names = msgspec.convert({"tools": plan.tools or None, "reasoning": plan.reasoning}, OutputFormat)
+    assert names.reasoning is not None
+    form = REASONING_FORMATS[names.reasoning]
+    calls = TOOL_FORMATS[names.tools] if names.tools else None
+    return ReasoningLimit(
+        tokens=tokens,
+        begin=form.begin,
+        # Calls inside reasoning are calls.
+        ends=(form.end, *(calls.triggers if calls is not None and calls.in_reasoning else ())),
+        end_tokens=plan.reasoning_end,
+        opened=plan.in_reasoning,
+        again=bool(form.turn),
+    )

@@ -124,7 +124,6 @@ def summary(job: Job) -> str:
         f"about {prompt_cost(request)} tokens",
         f"{len(request.tools)} tools",
         f"n {request.n}",
-        "streamed" if request.stream else "not streamed",
         f"sampling {_sampling(request)}",
     ]
     if request.constraint is not None:

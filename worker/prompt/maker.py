@@ -176,14 +176,13 @@ class TemplatePromptMaker:
         fill-in-the-middle prompts require: it has no roles that a client could forge.
         """
         prompt, complete = self._encoded(request, "prompt", special=request.prompt is not None)
-        self._check_length(request, prompt, complete=complete)
+        length, limit = len(prompt.tokens), self._context_length
+        check_length(request, length, complete=complete, context_length=limit, max_prompt=self._max_prompt)
         return prompt
 
     def encode(self, request: ChatRequest, *, special: bool) -> Prompt:
         prompt, complete = self._encoded(request, "tokens", special=special)
-        if not complete:
-            self._check_length(request, prompt, complete=False)
-        return prompt
+        return prompt if complete else self.prepare(request)
 
     def _encoded(self, request: ChatRequest, ids_param: str, *, special: bool) -> tuple[Prompt, bool]:
         """Return the prompt, and whether it is complete. ``ids_param`` is the field of token ids, for errors."""
@@ -197,10 +196,6 @@ class TemplatePromptMaker:
         else:
             ids, complete = self._encoder.encode([request.prompt], limit=limit)
         return Prompt((*(self._bos_tokens if special else ()), *ids), tuple(images)), complete
-
-    def _check_length(self, request: ChatRequest, prompt: Prompt, *, complete: bool) -> None:
-        length, limit = len(prompt.tokens), self._context_length
-        check_length(request, length, complete=complete, context_length=limit, max_prompt=self._max_prompt)
 
     def _encode_pieces(self, pieces: list[Piece], limit: int) -> tuple[list[int], list[tuple[int, int]], bool]:
         """Return the token ids, the images with their places, and whether the ids are complete."""

@@ -29,12 +29,11 @@ from api.dialects.base.body import decode_object, json_text
 from api.dialects.base.conversation import continued
 from api.dialects.base.sampling import sampling
 from api.dialects.base.schemas import json_constraint, root_error
-from api.dialects.base.token_count import counting
 from api.dialects.base.unsupported import Only, Refused, findings, ignored
 from api.dialects.base.validation import validate
 from shared.protocol import request as internal
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
-from shared.protocol.request import ChatRequest, Notes, Sampling
+from shared.protocol.request import COUNT, ChatRequest, Notes, ResponseForm, Sampling
 
 DEFAULTS = Sampling(temperature=1.0, top_p=1.0, top_k=0)
 """The reference's defaults, used if neither the client nor the model specifies a value."""
@@ -55,8 +54,7 @@ def parse_messages(body: bytes) -> ChatRequest:
     return msgspec.structs.replace(
         prompt,
         sampling=msgspec.structs.replace(sampling(request), thinking_budget=_budget(request)),
-        hidden=_hidden(request),
-        stream=bool(request.stream),
+        response=msgspec.structs.replace(prompt.response, hidden=_hidden(request), stream=bool(request.stream)),
         tier="default" if request.service_tier == "standard_only" else request.service_tier,
     )
 
@@ -67,7 +65,7 @@ def parse_count(body: bytes) -> ChatRequest:
     last = request.messages[-1] if request.messages else None
     if last is not None and last.role == "assistant":
         request = msgspec.structs.replace(request, turn="none" if last.tool_calls else "continued")
-    return counting(request)
+    return msgspec.structs.replace(request, work=COUNT)
 
 
 def _prompt(request: CountTokensRequest) -> ChatRequest:
@@ -86,7 +84,7 @@ def _prompt(request: CountTokensRequest) -> ChatRequest:
         parallel_tool_calls=parallel,
         constraint=json_constraint(form.schema_, field) if form else None,
         template_kwargs=_template_kwargs(request),
-        notes=notes,
+        response=ResponseForm(notes=notes),
     )
 
 

@@ -48,7 +48,7 @@ class MessagesResponseEncoder(ResponseEncoder):
         """Type of the open content block; empty before the first one."""
         self._index = -1
         self._text_head = b""
-        self._hidden = request.hidden
+        self._hidden = request.response.hidden
         self._reasoning: list[str] = []
         """Reasoning of the open block that is not shown."""
         self._reason: FinishReason = "stop"

@@ -9,15 +9,13 @@ from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Any
 
-import msgspec
-
 from api.dialects.azure.errors import INVALID_API_VERSION, INVALID_REQUEST
 from api.dialects.base.fields import left_out
 from api.dialects.base.interface import Lookup
 from api.dialects.base.validation import listed, missing, validate, wrong_type
 from api.dialects.openai.extended import EXTENSIONS, ExtendedChatRequest, translate_chat
 from shared.protocol.errors import ProblemKind, RequestRefused, modality_refused, refuse
-from shared.protocol.request import ChatRequest
+from shared.protocol.request import ChatRequest, formed
 
 EXTRA_PARAMETERS_HEADER = "extra-parameters"
 DEPLOYMENT_HEADER = "azureml-model-deployment"
@@ -98,7 +96,7 @@ def parse_chat(value: Mapping[str, Any], model: str, extras: ExtraParameters) ->
     chat = translate_chat(request)
     # The SDK's stream updates include the usage, and the reference has no option to request it.
     declined = request.stream_options is not None and request.stream_options.include_usage is False
-    return msgspec.structs.replace(chat, include_usage=chat.stream and not declined)
+    return formed(chat, include_usage=chat.response.stream and not declined)
 
 
 def _is_taken(field: str, extras: ExtraParameters) -> bool:

@@ -20,7 +20,7 @@ from api.dialects.ollama.schema import (
     OllamaTool,
 )
 from shared.protocol import request as internal
-from shared.protocol.request import ChatRequest, Sampling, ToolCall
+from shared.protocol.request import ChatRequest, ResponseForm, Sampling, ToolCall
 
 DEFAULTS = Sampling(temperature=0.8, top_p=0.9, top_k=40)
 """The reference's defaults, used if neither the client nor the model specifies a value."""
@@ -56,10 +56,9 @@ def _request(request: OllamaRequest, **fields: Any) -> ChatRequest:
         model=request.model,
         sampling=found,
         defaults=DEFAULTS,
-        stream=request.stream is not False,
         constraint=json_constraint(schema, "format") if request.format else None,
         template_kwargs=None if request.think is None else _template_variables(request.think),
-        notes=notes,
+        response=ResponseForm(stream=request.stream is not False, notes=notes),
         **fields,
     )
 

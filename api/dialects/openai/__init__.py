@@ -19,7 +19,7 @@ class OpenAI(Dialect):
         return parse_chat(body, self.asked.deployment)
 
     def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ChatResponseEncoder:
-        form = ObfuscatedResponseEncoder if request.obfuscate else ChatResponseEncoder
+        form = ObfuscatedResponseEncoder if request.response.obfuscate else ChatResponseEncoder
         return form(request, response_id=response_id, created=created, fingerprint=fingerprint)
 
 

@@ -14,7 +14,7 @@ from api.dialects.openai.extensions import ServedCompletionRequest, with_extensi
 from api.dialects.openai.parse import DEFAULTS
 from api.dialects.openai.rules import check_logit_bias, switched_off
 from shared.protocol.errors import ProblemKind, refuse
-from shared.protocol.request import ChatRequest, Prompt, PromptScoring, Sampling
+from shared.protocol.request import ChatRequest, Prompt, PromptScoring, ResponseForm, Sampling, formed
 
 
 def parse_completion(body: bytes, model: str | None = None) -> ChatRequest:
@@ -30,7 +30,7 @@ def parse_completion(body: bytes, model: str | None = None) -> ChatRequest:
     request = validate(ServedCompletionRequest, value)
     plain = translate_completion(request)
     _check_best_of(request)
-    return msgspec.structs.replace(plain, best_of=request.best_of or 1)
+    return formed(plain, best_of=request.best_of or 1)
 
 
 def translate_completion(request: ServedCompletionRequest) -> ChatRequest:
@@ -47,11 +47,14 @@ def translate_completion(request: ServedCompletionRequest) -> ChatRequest:
         sampling=_sampling(request),
         defaults=DEFAULTS,
         n=request.n or 1,
-        echo=bool(request.echo),
-        stream=bool(request.stream),
-        include_usage=bool(request.stream_options and request.stream_options.include_usage),
-        continuous_usage=bool(request.stream_options and request.stream_options.continuous_usage_stats),
-        notes=notes,
+        response=ResponseForm(
+            echo=bool(request.echo),
+            stream=bool(request.stream),
+            include_usage=bool(request.stream_options and request.stream_options.include_usage),
+            continuous_usage=bool(request.stream_options and request.stream_options.continuous_usage_stats),
+            prompt_logprobs=request.prompt_logprobs,
+            notes=notes,
+        ),
     )
     return with_extensions(plain, request)
 

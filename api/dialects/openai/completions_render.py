@@ -74,7 +74,7 @@ class CompletionResponseEncoder(ChunkEncoder):
     def _choice_object(self, choice: Choice) -> dict[str, object]:
         repeated = self._repeated(choice.index, choice.prompt)
         logprobs = None if choice.logprobs is None else completion_logprobs(choice.logprobs, Offsets(len(repeated)))
-        if logprobs is not None and choice.prompt is not None and self._request.echo:
+        if logprobs is not None and choice.prompt is not None and self._request.response.echo:
             logprobs = joined(
                 prompt_logprobs_object(choice.prompt, repeated, self._request.sampling.top_logprobs), logprobs
             )
@@ -84,8 +84,8 @@ class CompletionResponseEncoder(ChunkEncoder):
             "logprobs": logprobs,
             "finish_reason": _word(choice.reason),
         }
-        if choice.prompt is not None and self._request.prompt_logprobs is not None:
-            body["prompt_logprobs"] = vllm_form(choice.prompt, self._request.prompt_logprobs)
+        if choice.prompt is not None and self._request.response.prompt_logprobs is not None:
+            body["prompt_logprobs"] = vllm_form(choice.prompt, self._request.response.prompt_logprobs)
         if self._request.return_token_ids:
             body |= {"token_ids": choice.tokens, "prompt_token_ids": choice.prompt_tokens}
         return body
@@ -93,7 +93,7 @@ class CompletionResponseEncoder(ChunkEncoder):
     def _repeated(self, choice: int, scored: PromptLogprobs | None) -> str:
         """Return the part of the prompt that precedes the text of a choice: a prompt of token ids if it is ``scored``,
         because only workers know the texts of tokens."""
-        if not self._request.echo:
+        if not self._request.response.echo:
             return ""
         prompt = self._request.prompts[choice // self._request.n]
         if isinstance(prompt, str):

@@ -74,7 +74,7 @@ def with_extensions(request: ChatRequest, fields: ServedChatRequest | ServedComp
 
     Raises :class:`RequestRefused` for a broken rule.
     """
-    if fields.prompt_logprobs is not None and request.stream:
+    if fields.prompt_logprobs is not None and fields.stream:
         raise invalid("prompt_logprobs", "they are not available when 'stream' is true")
     limit = request.sampling.max_tokens
     if limit is not None and (request.sampling.min_tokens or 0) > limit:
@@ -82,7 +82,6 @@ def with_extensions(request: ChatRequest, fields: ServedChatRequest | ServedComp
     kwargs = fields.chat_template_kwargs if isinstance(fields, ServedChatRequest) else None
     extended = msgspec.structs.replace(
         request,
-        prompt_logprobs=fields.prompt_logprobs,
         return_token_ids=bool(fields.return_token_ids),
         constraint=_constraint(fields, request.constraint),
         template_kwargs=with_variables(request.template_kwargs, kwargs),

@@ -38,7 +38,7 @@ from api.dialects.openai.tools import (
 )
 from shared.protocol import request as internal
 from shared.protocol.errors import RequestRefused
-from shared.protocol.request import ChatRequest, Constraint, Sampling, Tier
+from shared.protocol.request import ChatRequest, Constraint, ResponseForm, Sampling, Tier
 
 DEFAULTS = Sampling(temperature=1.0, top_p=1.0, top_k=0)
 """The defaults of the reference, if neither client nor model specifies one. It has no top_k, so 0 disables it."""
@@ -77,12 +77,7 @@ def translate(request: ServedChatRequest) -> ChatRequest:
         sampling=sampling(request),
         defaults=DEFAULTS,
         n=request.n or 1,
-        stream=bool(request.stream),
-        include_usage=bool(request.stream_options and request.stream_options.include_usage),
-        continuous_usage=bool(request.stream_options and request.stream_options.continuous_usage_stats),
-        obfuscate=bool(request.stream_options and request.stream_options.include_obfuscation),
         tools=_tools(request, allowed),
-        functions_form=by_functions,
         tool_choice=mode,
         named_tool=named,
         # A message can contain only one function call.
@@ -91,8 +86,16 @@ def translate(request: ServedChatRequest) -> ChatRequest:
         template_kwargs=template_variables(request.reasoning_effort, request.verbosity),
         tier=tier_of(request.service_tier),
         store=bool(request.store),
-        metadata=tuple((request.metadata or {}).items()),
-        notes=notes,
+        response=ResponseForm(
+            stream=bool(request.stream),
+            include_usage=bool(request.stream_options and request.stream_options.include_usage),
+            continuous_usage=bool(request.stream_options and request.stream_options.continuous_usage_stats),
+            obfuscate=bool(request.stream_options and request.stream_options.include_obfuscation),
+            prompt_logprobs=request.prompt_logprobs,
+            functions_form=by_functions,
+            metadata=tuple((request.metadata or {}).items()),
+            notes=notes,
+        ),
     )
     return with_extensions(chat, request)
 

@@ -52,15 +52,15 @@ class ChunkEncoder(ResponseEncoder):
         head = _encode({"object": self._chunk_kind} | self._identity)[:-1]
         self._event_head = b"data: " + head + b',"choices":['
         # By the reference, with include_usage every chunk except the last has a usage field that is null.
-        self._event_tail = b"]%s}\n\n" % (b',"usage":null' if request.include_usage else b"")
+        self._event_tail = b"]%s}\n\n" % (b',"usage":null' if request.response.include_usage else b"")
 
     def count(self, usage: Usage) -> None:
-        if self._request.include_usage:
+        if self._request.response.include_usage:
             self._event_tail = b'],"usage":' + _encode(self._usage_object(usage)) + b"}\n\n"
 
     def usage(self, usage: Usage) -> bytes:
         """Encode the usage chunk, which has no choices; empty unless the request asks for it."""
-        if not self._request.include_usage:
+        if not self._request.response.include_usage:
             return b""
         return self._event_head + b'],"usage":' + _encode(self._usage_object(usage)) + b"}\n\n"
 
@@ -119,13 +119,13 @@ class ChatResponseEncoder(ChunkEncoder):
             custom = {"index": index, "id": call_id, "type": "custom", "custom": {"name": name, "input": ""}}
             return self._chunk(choice, {"tool_calls": [custom]})
         function = {"name": name, "arguments": ""}
-        if self._request.functions_form:
+        if self._request.response.functions_form:
             return self._chunk(choice, {"function_call": function})
         call = {"index": index, "id": call_id, "type": "function", "function": function}
         return self._chunk(choice, {"tool_calls": [call]})
 
     def arguments(self, choice: int, index: int, text: str) -> bytes:
-        if self._request.functions_form:
+        if self._request.response.functions_form:
             return self._chunk(choice, {"function_call": {"arguments": text}})
         delta = (
             {"custom": {"input": text}} if (choice, index) in self._custom_calls else {"function": {"arguments": text}}
@@ -161,8 +161,8 @@ class ChatResponseEncoder(ChunkEncoder):
         if self._request.return_token_ids:
             fields["prompt_token_ids"] = choices[0].prompt_tokens
         prompt = next((choice.prompt for choice in choices if choice.prompt is not None), None)
-        if prompt is not None and self._request.prompt_logprobs is not None:
-            fields["prompt_logprobs"] = vllm_form(prompt, self._request.prompt_logprobs)
+        if prompt is not None and self._request.response.prompt_logprobs is not None:
+            fields["prompt_logprobs"] = vllm_form(prompt, self._request.response.prompt_logprobs)
         return fields
 
     def _choice_object(self, choice: Choice) -> dict[str, object]:
@@ -175,7 +175,7 @@ class ChatResponseEncoder(ChunkEncoder):
             message["annotations"] = []
         if choice.reasoning:
             message |= self._reasoning(choice.reasoning)
-        if choice.calls and self._request.functions_form:
+        if choice.calls and self._request.response.functions_form:
             message["function_call"] = {"name": choice.calls[0].name, "arguments": choice.calls[0].arguments}
         elif choice.calls:
             message["tool_calls"] = [self._call_object(call) for call in choice.calls]
@@ -199,7 +199,7 @@ class ChatResponseEncoder(ChunkEncoder):
     def _word(self, reason: FinishReason) -> str:
         if reason == "cut":
             return "length"
-        return "function_call" if reason == "tool_calls" and self._request.functions_form else reason
+        return "function_call" if reason == "tool_calls" and self._request.response.functions_form else reason
 
 
 class ObfuscatedResponseEncoder(ChatResponseEncoder):

@@ -17,7 +17,7 @@ from api.dialects.base.validation import invalid, missing, validate
 from api.dialects.openai.extensions import ServedChatRequest
 from api.dialects.openai.parse import translate
 from shared.protocol.events import Tokenized
-from shared.protocol.request import ChatRequest, Sampling, Tokenize
+from shared.protocol.request import NO_FORM, ChatRequest, Sampling, Tokenize
 
 NO_RESPONSE = Sampling(max_tokens=0)
 _CHAT = ("messages", "tools", "chat_template_kwargs", "add_generation_prompt", "continue_final_message")
@@ -53,9 +53,8 @@ class DetokenizeRequest(Strict):
 def parse_tokenizer_info(query: Mapping[str, str], served: Sequence[str]) -> ChatRequest:
     """Parse the query of a request for a tokenizer's description, which is that of a model. Raises
     :class:`RequestRefused`."""
-    wanted = Tokenize(describe=True)
     model = model_of(validate_query(TokenizerInfoQuery, query).model, served)
-    return ChatRequest(model=model, prompts=("",), sampling=NO_RESPONSE, work=wanted)
+    return ChatRequest(model=model, prompts=("",), sampling=NO_RESPONSE, work=Tokenize(describe=True))
 
 
 def model_of(named: str | None, served: Sequence[str]) -> str:
@@ -104,7 +103,7 @@ def parse_apply_template(body: bytes, served: Sequence[str] = ()) -> ChatRequest
     request = validate(ServedChatRequest, value | {"model": model_of(value.get("model"), served)})
     wanted = Tokenize(add_special_tokens=False, text=True)
     chat = _without_images(translate(request))
-    return msgspec.structs.replace(chat, sampling=NO_RESPONSE, work=wanted, n=1, stream=False)
+    return msgspec.structs.replace(chat, sampling=NO_RESPONSE, work=wanted, n=1, response=NO_FORM)
 
 
 def parse_detokenize(body: bytes, served: Sequence[str] = ()) -> ChatRequest:
@@ -113,13 +112,8 @@ def parse_detokenize(body: bytes, served: Sequence[str] = ()) -> ChatRequest:
     Raises :class:`RequestRefused` and no other exception.
     """
     request = validate(DetokenizeRequest, decode_object(body))
-    wanted = Tokenize(text=True)
-    return ChatRequest(
-        model=model_of(request.model, served),
-        prompts=(tuple(request.tokens),),
-        sampling=NO_RESPONSE,
-        work=wanted,
-    )
+    model, tokens = model_of(request.model, served), tuple(request.tokens)
+    return ChatRequest(model=model, prompts=(tokens,), sampling=NO_RESPONSE, work=Tokenize(text=True))
 
 
 def render_tokens(request: ChatRequest, found: Tokenized) -> bytes:

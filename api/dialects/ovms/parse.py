@@ -117,9 +117,9 @@ def finished(request: ChatRequest, value: dict[str, Any], structure: Constraint 
             "n", f"it can't be greater than 'best_of', which is 1 unless set. Set 'best_of' to at least {request.n}"
         )
     # A stream can't retract the sent beginning of a stop string, so by the reference streams always include it.
-    if request.stream and value.get("include_stop_str_in_output") is False:
+    if request.response.stream and value.get("include_stop_str_in_output") is False:
         raise invalid("include_stop_str_in_output", "it can't be false when 'stream' is true")
-    include_stop = request.stream or request.sampling.include_stop
+    include_stop = request.response.stream or request.sampling.include_stop
     sampling = msgspec.structs.replace(request.sampling, include_stop=include_stop)
     return msgspec.structs.replace(
         request,

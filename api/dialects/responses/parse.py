@@ -30,7 +30,7 @@ from api.dialects.responses.tools import (
 )
 from shared.protocol import request as internal
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
-from shared.protocol.request import ChatRequest, Constraint, Notes
+from shared.protocol.request import ChatRequest, Constraint, Notes, ResponseForm
 
 SKIPPED_TOOLS = "x-skipped-tools"
 """Names the types of the tools that a request offers and the model does not get, because nobody here can run them."""
@@ -124,7 +124,6 @@ class ValidatedRequest(Generic[_Body]):
             ),
             sampling=sampling(request),
             defaults=DEFAULTS,
-            stream=bool(request.stream),
             tools=tuple(_tool(tool) for tool in tools if allowed is None or tool.name in allowed),
             tool_choice=mode,
             named_tool=named,
@@ -134,11 +133,14 @@ class ValidatedRequest(Generic[_Body]):
             template_kwargs=template_variables(effort, request.text.verbosity if request.text else None),
             tier=tier_of(request.service_tier),
             store=store,
-            background=bool(request.background),
-            metadata=tuple((request.metadata or {}).items()),
             truncate=request.truncation == "auto",
-            notes=self._notes,
-            response_fields=json_text(echoed_fields(request, self._sent)),
+            response=ResponseForm(
+                stream=bool(request.stream),
+                background=bool(request.background),
+                metadata=tuple((request.metadata or {}).items()),
+                notes=self._notes,
+                echoed=json_text(echoed_fields(request, self._sent)),
+            ),
         )
 
 

@@ -46,14 +46,18 @@ class ResponsesEncoder(ResponseEncoder):
         """Events with numbers up to ``after`` are counted but not encoded. ``done`` ends a stream."""
         self.done = done
         self._after = after
-        self._background = request.background
+        self._background = request.response.background
         self._response_id = response_id
-        echoed: dict[str, Any] = msgspec.json.decode(request.response_fields or "{}")
+        echoed: dict[str, Any] = msgspec.json.decode(request.response.echoed or "{}")
         self._encoded = ENCODED in echoed.pop("include", ())
         # An API key may have another priority than the client requested.
         tier = "default" if request.tier in (None, "auto", "batch") else request.tier
         self._head = {"id": f"resp_{response_id}", "object": "response", "created_at": created, "model": request.model}
-        self._echoed = echoed | {"background": request.background, "store": request.store, "service_tier": tier}
+        self._echoed = echoed | {
+            "background": self._background,
+            "store": request.store,
+            "service_tier": tier,
+        }
         sampling = fill_in(request.sampling, request.defaults)
         for name, used in (("temperature", sampling.temperature), ("top_p", sampling.top_p)):
             if echoed.get(name) is None:

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import numpy
 import pytest
 
-from shared.protocol.request import LOGITS, ChatRequest, PromptScoring, Sampling
+from shared.protocol.request import LOGITS, ChatRequest, PromptScoring, ResponseForm, Sampling
 from shared.runtime.settings import EngineSettings
 from tests.support.paths import ROOT
 from worker.engine.checks import Speculation
@@ -20,14 +20,14 @@ from worker.engine.sampling import apply_speculation, configure
 from worker.engine.text import Vocabulary
 
 OF_THE_API = {
-    "api/chat": {"best_of", "continuous_usage", "n", "prompts", "store", "stream", "tier"},
+    "api/chat": {"best_of", "continuous_usage", "n", "prompts", "response", "store", "stream", "tier"},
     "api/dialects/openai": {"echo", "functions_form", "include_usage", "obfuscate", "prompt_logprobs"},
     "api/dialects/anthropic": {"hidden"},
-    "api/stored": {"background", "metadata", "response_fields"},
+    "api/stored": {"background", "metadata", "echoed"},
     "api/chat/exchange.py": {"notes"},
 }
 """The fields of a request that the API alone reads, by the place that does."""
-HOLDERS = {"request", "sampling", "own", "asked", "chat"}
+HOLDERS = {"request", "response", "sampling", "own", "asked", "chat"}
 """Names of what has the fields."""
 CHECKS = ROOT / "worker/engine/checks.py"
 """Refusing a field is no use of it."""
@@ -60,7 +60,7 @@ def properties() -> Mapping[str, frozenset[str]]:
     return {function.name: frozenset(fields_in(function, {"self"})) for function in functions}
 
 
-@pytest.mark.parametrize("field", ChatRequest.__struct_fields__)
+@pytest.mark.parametrize("field", ChatRequest.__struct_fields__ + ResponseForm.__struct_fields__)
 def test_a_field_of_a_request_has_a_consumer(field: str) -> None:
     places = [place for place, fields in OF_THE_API.items() if field in fields] or ["worker"]
     assert any(field in read_in(place) for place in places), places

@@ -10,13 +10,12 @@ from fakeredis import FakeServer
 from api.build import Parts, build
 from api.chat.admission import Admission, AdmittedRequest, LimitReached
 from api.chat.usage import UsageRecorder
-from api.dialects.base.token_count import counting
 from api.keys import ApiKey, Team
 from api.keys.store import change, create_team
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.events import Started
 from shared.protocol.registry import announce
-from shared.protocol.request import ChatRequest, Message, Sampling, Tier
+from shared.protocol.request import COUNT, ChatRequest, Message, Sampling, Tier
 from shared.protocol.usage import DAY
 from shared.redis import keys
 from shared.redis.clock import store_time
@@ -228,7 +227,7 @@ async def test_requests_for_tokens_count_for_no_rate(parts: Parts, redis: ArqRed
     await parts.keyring.refresh()
     of = key(team=made.id, requests_per_minute=1, tokens_per_minute=500, concurrency=1)
     for _ in range(25):
-        counted = await parts.chat.admission.admit(of, counting(chat()), {})
+        counted = await parts.chat.admission.admit(of, msgspec.structs.replace(chat(), work=COUNT), {})
         assert (counted.reservation, counted.counts) == (None, {})
     assert (await parts.chat.admission.admit(of, chat(), {})).reservation is not None
     assert isinstance(await refused(parts.chat.admission, of, chat()), LimitReached)

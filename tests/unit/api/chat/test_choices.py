@@ -36,7 +36,8 @@ from shared.protocol.events import (
     Started,
     TopToken,
 )
-from shared.protocol.request import ChatRequest, Message, Prompt, Sampling, Tool
+from shared.protocol.request import ChatRequest, Message, Prompt, Sampling, Tool, formed
+from tests.support.jobs import request_of
 
 STARTED = Started(worker="w", prompt_tokens=5, fingerprint="fp", cached_tokens=2)
 HERMES = msgspec.structs.replace(STARTED, tools="hermes")
@@ -50,7 +51,7 @@ def _note(cancelled: list[str], model: str, jobs: Sequence[str]) -> None:
 
 
 def asked(**fields: Any) -> ChatRequest:
-    return ChatRequest(model="m", **({"messages": (Message(role="user", content="Hi"),)} | fields))
+    return request_of(**({"messages": (Message(role="user", content="Hi"),)} | fields))
 
 
 def said(*texts: str, reason: FinishReason = "stop", started: Started = STARTED, logprob: float = -0.5) -> list[Event]:
@@ -159,7 +160,7 @@ async def test_each_chunk_has_the_usage_so_far(prompts: tuple[Prompt, ...]) -> N
     # The chunk of an empty text is left out; its token counts in the next one.
     assert counts == ([1, 2, 3, 4, 7, 8, 8, 8, 8] if prompts else [0, 1, 2, 4, 4, 4])
     assert all(chunk["usage"].keys() == chunks[-1]["usage"].keys() for chunk in chunks)
-    plain = await streamed(msgspec.structs.replace(request, include_usage=False), *jobs)
+    plain = await streamed(formed(request, include_usage=False), *jobs)
     assert not any(chunk.get("usage") for chunk in plain)
 
 

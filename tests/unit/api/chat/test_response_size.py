@@ -26,7 +26,7 @@ from api.responses.documents import run_to_end
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import Delta, Event, Finished, Started, TopToken
 from shared.protocol.registry import announce
-from shared.protocol.request import ChatRequest, Message, Sampling
+from shared.protocol.request import ChatRequest, Message, ResponseForm, Sampling
 from shared.runtime.settings import ApiSettings
 from tests.support.jobs import WORKER
 
@@ -147,7 +147,7 @@ async def test_running_answers_share_the_room_for_log_probabilities() -> None:
 
 
 async def test_a_stream_that_is_stored_ends_with_an_error_when_there_is_no_room() -> None:
-    request = ChatRequest(model="m", messages=SAID, sampling=LOGPROBS, store=True, stream=True)
+    request = ChatRequest(model="m", messages=SAID, sampling=LOGPROBS, store=True, response=ResponseForm(stream=True))
     encoder = ChatResponseEncoder(request, response_id="a", created=1, fingerprint="")
 
     async def store(_: list[Choice]) -> None:
@@ -162,7 +162,9 @@ async def test_a_stream_that_is_stored_ends_with_an_error_when_there_is_no_room(
 
 
 async def test_a_background_response_fails_when_there_is_no_room() -> None:
-    request = ChatRequest(model="m", messages=SAID, sampling=LOGPROBS, background=True, response_fields="{}")
+    request = ChatRequest(
+        model="m", messages=SAID, sampling=LOGPROBS, response=ResponseForm(background=True, echoed="{}")
+    )
     recorder = UsageRecorder(share=response_room(LIMIT).holding("a"))
     document = json.loads(await run_to_end(answer(20_000), request, recorder, response_id="a", created=1))
     assert (document["status"], document["error"]["code"]) == ("failed", "rate_limit_exceeded")

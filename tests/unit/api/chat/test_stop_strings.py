@@ -20,7 +20,7 @@ from api.dialects.base.interface import Dialect
 from shared.parsers import markup_of
 from shared.parsers.formats import TOOL_FORMATS
 from shared.protocol.events import Delta, Event, Finished, Started
-from shared.protocol.request import ChatRequest, Message, Sampling
+from shared.protocol.request import ChatRequest, Message, Sampling, formed
 from tests.support.dialects import CHATS
 from tests.support.dialects import DIALECTS as TRIED
 from tests.unit.shared.parsers.reading import read
@@ -106,7 +106,7 @@ async def answer_of(dialect: Dialect, request: ChatRequest, events: Sequence[Eve
         last = isinstance(event, Finished)
         response.choices[0].ended = last
         response.put(0, event, last=last)
-    request = msgspec.structs.replace(request, stream=streamed)
+    request = formed(request, stream=streamed)
     encoder = dialect.render(request, response_id="1", created=0, fingerprint="fp")
     recorder = UsageRecorder()
     if streamed:

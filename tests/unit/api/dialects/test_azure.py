@@ -30,8 +30,9 @@ from api.dialects.openai import OpenAI
 from api.dialects.openai.extended import ExtendedChatRequest
 from api.dialects.ovms import ModelServer
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
-from shared.protocol.request import ChatRequest, Constraint, Tool, ToolCall
+from shared.protocol.request import Constraint, Tool, ToolCall
 from tests.support.dialects import Serving
+from tests.support.jobs import request_of
 
 USER = {"role": "user", "content": "Hello"}
 VERSION = {"api-version": "2024-05-01-preview"}
@@ -172,7 +173,7 @@ def test_the_sdk_reads_a_stream() -> None:
 
 
 def test_the_sdk_raises_when_a_stream_breaks() -> None:
-    answer = azure().render(ChatRequest(model="m", stream=True), response_id="0f", created=1, fingerprint="fp")
+    answer = azure().render(request_of(stream=True), response_id="0f", created=1, fingerprint="fp")
     stream = answer.opening(0) + answer.failure(Problem(kind=ProblemKind.LOST, message="The answer\nis lost."))
     with pytest.raises(ValueError, match=r"error: The answer is lost\."):
         updates(stream)

@@ -9,7 +9,6 @@ from copy import deepcopy
 from functools import cache
 from typing import Any
 
-import msgspec
 import pytest
 from pydantic import BaseModel
 
@@ -18,7 +17,7 @@ from api.dialects.base.interface import Dialect
 from api.dialects.base.unsupported import IGNORED_HEADER, Refused, marked_fields
 from api.dialects.openai.extended import EXTENSIONS
 from shared.protocol.errors import RequestRefused
-from shared.protocol.request import ChatRequest
+from shared.protocol.request import ChatRequest, formed
 from tests.support.dialects import DIALECTS
 from tests.unit.api.dialects.recorded import cases
 from tests.unit.api.dialects.test_cases import FOLDER
@@ -119,15 +118,15 @@ def test_an_unknown_member_of_a_message_changes_nothing_but_the_header(name: str
             shapes.add(type(one))
             found = make(name).parse(changed(body, place, {"sürprise": {"role": 1}}))
             named = "".join("[]" if isinstance(step, int) else f".{step}" for step in (*place, "s%C3%BCrprise"))
-            assert named[1:] in dict(found.notes)[IGNORED_HEADER].split(", "), (body, place)
-            assert msgspec.structs.replace(found, notes=request.notes) == request, (body, place)
+            assert named[1:] in dict(found.response.notes)[IGNORED_HEADER].split(", "), (body, place)
+            assert formed(found, notes=request.response.notes) == request, (body, place)
     assert len(shapes) > {"ollama_chat": 5, "ollama_generate": 0}.get(name, 9)
 
 
 def test_the_header_is_bounded() -> None:
     names = {f"a{number}" * 50: 1 for number in range(1000)}
     body = {"model": "m", "messages": [{"role": "user", "content": "Hello"} | names]}
-    ((header, value),) = make("chat").parse(json.dumps(body).encode()).notes
+    ((header, value),) = make("chat").parse(json.dumps(body).encode()).response.notes
     assert header == IGNORED_HEADER
     assert len(value) < 2000
     assert value.endswith(", ...")
@@ -137,5 +136,5 @@ def test_the_header_is_bounded() -> None:
 def test_the_model_server_ignores_unknown_fields(name: str) -> None:
     for body, _, request in served(name):
         found = make(name).parse(json.dumps(body | {"surprise": 1}).encode())
-        assert "surprise" in dict(found.notes)[IGNORED_HEADER]
-        assert msgspec.structs.replace(found, notes=request.notes) == request
+        assert "surprise" in dict(found.response.notes)[IGNORED_HEADER]
+        assert formed(found, notes=request.response.notes) == request

@@ -23,14 +23,14 @@ from api.dialects.openai.render import OBFUSCATED_BLOCK, ChatResponseEncoder
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.formats import ModelFormats
 from shared.protocol.registry import IMAGE, TEXT, ModelInfo
-from shared.protocol.request import ChatRequest
+from tests.support.jobs import request_of
 from tests.support.sdk_types import checked
 
 USAGE = Usage(prompt_tokens=5, completion_tokens=7, cached_tokens=3)
 
 
 def rendering(**fields: Any) -> ChatResponseEncoder:
-    request = ChatRequest(model="a/model", **fields)
+    request = request_of("a/model", **fields)
     return OpenAI().render(request, response_id="0f", created=1_700_000_000, fingerprint="fp_1")
 
 

@@ -62,7 +62,7 @@ def test_unknown_tools_are_skipped_and_named() -> None:
     more = {"type": "additional_tools", "role": "developer", "tools": [TOOL | {"name": "g"}, {"type": "tool_search"}]}
     body = {"model": "m", "input": [more, user("Hi")], "tools": [{"type": "web_search"}, TOOL, hosted, namespace]}
     request = dialect.parse(json.dumps(body).encode())
-    assert request.notes == (("x-skipped-tools", "web_search, computer, tool_search"),)
+    assert request.response.notes == (("x-skipped-tools", "web_search, computer, tool_search"),)
     assert [tool.name for tool in request.tools] == ["f", "g"]
     assert request.tools[0] == Tool(name="f", description="Does it.", parameters='{"type":"object"}')
 

@@ -46,7 +46,7 @@ def test_the_prompt_of_a_chat_completion_is_asked_for_as_text() -> None:
     asked = parse_apply_template(json.dumps(body).encode(), ("m",))
     chat = parse_chat(json.dumps({"model": "m", **body}).encode())
     assert (asked.model, asked.messages, asked.template_kwargs) == ("m", chat.messages, chat.template_kwargs)
-    assert (asked.n, asked.stream, asked.work) == (1, False, Tokenize(add_special_tokens=False, text=True))
+    assert (asked.n, asked.response.stream, asked.work) == (1, False, Tokenize(add_special_tokens=False, text=True))
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
     with pytest.raises(RequestRefused, match="images"):
         parse_apply_template(json.dumps({"messages": [{"role": "user", "content": [picture]}]}).encode(), ("m",))

@@ -18,6 +18,7 @@ from shared.protocol.errors import RequestRefused
 from shared.protocol.events import Delta, Started
 from shared.protocol.request import ChatRequest, Message, Sampling, Tool
 from tests.support.dialects import DIALECTS, Tried
+from tests.support.jobs import request_of
 from tests.support.operations import CountedText, operations, with_counted_lists
 
 SIZE = 256
@@ -243,7 +244,7 @@ def test_turns_are_joined_in_one_pass() -> None:
 
 def test_hidden_reasoning_is_joined_once() -> None:
     def write(size: int) -> None:
-        encoder = MessagesResponseEncoder(ChatRequest(model="m", hidden="reasoning"), response_id="a")
+        encoder = MessagesResponseEncoder(request_of(hidden="reasoning"), response_id="a")
         for _ in range(size):
             encoder.reasoning(0, CountedText("x"))
         assert encode_reasoning("x" * size).encode() in encoder.closing(0, "stop")

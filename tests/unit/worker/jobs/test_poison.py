@@ -2,7 +2,7 @@
 
 import json
 
-from shared.protocol.request import ChatRequest, Constraint, Job, Message, Sampling, Tool
+from shared.protocol.request import ChatRequest, Constraint, Job, Message, ResponseForm, Sampling, Tool
 from worker.jobs.payload import full_request, summary
 
 SECRETS = ("my diary", "secret schema", "secret stop", "secret tool", "secret data")
@@ -16,7 +16,7 @@ JOB = Job(
         sampling=Sampling(temperature=0.5, stop=("secret stop", "another")),
         tools=(Tool(name="secret tool"),),
         constraint=Constraint(kind="json_schema", value='{"title": "secret schema"}'),
-        metadata=(("key", "secret data"),),
+        response=ResponseForm(metadata=(("key", "secret data"),)),
     ),
 )
 

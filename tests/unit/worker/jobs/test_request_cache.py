@@ -13,14 +13,14 @@ from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.events import Finished, encode_event
 from shared.protocol.queue import Claim, Emitter, JobQueue, Lease
 from shared.protocol.registry import announce
-from shared.protocol.request import ChatRequest, Image, Job, Message, QueuedJob
+from shared.protocol.request import ChatRequest, Image, Job, Message, QueuedJob, ResponseForm
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import cancel_all
 from tests.support.emitting import emit
 from tests.support.eventually import eventually
 from tests.support.job_rig import JobRig, consumer_of, no_publisher
-from tests.support.jobs import WORKER
+from tests.support.jobs import WORKER, request_of
 from tests.support.prompts import Maker, requests_of
 from tests.support.redis_types import awaitable
 from tests.support.wall_clock import WallClock
@@ -83,6 +83,17 @@ async def test_prompts_of_a_batch_are_stored_once_each(redis: ArqRedis) -> None:
     await submit(replica, ChatRequest(model=WORKER.model, prompts=prompts, n=4))
     size = sum(map(len, prompts))
     assert size < await stored_bytes(redis) < 1.1 * size
+
+
+async def test_what_only_the_exchange_needs_stays_with_it(redis: ArqRedis) -> None:
+    replica = await replica_of(redis)
+    form = {name: getattr(ResponseForm(), name) for name in ResponseForm.__struct_fields__}
+    form |= {"stream": True, "best_of": 2, "metadata": (("case", "secret"),), "notes": (("x-a", "secret"),)}
+    request = request_of(WORKER.model, prompts=("Hi",), **form)
+    for job in await submit(replica, request):
+        payload = await redis.get(keys.payload(job.id))
+        assert payload is not None
+        assert not [name for name in ("response", "best_of", "secret") if name.encode() in payload]
 
 
 async def test_small_requests_stay_in_their_jobs(redis: ArqRedis) -> None:

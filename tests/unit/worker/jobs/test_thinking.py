@@ -8,7 +8,7 @@ from shared.protocol.request import Sampling, ThinkingBudget
 from tests.support.job_rig import INFO
 from worker.engine.protocol import ReasoningLimit
 from worker.grammar.plan import Plan
-from worker.jobs.thinking import reasoning_limit
+from worker.jobs.generation import reasoning_limit
 
 ENGINE = msgspec.structs.replace(INFO, logits=True, adjusts_logits=True)
 PLAN = Plan(tools="qwen3_coder", reasoning="think", in_reasoning=True, reasoning_end=(7,))

@@ -13,7 +13,7 @@ from shared.protocol.cost import prompt_cost
 from shared.protocol.errors import Problem, ProblemKind, refuse
 from shared.protocol.events import Delta, Event, PromptLogprobs, Rejected, encode_event
 from shared.protocol.queue import JOB_FUNCTION, Claim, JobQueue
-from shared.protocol.request import ChatRequest, Job, QueuedJob, decode_job
+from shared.protocol.request import Job, QueuedJob, decode_job
 from shared.protocol.version import READABLE
 from shared.redis import keys
 from shared.redis.records import UNREADABLE, report_unreadable
@@ -114,17 +114,18 @@ def generated_tokens(history: Iterable[Event]) -> tuple[int, ...]:
 
 
 def summary(job: Job) -> str:
-    """Describe ``job`` in one line by its sizes and settings, without prompts, schemas, stop strings or names."""
-    request = job.request
+    """Describe ``job`` in one line by its sizes and settings, without prompts, schemas, names or words to avoid."""
+    request, sampling = job.request, msgspec.to_builtins(job.request.sampling)
+    sampling |= {name: len(sampling[name]) for name in ("stop", "bad_words") if name in sampling}
     parts = [
         f"model {request.model}",
         f"key {job.tenant or 'none'}",
-        f"{len(request.messages)} messages" if request.messages else "a plain prompt",
-        f"{_characters(request)} characters",
+        type(request.work).__name__,
+        f"{len(request.messages)} messages" if request.messages else f"{len(request.prompts)} prompts",
         f"about {prompt_cost(request)} tokens",
         f"{len(request.tools)} tools",
         f"n {request.n}",
-        f"sampling {_sampling(request)}",
+        f"sampling {msgspec.json.encode(sampling).decode()}",
     ]
     if request.constraint is not None:
         parts.append(f"constrained by a {request.constraint.kind} of {len(request.constraint.value)} characters")
@@ -134,17 +135,3 @@ def summary(job: Job) -> str:
 def full_request(job: Job) -> str:
     """Return the complete request of ``job`` as JSON in one line."""
     return msgspec.json.encode(job.request).decode()
-
-
-def _characters(request: ChatRequest) -> int:
-    texts = [message.content for message in request.messages]
-    texts += [prompt for prompt in request.prompts if isinstance(prompt, str)]
-    return sum(len(text) for text in texts)
-
-
-def _sampling(request: ChatRequest) -> str:
-    """Return the sampling fields that the client set as JSON, stop strings replaced by their number."""
-    given = msgspec.to_builtins(request.sampling)
-    if "stop" in given:
-        given["stop"] = len(given["stop"])
-    return msgspec.json.encode(given).decode()

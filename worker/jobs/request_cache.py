@@ -2,8 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Coroutine
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,7 +18,7 @@ from worker.prompt.messages import Prepared
 from worker.prompt.service import PromptProcess
 
 _CACHED = 4
-"""Requests kept while this worker has jobs, for further jobs of the same request."""
+"""Requests, and their prompts, kept while this worker has jobs, for further jobs of the same request."""
 
 _RETRY = 0.1
 """Seconds between two reads while the store is unreachable."""
@@ -29,12 +28,6 @@ _Value = TypeVar("_Value")
 
 class RequestGone(Exception):
     """The shared request of a job is not in the store any more."""
-
-
-@dataclass(slots=True)
-class _Shared:
-    request: asyncio.Task[ChatRequest] | None = None
-    prompt: asyncio.Task[Prepared] | None = None
 
 
 class RequestCache:
@@ -52,7 +45,8 @@ class RequestCache:
         self._image_files = image_files
         self._prompts = prompts
         self._images = images
-        self._by_id: OrderedDict[str, _Shared] = OrderedDict()
+        self._read_by_id: OrderedDict[str, asyncio.Task[ChatRequest]] = OrderedDict()
+        self._prepared_by_id: OrderedDict[str, asyncio.Task[Prepared]] = OrderedDict()
 
     async def complete(self, queued: QueuedJob) -> Job:
         """Return a job with its request. Waits while the store is unreachable.
@@ -62,10 +56,7 @@ class RequestCache:
         request = queued.inline_request()
         if request is None:
             name = queued.id.rpartition(":")[0]
-            shared = self._entry(name)
-            shared.request = shared.request or _start(self._read(name), f"request {name}")
-            # Shielded: cancelling one job must not cancel the request for the others.
-            request = await asyncio.shield(shared.request)
+            request = await _once(self._read_by_id, name, lambda: self._read(name))
         return queued.job(request)
 
     async def prompt(self, job: Job) -> Prepared:
@@ -73,28 +64,16 @@ class RequestCache:
 
         Raises :class:`RequestRefused`, and :class:`~worker.processes.call_process.ServiceUnavailable`.
         """
-        name = job.shared_request
-        if not name:
+        if not (name := job.shared_request):
             return await self._prepare(job)
-        shared = self._entry(name)
-        shared.prompt = shared.prompt or _start(self._prepare(job), f"prompt of {name}")
-        return await asyncio.shield(shared.prompt)
+        return await _once(self._prepared_by_id, name, lambda: self._prepare(job))
 
     def clear(self) -> None:
         """Forget all requests: this worker has no jobs."""
-        for shared in self._by_id.values():
-            for task in (shared.request, shared.prompt):
-                if task is not None:
-                    task.cancel()
-        self._by_id.clear()
-
-    def _entry(self, name: str) -> _Shared:
-        """Return what the jobs of the request ``name`` share."""
-        shared = self._by_id.setdefault(name, _Shared())
-        self._by_id.move_to_end(name)
-        if len(self._by_id) > _CACHED:
-            self._by_id.popitem(last=False)
-        return shared
+        for tasks in (self._read_by_id, self._prepared_by_id):
+            for task in tasks.values():
+                task.cancel()
+            tasks.clear()
 
     async def _read(self, name: str) -> ChatRequest:
         request = await when_reachable(lambda: self._queue.shared_request(name), _RETRY)
@@ -128,8 +107,16 @@ class RequestCache:
         return list(await self._images.decode(job, files))
 
 
-def _start(work: Coroutine[Any, Any, _Value], name: str) -> asyncio.Task[_Value]:
-    task = asyncio.create_task(work, name=name)
-    # Mark the exception as retrieved: a job that no longer waits is not an error to log.
-    task.add_done_callback(lambda done: done.cancelled() or done.exception())
-    return task
+async def _once(
+    tasks: OrderedDict[str, asyncio.Task[_Value]], name: str, work: Callable[[], Coroutine[Any, Any, _Value]]
+) -> _Value:
+    """Return the result of ``work``, which is done once for all jobs of the request ``name``."""
+    if name not in tasks:
+        tasks[name] = asyncio.create_task(work(), name=f"request {name}")
+        # Mark the exception as retrieved: a job that no longer waits is not an error to log.
+        tasks[name].add_done_callback(lambda done: done.cancelled() or done.exception())
+    tasks.move_to_end(name)
+    if len(tasks) > _CACHED:
+        tasks.popitem(last=False)
+    # Shielded: cancelling one job must not cancel the work for the others.
+    return await asyncio.shield(tasks[name])

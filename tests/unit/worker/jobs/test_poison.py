@@ -5,7 +5,7 @@ import json
 from shared.protocol.request import ChatRequest, Constraint, Job, Message, ResponseForm, Sampling, Tool
 from worker.jobs.payload import full_request, summary
 
-SECRETS = ("my diary", "secret schema", "secret stop", "secret tool", "secret data")
+SECRETS = ("my diary", "secret schema", "secret stop", "secret word", "secret tool", "secret data")
 JOB = Job(
     id="j1",
     reply_to="api-1",
@@ -13,7 +13,7 @@ JOB = Job(
     request=ChatRequest(
         model="tiny",
         messages=(Message(role="user", content="my diary\nis long"),),
-        sampling=Sampling(temperature=0.5, stop=("secret stop", "another")),
+        sampling=Sampling(temperature=0.5, stop=("secret stop", "another"), bad_words=("secret word",)),
         tools=(Tool(name="secret tool"),),
         constraint=Constraint(kind="json_schema", value='{"title": "secret schema"}'),
         response=ResponseForm(metadata=(("key", "secret data"),)),
@@ -24,14 +24,23 @@ JOB = Job(
 def test_the_summary_has_sizes_and_settings_and_no_text() -> None:
     line = summary(JOB)
     assert not any(secret in line for secret in SECRETS)
-    for part in ("tiny", "key-7", "1 messages", "16 characters", "1 tools", '"temperature":0.5', '"stop":2'):
+    for part in (
+        "tiny",
+        "key-7",
+        "Generate",
+        "1 messages",
+        "about 8 tokens",
+        "1 tools",
+        '"temperature":0.5',
+        '"stop":2',
+    ):
         assert part in line
     assert "json_schema of 26 characters" in line
 
 
 def test_a_plain_completion_is_told_too() -> None:
     job = Job(id="j1", reply_to="api-1", request=ChatRequest(model="tiny", prompts=("my diary",)))
-    assert "a plain prompt, 8 characters" in summary(job)
+    assert "1 prompts, about 2 tokens" in summary(job)
 
 
 def test_the_whole_request_is_one_line_of_json() -> None:

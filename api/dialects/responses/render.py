@@ -53,11 +53,7 @@ class ResponsesEncoder(ResponseEncoder):
         # An API key may have another priority than the client requested.
         tier = "default" if request.tier in (None, "auto", "batch") else request.tier
         self._head = {"id": f"resp_{response_id}", "object": "response", "created_at": created, "model": request.model}
-        self._echoed = echoed | {
-            "background": self._background,
-            "store": request.store,
-            "service_tier": tier,
-        }
+        self._echoed = echoed | {"background": self._background, "store": request.store, "service_tier": tier}
         sampling = fill_in(request.sampling, request.defaults)
         for name, used in (("temperature", sampling.temperature), ("top_p", sampling.top_p)):
             if echoed.get(name) is None:

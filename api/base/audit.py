@@ -1,7 +1,7 @@
 """The audit log: who changed what and when, of keys, teams, batches, workers and models."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from redis.asyncio import Redis
@@ -35,7 +35,7 @@ class Change(NamedTuple):
 
 def log_change(
     redis: "Redis | Pipeline", actor: str, action: str, target: str, details: Mapping[str, object] | None = None
-) -> object:
+) -> Any:
     """Append a change to the log, with the store's time; to be awaited unless ``redis`` is a pipeline."""
     fields = {"actor": actor, "action": action, "target": target, "details": msgspec.json.encode(details or {})}
     return redis.xadd(keys.AUDIT, fields, maxlen=MOST_CHANGES, approximate=True)  # type: ignore[arg-type]

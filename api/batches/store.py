@@ -7,7 +7,7 @@ that was suspended, or whose store has lost its last second in a crash, can ther
 
 from collections.abc import Collection, Sequence
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 from redis.asyncio import Redis
@@ -100,13 +100,11 @@ class BatchStore:
         return found if found is not None and found.owner == owner else None
 
     async def cancel(self, batch: Batch, *, by: str) -> None:
-        """Ask the feeder of ``batch`` to cancel it, and log that ``by`` asked (:mod:`api.base.audit`)."""
+        """Log that ``by`` asks to cancel ``batch`` (:mod:`api.base.audit`), and then ask its feeder."""
         async with store_errors():
             now = int(await store_time(self._redis))
-            async with self._redis.pipeline() as pipe:
-                pipe.hsetnx(keys.batch(batch.id), "cancelling", str(now))
-                log_change(pipe, by, "batch.cancelled", batch.id)
-                await pipe.execute()
+            await log_change(self._redis, by, "batch.cancelled", batch.id)
+            await cast("Any", self._redis.hsetnx(keys.batch(batch.id), "cancelling", str(now)))
 
     async def select(self, owner: str, *, after: str | None, limit: int) -> tuple[list[Batch], bool]:
         """Return a page of the batches of ``owner``, newest first, and whether there are more."""

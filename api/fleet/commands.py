@@ -30,7 +30,7 @@ async def command_worker(redis: Redis, worker: str, command: Literal["drain", "r
     Returns its record once it obeys. Raises :class:`UnknownWorker`, :class:`CommandIgnored`, and what redis-py raises.
     """
     await find_worker(redis, worker)
-    await log_change(redis, by, f"worker.{command}", worker)  # type: ignore[misc]
+    await log_change(redis, by, f"worker.{command}", worker)
     if not await redis.publish(keys.worker_channel(worker, database_of(redis)), command):
         raise CommandIgnored(f"{worker} does not listen: it still looks for its model, or is stopping.")
     try:

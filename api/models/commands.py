@@ -17,5 +17,5 @@ async def command_model(
     Raises as :func:`shared.protocol.model_commands.send_command` does.
     """
     command = await send_command(redis, nodes, model, action)
-    await log_change(redis, by, f"model.{action}", model)  # type: ignore[misc]
+    await log_change(redis, by, f"model.{action}", model)
     return command

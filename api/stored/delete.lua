@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Deletes a response and its journals.
+-- Deletes a response.
 -- KEYS, ARGV: see the prelude
 -- Returns 1.
 delete(owner, id)

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Ends a response, unless it has ended already or was deleted: stores its document. The journal of a background
--- response, from which streams are resumed, is kept under another name, so that nothing is appended to it.
+-- response, from which streams are resumed, is kept as a copy, to which nothing is appended.
 -- KEYS: see the prelude
--- ARGV: see the prelude, then the document, and whether the journal is kept (0/1)
+-- ARGV: see the prelude, then the document, whether it is a background response (0/1), and the journal of such a one
 -- Returns 1, or 0 if the response was not running.
 if redis.call('EXISTS', KEYS[6]) == 0 then
   return 0
@@ -13,28 +13,20 @@ if found then
 end
 delete_expired()
 local kept, keeps = KEPT .. owner .. ':' .. id, ARGV[OWN + 1] == '1'
-local bytes = bytes_of(id) + #'document' + #ARGV[OWN]
-if keeps then
-  bytes = bytes + read_journals(KEYS[6])
-else
-  bytes = bytes - tonumber(redis.call('HGET', KEYS[6], 'counted') or 0)
+local bytes = bytes_of(id) + #'document' + #ARGV[OWN] - tonumber(redis.call('HGET', KEYS[6], 'counted') or 0)
+for at = OWN + 2, #ARGV, 1000 do
+  redis.call('RPUSH', kept, unpack(ARGV, at, math.min(at + 999, #ARGV)))
 end
-local surplus, fields = {}, {'counted', 'jobs', not keeps and 'request' or nil}
+redis.call('PEXPIRE', kept, ttl)
+for at = OWN + 2, #ARGV do
+  bytes = bytes + #ARGV[at]
+end
+local fields = {'counted', 'jobs', not keeps and 'request' or nil}
 for at = 2, #fields do
   bytes = bytes - #fields[at] - redis.call('HSTRLEN', KEYS[6], fields[at])
 end
 for job in jobs_of(KEYS[6]) do
   fields[#fields + 1] = 'counted:' .. job
-  surplus[#surplus + 1] = NEEDED .. job
-  if not keeps then
-    surplus[#surplus + 1] = JOURNALS .. job
-  elseif redis.call('EXISTS', JOURNALS .. job) == 1 then
-    redis.call('RENAME', JOURNALS .. job, kept)
-    redis.call('PEXPIRE', kept, ttl)
-  end
-end
-if #surplus > 0 then
-  redis.call('DEL', unpack(surplus))
 end
 redis.call('HDEL', KEYS[6], unpack(fields))
 redis.call('HSET', KEYS[6], 'document', ARGV[OWN])

@@ -1,10 +1,10 @@
 -- Shared functions of the scripts of stored responses, prepended to each script when it is loaded, after the prefixes of
--- keys: RECORDS, INDEXES, RUNNING, KEPT (journals of background responses that have ended), JOURNALS and NEEDED.
+-- keys: RECORDS, INDEXES, RUNNING and KEPT (journals of background responses that have ended).
 -- KEYS of each script: sizes, owners, expiry, index, running, record (the last three of one owner)
 -- ARGV of each script: id, owner, TTL (ms) of a response that has ended, TTL (ms) of one that runs, maximum of responses
 --                      and of bytes per owner, maximum of bytes of all owners, then its own
 -- A response counts with all that it keeps in the store: the names and values of its record's fields, and the events in
--- its journals. Events of running responses are counted once per second, and when the response ends.
+-- its journals. Events of running responses are counted once per second (see create.lua), and when the response ends.
 local id, owner, ttl, running_ttl = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local max_count, max_bytes, max_total = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local OWN = 8 -- index of the first argument of the script itself
@@ -49,9 +49,6 @@ end
 
 local function delete(of, response)
   local record = record_of(of, response)
-  for job in jobs_of(record) do
-    redis.call('DEL', JOURNALS .. job, NEEDED .. job)
-  end
   redis.call('DEL', record, KEPT .. of .. ':' .. response)
   redis.call('ZREM', INDEXES .. of, response)
   redis.call('ZREM', RUNNING .. of, response)
@@ -67,42 +64,6 @@ local function delete_expired()
       delete(of, response)
     else
       redis.call('ZREM', KEYS[3], response)
-    end
-  end
-end
-
--- Counts the events in the journals of a running response that were not counted before; returns their bytes. The fields
--- 'counted:JOB' are the numbers of those that were counted, and 'counted' is their bytes; they do not count themselves.
-local function read_journals(record)
-  local bytes = 0
-  for job in jobs_of(record) do
-    local field = 'counted:' .. job
-    local known = tonumber(redis.call('HGET', record, field) or 0)
-    local events = redis.call('LRANGE', JOURNALS .. job, known, -1)
-    for _, event in ipairs(events) do
-      bytes = bytes + #event
-    end
-    if #events > 0 then
-      redis.call('HSET', record, field, known + #events)
-    end
-  end
-  if bytes > 0 then
-    redis.call('HINCRBY', record, 'counted', bytes)
-  end
-  return bytes
-end
-
-local function count_running()
-  local field = 'at ' .. owner
-  local last = tonumber(redis.call('HGET', KEYS[1], field) or 0)
-  if last <= now and now - last < 1000 then
-    return
-  end
-  redis.call('HSET', KEYS[1], field, now)
-  for _, response in ipairs(redis.call('ZRANGE', KEYS[5], 0, -1)) do
-    local bytes = read_journals(record_of(owner, response))
-    if bytes > 0 then
-      count(owner, response, bytes_of(response) + bytes)
     end
   end
 end

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -47,8 +48,6 @@ _CONSTANTS = {
     "INDEXES": keys.stored_index(""),
     "RUNNING": keys.stored_running(""),
     "KEPT": keys.STORED_JOURNAL_PREFIX,
-    "JOURNALS": keys.journal(""),
-    "NEEDED": keys.journal_needed(""),
 }
 
 
@@ -94,6 +93,7 @@ class ResponseStore:
             name: redis.register_script(text_with_prelude("api.stored", name, _CONSTANTS))
             for name in ("create", "end", "delete", "tag")
         }
+        self._measure = redis.register_script((files("api.stored") / "measure.lua").read_text())
 
     async def create(self, owner: str, record: StoredResponse) -> None:
         """Store the record of a request that is about to be queued.
@@ -102,7 +102,17 @@ class ResponseStore:
         """
         fields = [part for pair in to_fields(record).items() for part in pair]
         async with store_errors():
-            stored = await self._run("create", owner, record.id, *fields)
+            # Journals are needed before there is a record, and there is none after a refusal.
+            async with self._redis.pipeline(transaction=False) as pipe:
+                for job in record.jobs:
+                    pipe.set(keys.journal_needed(job), "", px=self._ttl_ms + JOB_TTL_MS)
+                await pipe.execute()
+            stored = await self._run("create", owner, record.id, "", *fields)
+            if isinstance(stored, list):
+                measured = await self._measured([part.decode() for part in stored])
+                stored = await self._run("create", owner, record.id, len(measured) // 5, *measured, *fields)
+            if stored < 1:
+                await self._forget_journals(record.jobs)
         if stored < 0:
             raise refuse(
                 ProblemKind.TOO_LARGE,
@@ -122,28 +132,58 @@ class ResponseStore:
     async def end(self, owner: str, record: StoredResponse, document: bytes) -> bool:
         """End a response with its ``document``; return whether it had none and was not deleted."""
         async with store_errors():
-            return bool(await self._run("end", owner, record.id, document, int(record.background)))
+            return await self._end(owner, record, document)
 
     async def save(self, owner: str, record: StoredResponse, document: bytes) -> bool:
         """End a response unless it has ended; return whether the store was reachable. Failures are only logged."""
         try:
-            await self._run("end", owner, record.id, document, int(record.background))
+            await self._end(owner, record, document)
         except (RedisError, OSError) as error:
             logger.warning("response %s not stored: %s", record.id, error)
             return False
         return True
 
+    async def _end(self, owner: str, record: StoredResponse, document: bytes) -> bool:
+        events: list[bytes] = []
+        if record.background and record.jobs:
+            events = await cast("Any", self._redis.lrange(keys.journal(record.jobs[0]), 0, -1))
+        ended = await self._run("end", owner, record.id, document, int(record.background), *events)
+        if ended:
+            await self._forget_journals(record.jobs)
+        return bool(ended)
+
+    async def _forget_journals(self, jobs: Sequence[str]) -> None:
+        if jobs:
+            await self._redis.delete(*(key(job) for job in jobs for key in (keys.journal, keys.journal_needed)))
+
+    async def _measured(self, journals: Sequence[str]) -> list[str | int]:
+        """Measure running responses' journals as ``create.lua`` lists them; return them as it reads them."""
+        rows = [*zip(journals[::4], journals[1::4], journals[2::4], journals[3::4], strict=True)]
+        measured: list[str | int] = []
+        for model in {row[0] for row in rows}:
+            of_model = [row[1:] for row in rows if row[0] == model]
+            names = [keys.journal(job) for _, job, _ in of_model]
+            found = await self._measure(names, [known for _, _, known in of_model])
+            for row, events, size in zip(of_model, found[::2], found[1::2], strict=True):
+                measured += (*row, events, size)
+        return measured
+
     async def delete(self, owner: str, response_id: str) -> None:
         """Delete a response and its journals, if it exists."""
         async with store_errors():
-            await self._run("delete", owner, response_id)
+            await self._delete(owner, response_id)
+
+    async def _delete(self, owner: str, response_id: str) -> None:
+        jobs = await cast("Any", self._redis.hget(keys.stored(owner, response_id), "jobs"))
+        await self._run("delete", owner, response_id)
+        await self._forget_journals(jobs.decode().split() if jobs else ())
 
     def withdraw(self, owner: str, response_id: str) -> None:
         """Delete a response in the background. Retries while the store is unreachable."""
         self._tasks.run(self._withdraw(owner, response_id), "delete a response")
 
     async def _withdraw(self, owner: str, response_id: str) -> None:
-        await when_reachable(lambda: self._run("delete", owner, response_id), _RETRY)
+        await when_reachable(lambda: self._delete(owner, response_id), _RETRY)
 
     async def tag(self, owner: str, response_id: str, metadata: Mapping[str, str]) -> bool:
         """Replace a response's metadata; return whether it exists."""
@@ -205,17 +245,23 @@ class ResponseStore:
         """Return the events of a background response's job from the index ``start`` on."""
         stop = start + _JOURNAL_READ - 1
         key, journal = keys.stored(owner, record.id), keys.journal(record.jobs[0] if record.jobs else "")
-        async with store_errors(), self._redis.pipeline(transaction=True) as pipe:
-            pipe.hexists(key, "jobs")
-            for name in (journal, keys.stored_journal(owner, record.id)):
-                pipe.lrange(name, start, stop)
-                pipe.lindex(name, 0)
-                pipe.lindex(name, max(0, start - 1))
-            running, *replies = await pipe.execute()
-        events, *before = replies[:3] if running else replies[3:]
+        async with store_errors():
+            events, *before = await self._part(journal, start, stop)
+            # What was read before is the journal if the response still runs.
+            running = await cast("Any", self._redis.hexists(key, "jobs"))
+            if not running:
+                events, *before = await self._part(keys.stored_journal(owner, record.id), start, stop)
         return JournalPart(
             running=bool(running) or len(events) == _JOURNAL_READ, events=events, before=(before[0], before[1])
         )
+
+    async def _part(self, journal: str, start: int, stop: int) -> Any:
+        """Return the events from ``start`` to ``stop``, the first of all, and the one before ``start``."""
+        async with self._redis.pipeline(transaction=True) as pipe:
+            pipe.lrange(journal, start, stop)
+            pipe.lindex(journal, 0)
+            pipe.lindex(journal, max(0, start - 1))
+            return await pipe.execute()
 
     async def running(self, owner: str) -> list[str]:
         """Return the ids of an owner's responses without a document."""
@@ -274,7 +320,7 @@ class ResponseStore:
             rows = await pipe.execute()
         return [name for name, row in zip(names, rows, strict=True) if _matches(keys.stored(owner, name), row, wanted)]
 
-    async def _run(self, script: str, owner: str, response_id: str, *arguments: str | bytes | int) -> int:
+    async def _run(self, script: str, owner: str, response_id: str, *arguments: str | bytes | int) -> Any:
         names = [
             keys.STORED_SIZES,
             keys.STORED_OWNERS,
@@ -284,7 +330,7 @@ class ResponseStore:
             keys.stored(owner, response_id),
         ]
         head = (response_id, owner, self._ttl_ms, self._ttl_ms + JOB_TTL_MS, *self._limits)
-        return int(await self._scripts[script](names, [*head, *arguments]))
+        return await self._scripts[script](names, [*head, *arguments])
 
 
 def _matches(key: str, row: Any, wanted: Selection) -> bool:

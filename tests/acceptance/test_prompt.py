@@ -197,7 +197,7 @@ def test_an_edited_template_in_the_folder_replaces_the_copy_in_the_tokenizer(
     (folder / "chat_template.jinja").write_text("[edited]{{ messages[0].content }}", encoding="utf-8")
     edited = load_prompt_maker(str(folder), context_length=2048)
     assert edited.decode(edited.prepare(_request([("user", "Hi")])).tokens) == "[edited]Hi"
-    assert edited.template_source != unchanged.template_source
+    assert edited.description.text != unchanged.description.text
     assert "the chat template is that of chat_template.jinja" in caplog.text
 
 

@@ -67,8 +67,7 @@ def check_size(request: ChatRequest, max_bytes: int) -> None:
 
 def _tokenize(maker: PromptMaker, request: ChatRequest, work: Tokenize) -> Prepared:
     if work.describe:
-        source, formats = maker.template_source, maker.formats
-        return Prepared((), strings=maker.boundaries, text=source, findings=maker.findings, formats=formats)
+        return maker.description
     tokens, places = maker.encode(request, special=work.add_special_tokens)
     strings = tuple(map(maker.token_text, tokens)) if work.strings else ()
     text = maker.decode(tokens) if work.text else ""

@@ -8,7 +8,6 @@ import msgspec
 
 from shared.parsers.formats import AUTO, REASONING_FORMATS, OutputFormat
 from shared.protocol.errors import ContextExcess, ProblemKind, context_exceeded, refuse
-from shared.protocol.formats import ModelFormats
 from shared.protocol.request import ChatRequest
 from worker.engine.npu import check_prompt
 from worker.grammar.plan import Plan
@@ -16,6 +15,7 @@ from worker.grammar.planner import make_plan, plain_plan
 from worker.grammar.spelling import spellable_plan
 from worker.prompt.conversation import Sanitize, render
 from worker.prompt.facts import TemplateFacts
+from worker.prompt.messages import Prepared
 from worker.prompt.probe import probe
 from worker.prompt.specials import Piece, SpecialTexts
 from worker.prompt.template import ChatTemplate, ChatTemplateError
@@ -41,14 +41,8 @@ class Prompt(NamedTuple):
 class PromptMaker(Protocol):
     """Converts requests to token ids and output plans."""
 
-    findings: tuple[str, ...] | None
-    """What the self-test has found; None without one."""
-    boundaries: tuple[str, str]
-    """The texts of BOS and EOS; empty for a tokenizer without."""
-    template_source: str
-    """The chat template; empty for a model without."""
-    formats: ModelFormats | None
-    """What the template does; None without."""
+    description: Prepared
+    """The tokenizer: the texts of BOS and EOS, the chat template, what it does, and what the self-test has found."""
 
     def prepare(self, request: ChatRequest) -> Prompt:
         """Return the prompt. Raises :class:`RequestRefused` when it can't be served."""
@@ -112,8 +106,6 @@ class TemplatePromptMaker:
         ``special_ids`` maps special texts to token ids. ``missing_bytes`` are the bytes without a token,
         ``boundaries`` the texts of BOS and EOS.
         """
-        self.boundaries = boundaries
-        self.template_source = template.source if template is not None else ""
         self._encoder = Encoder(encode, special_texts)
         self._encode, self._decode = encode, decode
         self._token_pieces = pieces
@@ -121,10 +113,10 @@ class TemplatePromptMaker:
             Chat(source, probe(source, special_ids or (), *parsers)) if source else None
             for source in (template, tool_template)
         )
-        self.findings: tuple[str, ...] | None = None
         self.chats = tuple(filter(None, (self._chat, self._tool_chat)))
         chat = self._tool_chat or self._chat
-        self.formats = chat.facts.formats if chat else None
+        source, formats = template.source if template else "", chat.facts.formats if chat else None
+        self.description = Prepared((), strings=boundaries, text=source, formats=formats)
         self._specials = special_texts
         self._bos_tokens = bos_tokens
         self._vocabulary_size = vocabulary_size

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from shared.parsers.formats import AUTO
 from worker.grammar.spelling import missing_bytes, spells_everyday_text
 from worker.model.chat_template import OwnTemplates, own_templates
@@ -68,7 +70,8 @@ def load_prompt_maker(
         special_ids={text: token for token, text in tokenizer.special.items()},
     )
     if self_test != "off":
-        maker.findings = _test(tokenizer, maker.chats, refuses=self_test == "on")
+        findings = _test(tokenizer, maker.chats, refuses=self_test == "on")
+        maker.description = msgspec.structs.replace(maker.description, findings=findings)
     return maker
 
 

@@ -11,6 +11,7 @@ from worker.engine.simulated import decode, encode
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan, plain_plan
 from worker.prompt.maker import Prompt, check_length
+from worker.prompt.messages import Prepared
 
 
 def load_prompt_maker(
@@ -29,10 +30,7 @@ def load_prompt_maker(
 class SimulatedPromptMaker:
     """Renders each message as a ``role: content`` line, followed by ``assistant:`` unless the last one goes on."""
 
-    findings = None
-    boundaries = ("", "")
-    template_source = ""
-    formats = ModelFormats(tool_parser="hermes", reasoning_parser="think")
+    description = Prepared((), strings=("", ""), formats=ModelFormats(tool_parser="hermes", reasoning_parser="think"))
 
     def __init__(self, *, context_length: int) -> None:
         """``context_length`` is in tokens."""

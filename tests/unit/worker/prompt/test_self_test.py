@@ -86,7 +86,7 @@ def test_texts_that_become_others_are_one_warning(fault: dict[str, bool], text: 
 
 @pytest.mark.parametrize("model", [*MODELS, None], ids=lambda model: model.name if model else "default")
 def test_every_model_of_the_tests_passes(model: Path | None) -> None:
-    findings = load_prompt_maker(str(model or default_model()), context_length=64).findings
+    findings = load_prompt_maker(str(model or default_model()), context_length=64).description.findings
     assert findings is not None
     assert len(findings) == (
         model is not None and model.name in ("gpt2-unigram", "gpt2-wordpiece", "llama-byte-fallback-unigram")
@@ -102,6 +102,6 @@ def test_a_model_that_fails_is_served_where_that_is_wanted(tmp_path: Path) -> No
             (folder / file.name).write_bytes(file.read_bytes())
     with pytest.raises(RuntimeError, match=r"self-test failed: '<end_of_turn>' ends an answer .* --self-test warn"):
         load_prompt_maker(str(folder), context_length=64)
-    (finding,) = load_prompt_maker(str(folder), context_length=64, self_test="warn").findings or ()
+    (finding,) = load_prompt_maker(str(folder), context_length=64, self_test="warn").description.findings or ()
     assert finding.startswith("'<end_of_turn>' ends an answer")
-    assert load_prompt_maker(str(folder), context_length=64, self_test="off").findings is None
+    assert load_prompt_maker(str(folder), context_length=64, self_test="off").description.findings is None

@@ -49,7 +49,7 @@ def read_element_calls(source: Source, writer: Writer, trigger: str, form: ToolF
 def _call(source: Source, writer: Writer, ends: tuple[str, ...], elements: Elements, offer: Offer) -> Script[None]:
     tags = (elements.key, elements.call_end, *ends)
     name, tag = yield from source.until(markers(*elements.name_ends, *tags), NAME_LIMIT)
-    name = _named(name)
+    name = named(name)
     if not name:
         raise Malformed
     writer.open(name)
@@ -63,7 +63,7 @@ def _call(source: Source, writer: Writer, ends: tuple[str, ...], elements: Eleme
     separator = ""
     while following == elements.key:
         header, _ = yield from source.until(markers(*_lines(elements.key_end)), NAME_LIMIT)
-        key = _named(header)
+        key = named(header)
         if not key:
             raise Malformed
         if elements.value:
@@ -93,7 +93,7 @@ def _lines(end: str) -> tuple[str, ...]:
     return (end, "\n")
 
 
-def _named(header: str) -> str:
+def named(header: str) -> str:
     """Return the name in ``header``: its first quoted attribute, or all of it."""
     attribute = _attribute.search(header)
     return (attribute[1] or attribute[2] or "" if attribute else header).strip()
@@ -127,7 +127,7 @@ def _value(
     else:
         pieces: list[str] = []
         following = yield from _through_end(source, pieces.append, keys, tags, form)
-        write(_converted("".join(pieces), types, encoded=sign is False))
+        write(converted("".join(pieces), types, encoded=sign is False))
     source.commit()
     return following
 
@@ -148,7 +148,9 @@ def _through_end(
         emit = _discard
     newlines = ("\n", "") if elements.trimmed else ("",)
     ends = markers("\n" + key, *(newline + tag for newline in newlines for tag in (elements.value_end, call_end)))
-    names = tuple(elements.begin.replace("{key}", name).removeprefix(key).rstrip() for name in keys)
+    names = tuple(
+        elements.begin.replace("{key}", name).partition("{type}")[0].removeprefix(key).rstrip() for name in keys
+    )
     while True:
         stop = yield from source.through(ends, emit, emit_cut_stop=False)
         if stop is None:
@@ -184,7 +186,7 @@ def _members(text: str, names: Container[str]) -> str:
     return msgspec.json.encode(found).decode()[1:-1] if known else ""
 
 
-def _converted(text: str, types: frozenset[str], *, encoded: bool) -> str:
+def converted(text: str, types: frozenset[str], *, encoded: bool) -> str:
     """Return ``text`` as JSON of one of ``types``, or as a JSON string if it has none of these types.
 
     ``encoded``: a string is written as JSON too.
@@ -194,6 +196,8 @@ def _converted(text: str, types: frozenset[str], *, encoded: bool) -> str:
     try:
         kinds = kinds_of_value(msgspec.json.decode(bare))
     except (msgspec.DecodeError, RecursionError):
+        if bare.isascii() and bare.isdecimal() and "integer" in types and "string" not in types:
+            return bare.lstrip("0") or "0"
         return _python_collection(bare, types) or quoted(text)
     if "string" in kinds and not encoded:
         return quoted(text)

@@ -27,7 +27,8 @@ class Elements(msgspec.Struct, frozen=True, kw_only=True):
     ``call`` starts a call, and ``call_end`` ends it. The tool's name is followed by one of ``name_ends``. ``key``
     starts an argument, and its name is followed by ``key_end`` and perhaps ``value``. Names may be the first quoted
     attribute. The argument ends with ``value_end``. ``begin`` is all that precedes a value as the model writes it,
-    with ``{key}`` for its name; ``text_begin`` is the same for a string, if ``text_sign`` marks strings.
+    with ``{key}`` for its name and ``{type}`` for its type. If ``text_sign`` marks strings, ``text_begin`` may be the
+    same for a string.
     """
 
     call: str
@@ -49,13 +50,19 @@ class Elements(msgspec.Struct, frozen=True, kw_only=True):
     cdata: bool = False
     """Whether a value may be a CDATA section."""
 
+    def begin_for(self, key: str, kind: str) -> str:
+        """Return what precedes a value of the JSON Schema type ``kind``."""
+        begin = self.text_begin if self.text_begin and kind == "string" else self.begin
+        return begin.replace("{key}", key).replace("{type}", "number" if kind == "integer" else kind)
+
 
 class CallShape(msgspec.Struct, frozen=True, kw_only=True):
     """The form of a tool call, as a tag of XGrammar's ``triggered_tags``.
 
     ``begin`` starts with ``trigger``. ``content`` is the form of the text between ``begin`` and ``end``, which a schema
     constrains: ``arguments`` is the tool's parameters as JSON; ``elements`` the same as :class:`Elements`; ``quoted``
-    as objects with bare keys, whose strings are between two ``quote``. In these, ``{name}`` in ``begin`` is replaced
+    as objects with bare keys, whose strings are between two ``quote``; ``nested`` as elements in elements, with
+    ``quote`` before each tag. In these, ``{name}`` in ``begin`` is replaced
     by the tool's name, and ``{n}`` by a number. ``calls`` is a JSON array of objects, each ``item`` with the arguments
     between its texts; ``python_calls`` is a list of Python calls. These have one tag for all tools.
 
@@ -66,7 +73,7 @@ class CallShape(msgspec.Struct, frozen=True, kw_only=True):
     trigger: str
     begin: str
     end: str
-    content: Literal["arguments", "calls", "elements", "python_calls", "quoted"] = "arguments"
+    content: Literal["arguments", "calls", "elements", "nested", "python_calls", "quoted"] = "arguments"
     item: tuple[str, str] = LISTED
     elements: Elements | None = None
     quote: str = ""
@@ -142,7 +149,8 @@ class ReasoningFormat(msgspec.Struct, frozen=True, kw_only=True):
 
     ``turn`` is what the model writes between ``end`` and the next part, and ``content`` precedes content: the end is
     that of every message, not only of reasoning. ``wrappers`` are texts that enclose content; those without a beginning
-    are dropped wherever they are. ``anywhere``: reasoning may begin inside content, because its beginning is a token.
+    are dropped wherever they are. ``anywhere``: reasoning may begin inside content, and end with these texts, because
+    they are tokens.
     """
 
     name: ReasoningFormatName

@@ -1,6 +1,7 @@
 """The tools that a request offers, as readers of calls need them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -16,6 +17,7 @@ class Offer:
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         self._schemas = {tool.name: tool.parameters for tool in tools}
+        self._documents: dict[str, tuple[SchemaTypes, Any]] = {}
         self._types: dict[str, ParameterTypes] = {}
 
     def __contains__(self, name: object) -> bool:
@@ -29,20 +31,21 @@ class Offer:
         """The names of the tools."""
         return self._schemas
 
+    def document(self, name: str) -> tuple[SchemaTypes, Any]:
+        """Return a tool's parameters; an empty schema if there is no such tool, or its schema is invalid."""
+        if name not in self._documents:
+            try:
+                decoded = msgspec.json.decode(self._schemas.get(name) or "{}")
+            except (msgspec.DecodeError, RecursionError):
+                decoded = {}
+            self._documents[name] = SchemaTypes(decoded), decoded
+        return self._documents[name]
+
     def types(self, name: str) -> ParameterTypes:
         """Return the declared types of a tool's parameters; empty if there is no such tool."""
         if name not in self._types:
-            self._types[name] = _parameter_types(self._schemas.get(name))
+            types, schema = self.document(name)
+            properties = schema.get("properties") if isinstance(schema, dict) else None
+            listed = properties.items() if isinstance(properties, dict) else ()
+            self._types[name] = {key: types.types(value) for key, value in listed}
         return self._types[name]
-
-
-def _parameter_types(schema: str | None) -> ParameterTypes:
-    try:
-        decoded = msgspec.json.decode(schema or "{}")
-    except (msgspec.DecodeError, RecursionError):
-        return {}
-    properties = decoded.get("properties") if isinstance(decoded, dict) else None
-    if not isinstance(properties, dict):
-        return {}
-    schemas = SchemaTypes(decoded)
-    return {key: schemas.types(value) for key, value in properties.items()}

@@ -21,6 +21,8 @@ _KEYWORDS = {
 }
 _MAX_DEPTH = 64
 """Maximum number of nested schemas and references that are followed."""
+ITEM = "item"
+"""Stands for the items of an array."""
 Options = dict[bytes, Any]
 """Allowed values by their JSON text."""
 
@@ -71,6 +73,25 @@ class SchemaTypes:
             if found is not None:
                 return found
         return {b"null": None} if schema.get("type") == "null" else None
+
+    def part(self, schema: Any, key: str, depth: int = 0) -> Any:
+        """Return the schema of the member ``key`` of an object, or of the items of an array for :data:`ITEM`.
+
+        It is that of the first alternative that has it; an empty schema if none has.
+        """
+        if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+            return {}
+        properties = schema.get("properties")
+        if isinstance(properties, dict) and key in properties:
+            return properties[key]
+        if key == ITEM and "items" in schema:
+            return schema["items"]
+        parts = [part for keyword in ("allOf", "anyOf", "oneOf") for part in _listed(schema, keyword)]
+        if isinstance(reference := schema.get("$ref"), str):
+            with suppress(LookupError):
+                parts.append(target_of(self._document, reference))
+        found = (self.part(part, key, depth + 1) for part in parts)
+        return next((part for part in found if part != {}), schema.get("additionalProperties", {}))
 
     def _referenced(
         self, schema: dict[str, Any], known: dict[str, _Found], find: Callable[[Any], _Found], default: _Found

@@ -86,8 +86,9 @@ def _read_reasoning(
         source.commit()
 
     writer.edge()
-    stops = markers(reasoning.end, *triggers)
-    while (stop := (yield from source.through(stops, emit))) is not None and stop != reasoning.end and read_calls:
+    ends = {reasoning.end, *(end for begin, end in reasoning.wrappers if reasoning.anywhere and not begin)}
+    stops = markers(*ends, *triggers)
+    while (stop := (yield from source.through(stops, emit))) is not None and stop not in ends and read_calls:
         yield from attempt(source, writer, read_calls(source, writer, stop), in_reasoning=True)
     source.commit()
     if stop is not None:

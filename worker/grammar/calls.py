@@ -1,12 +1,12 @@
 """Grammars of tool calls, in a model's tool-call format or as a JSON list, with arguments that follow their schema."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from shared.parsers.format import CallShape, Elements
-from shared.parsers.schema_types import ANY_TYPE, SchemaTypes
+from shared.parsers.schema_types import ANY_TYPE, ITEM, SchemaTypes
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.request import INPUT, ChatRequest, Tool
 from worker.engine.lengths import LengthLimits
@@ -35,19 +35,19 @@ def element_arguments(rules: Rules, schema: Mapping[str, Any], elements: Element
     for name, value in schema.get("properties", {}).items():
         kinds = types.types(value)
         text = _raw_text(rules, types, value, elements) if "string" in kinds else ""
-        part = element(elements, name, text, text=True) if text else ""
-        if not text or (elements.text_begin and kinds != {"string"}):
-            other = element(elements, name, _json_value(rules, schema, name))
+        part = element(elements, name, text) if text else ""
+        if not text or (elements.text_sign and kinds != {"string"}):
+            other = element(elements, name, _json_value(rules, schema, name), kinds - {"string"})
             part = either([part, other]) if part else other
         parts.append(part if name in required else repeated(part, 0, 1))
     return sequence(parts)
 
 
-def element(elements: Elements, name: str, value: str, *, text: bool = False) -> str:
-    """Return the expression of the argument ``name`` with ``value``; ``text``: which is raw text."""
-    begin = elements.text_begin if text and elements.text_begin else elements.begin
+def element(elements: Elements, name: str, value: str, kinds: Iterable[str] = ("string",)) -> str:
+    """Return the expression of the argument ``name`` with ``value``, which is of one of ``kinds``."""
+    begins = dict.fromkeys(elements.begin_for(name, kind) for kind in sorted(kinds))
     end = elements.newline + elements.value_end + elements.separator
-    return sequence([literal(begin.replace("{key}", name)), value, literal(end)])
+    return sequence([either([literal(begin) for begin in begins]), value, literal(end)])
 
 
 def _raw_text(rules: Rules, types: SchemaTypes, schema: Any, elements: Elements) -> str:
@@ -146,6 +146,52 @@ def quoted_object(rules: Rules, schema: Mapping[str, Any], quote: str) -> str:
         return subset_of(rules, "{", listed, None, "}", 0, None) or literal("{}")
 
     return members(schema, 0)
+
+
+def nested_arguments(rules: Rules, schema: Mapping[str, Any], token: str) -> str:
+    """Return the expression of arguments as elements in elements, with ``token`` before each tag.
+
+    Types, ``enum``, ``const``, ``properties``, ``required`` and ``items`` are enforced, unless a string is allowed;
+    other keywords are ignored.
+    """
+    types = SchemaTypes(schema)
+    text = _without(token)
+    scalars = {"number": NUMBER, "integer": INTEGER, "boolean": BOOLEAN, "null": NULL}
+    anything = rules.reserve()
+    key = "[a-zA-Z0-9_.-]+"
+    tags_of = sequence([literal(f"{token}<"), key, literal(">"), anything, literal(f"{token}</"), key, literal(">")])
+    rules.fill(anything, either([text, repeated(tags_of, 1, None)]))
+
+    def tagged(name: str, value: str) -> str:
+        return sequence([literal(f"{token}<{name}>"), value, literal(f"{token}</{name}>")])
+
+    def value(part: Any, depth: int) -> str:
+        options = types.options(part)
+        if options is not None and not any(isinstance(option, list | dict) for option in options.values()):
+            return rules.one_of(
+                option if isinstance(option, str) else written.decode() for written, option in options.items()
+            )
+        kinds = types.types(part)
+        if kinds == ANY_TYPE or depth > _MAX_DEPTH or not isinstance(part, Mapping):
+            return anything
+        if "string" in kinds:
+            return text
+        choices = [scalars[kind] for kind in sorted(kinds & scalars.keys())]
+        if "array" in kinds:
+            choices.append(repeated(rules.define(tagged(ITEM, value(types.part(part, ITEM), depth + 1))), 0, None))
+        if "object" in kinds:
+            choices.append(members(part, depth + 1))
+        return rules.define(either(choices))
+
+    def members(part: Mapping[str, Any], depth: int) -> str:
+        properties = part.get("properties")
+        if not isinstance(properties, Mapping):
+            return repeated(tags_of, 0, None)
+        required = part.get("required", ())
+        listed = [(tagged(name, value(item, depth)), name in required) for name, item in properties.items()]
+        return sequence([item if needed else repeated(item, 0, 1) for item, needed in listed])
+
+    return members(schema, 0) if "properties" in schema else ""
 
 
 def _bracketed(begin: str, item: str, end: str) -> str:
@@ -301,12 +347,18 @@ def _tag(shape: CallShape, function: CallableTool) -> tags.Format:
 def _content(rules: Rules, shape: CallShape, function: CallableTool) -> str:
     custom = function.tool.custom
     checked = arguments(Rules() if shape.elements or shape.quote else rules, function)
+    if shape.content == "nested":
+        if custom is not None:
+            return sequence(
+                [literal(f"{shape.quote}<{INPUT}>"), _without(shape.quote), literal(f"{shape.quote}</{INPUT}>")]
+            )
+        return nested_arguments(rules, _parameters(function), shape.quote)
     if shape.quote and custom is None and not function.tool.strict:
         return quoted_object(rules, _parameters(function), shape.quote)
     if shape.elements is None:
         return arguments(rules, function) if shape.quote else checked
     if custom is not None and custom.syntax != "text":
-        return element(shape.elements, INPUT, input_text(rules, custom), text=True)
+        return element(shape.elements, INPUT, input_text(rules, custom))
     return element_arguments(rules, _parameters(function), shape.elements)
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from shared.parsers.format import Elements
 from shared.parsers.formats import TOOL_FORMATS, ToolFormatName
+from shared.parsers.schema_types import ITEM, kinds_of_value
 from shared.protocol.request import ChatRequest, Message, Tool, ToolCall
 from worker.prompt.turns import INSTRUCTION_ROLES
 
@@ -53,6 +54,8 @@ def written_calls(calls: Sequence[ToolCall], name: ToolFormatName, sanitize: Cal
         return f"{shape.begin}[{listed}]{shape.end}"
     if shape.elements:
         pairs = [(called, _elements(arguments, shape.elements)) for called, arguments in pairs]
+    if shape.content == "nested":
+        pairs = [(called, _nested(_decoded(arguments), shape.quote)) for called, arguments in pairs]
     begin, end = shape.group or ("", "")
     begins = [shape.begin_for(called).replace("{n}", str(index)) for index, (called, _) in enumerate(pairs)]
     texts = [f"{text}{arguments}{shape.end}" for text, (_, arguments) in zip(begins, pairs, strict=True)]
@@ -62,11 +65,20 @@ def written_calls(calls: Sequence[ToolCall], name: ToolFormatName, sanitize: Cal
 def _elements(arguments: str, elements: Elements) -> str:
     texts = []
     for key, value in _decoded(arguments).items():
-        text = isinstance(value, str)
-        begin = elements.text_begin if text and elements.text_begin else elements.begin
-        written = value if text else _json(value)
-        texts.append(begin.replace("{key}", key) + written + elements.newline + elements.value_end + elements.separator)
+        begin = elements.begin_for(key, max(kinds_of_value(value)))
+        written = value if isinstance(value, str) else _json(value)
+        texts.append(begin + written + elements.newline + elements.value_end + elements.separator)
     return "".join(texts)
+
+
+def _nested(value: Any, token: str) -> str:
+    """Return a value as elements, with ``token`` before each tag."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, dict | list):
+        return _json(value)
+    members = value.items() if isinstance(value, dict) else ((ITEM, item) for item in value)
+    return "".join(f"{token}<{key}>{_nested(part, token)}{token}</{key}>" for key, part in members)
 
 
 def _python_call(call: ToolCall, sanitize: Callable[[str], str]) -> str:

@@ -3,7 +3,7 @@
 Sources: the families' chat templates and the tool calling sections of their model cards.
 """
 
-from shared.parsers.families import deepseek, elements, gemma, harmony, json_calls, named_calls, onyx, pythonic
+from shared.parsers.families import deepseek, elements, gemma, harmony, json_calls, minimax, named_calls, onyx, pythonic
 from shared.parsers.format import ReasoningFormat
 
 TOOLS = (
@@ -13,6 +13,7 @@ TOOLS = (
     *pythonic.TOOLS,
     *deepseek.TOOLS,
     *gemma.TOOLS,
+    *minimax.TOOLS,
     *harmony.TOOLS,
     *onyx.TOOLS,
 )
@@ -38,7 +39,17 @@ REASONING = (
     _reasoning("hunyuan_a13b", "<think>", "</think>", wrappers=(("<answer>", "</answer>"),)),
     _reasoning("mistral", "[THINK]", "[/THINK]"),
     _reasoning("seed_oss", "<seed:think>", "</seed:think>"),
-    _reasoning("minimax_m3", "<mm:think>", "</mm:think>"),
+    _reasoning("minimax_m3", "<mm:think>", "</mm:think>", wrappers=(("", "</mm:think>"),)),
+    ReasoningFormat(
+        name="kimi_k3",
+        begin="<|open|>think<|sep|>",
+        end="<|close|>think<|sep|>",
+        special_tokens=elements.KIMI_TOKENS,
+        wrappers=tuple(
+            ("", text) for text in ("<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>")
+        ),
+        anywhere=True,
+    ),
     _reasoning("hunyuan_v3", "<think:opensource>", "</think:opensource>"),
     _reasoning(
         "cohere",

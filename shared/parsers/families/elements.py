@@ -15,6 +15,7 @@ def _format(
     triggers: tuple[str, ...],
     ends: tuple[str, ...] = (),
     separator: str = "\n",
+    special_tokens: tuple[str, ...] = (),
     in_reasoning: bool = False,
 ) -> ToolFormat:
     shape = CallShape(
@@ -31,7 +32,7 @@ def _format(
         aliases=aliases,
         triggers=triggers,
         ends=ends,
-        special_tokens=(*triggers[:1], *ends),
+        special_tokens=special_tokens or (*triggers[:1], *ends),
         read=read_element_calls,
         shape=shape,
         in_reasoning=in_reasoning,
@@ -138,6 +139,19 @@ _MINICPM = Elements(
     cdata=True,
 )
 
+_KIMI = Elements(
+    call="<|open|>call",
+    name_ends=("<|sep|>",),
+    key="<|open|>argument",
+    key_end="<|sep|>",
+    value_end="<|close|>argument<|sep|>",
+    call_end="<|close|>call<|sep|>",
+    begin='<|open|>argument key="{key}" type="{type}"<|sep|>',
+    text_sign='type="string"',
+    separator="",
+)
+KIMI_TOKENS = ("<|open|>", "<|close|>", "<|sep|>")
+
 ATEM = _group("onyx", "atem:", "atem:function_calls")
 
 TOOLS = (
@@ -174,4 +188,16 @@ TOOLS = (
     _format("minicpm5", _MINICPM, '<function name="{name}">', "</function>", triggers=("<function",)),
     _hunyuan("hunyuan_v3", ":opensource"),
     _hunyuan("hunyuan", ""),
+    _format(
+        "kimi_k3",
+        _KIMI,
+        '<|open|>call tool="{name}" index="{n}"<|sep|>',
+        "<|close|>call<|sep|>",
+        ("<|open|>tools<|sep|>", "<|close|>tools<|sep|>"),
+        triggers=("<|open|>tools<|sep|>", "<|open|>call"),
+        ends=("<|close|>tools<|sep|>",),
+        separator="",
+        special_tokens=KIMI_TOKENS,
+        in_reasoning=True,
+    ),
 )

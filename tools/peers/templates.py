@@ -1,6 +1,7 @@
 """Chat templates in a folder: whether each shows tools, and writes calls in a format that is read."""
 
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 
 from shared.parsers.formats import MARKERS
@@ -19,7 +20,6 @@ def replay(folder: Path) -> Mapping[str, Mapping[str, str]]:
             ChatTemplate(source, bos_token="<s>", eos_token="</s>"), [one for one in MARKERS if one in source]
         )
         problem = "tools are text" if facts.tools_as_text else ""
-        results.setdefault(f"{facts.output.tools}, {facts.output.reasoning}", {})[str(file.relative_to(folder))] = (
-            problem
-        )
+        name = f"{file.relative_to(folder)} {sha256(source.encode()).hexdigest()[:12]}"
+        results.setdefault(f"{facts.output.tools}, {facts.output.reasoning}", {})[name] = problem
     return results

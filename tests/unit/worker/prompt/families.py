@@ -191,6 +191,36 @@ GLM = _template("""
     {% if add_generation_prompt %}{{ '<|assistant|><think></think>' }}{% endif %}
 """)
 
+KIMI_K3 = _template("""
+    {% if tools %}{{ '<|open|>message role="system"<|sep|>' + (tools | tojson) + '<|close|>message<|sep|>' }}{% endif %}
+    {% for m in messages %}
+    {{ '<|open|>message role="' + m.role + '"<|sep|>' }}
+    {%- if m.role != 'assistant' %}{{ m.content }}{% else %}
+    {{- '<|open|>think<|sep|>' + (m.reasoning_content or '') + '<|close|>think<|sep|><|open|>response<|sep|>' }}
+    {{- (m.content or '') + '<|close|>response<|sep|>' }}
+    {%- if m.tool_calls %}{{ '<|open|>tools<|sep|>' }}{% for c in m.tool_calls %}
+    {{- '<|open|>call tool="' + c.function.name + '" index="' + loop.index | string + '"<|sep|>' }}
+    {%- for key, value in c.function.arguments | items %}{{ '<|open|>argument key="' + key + '" type="string"<|sep|>' }}
+    {{- value + '<|close|>argument<|sep|>' }}{% endfor %}{{ '<|close|>call<|sep|>' }}{% endfor %}
+    {{- '<|close|>tools<|sep|>' }}{% endif %}{% endif %}{{ '<|close|>message<|sep|>' }}
+    {% endfor %}
+    {% if add_generation_prompt %}{{ '<|open|>message role="assistant"<|sep|><|open|>think<|sep|>' }}{% endif %}
+""")
+
+MINIMAX_M3 = _template("""
+    {% set t = ']<]minimax[>[' %}
+    {% if tools %}{{ ']~b]developer\n' + (tools | tojson) + t + '<tool_call>' + t + '</tool_call>[e~[\n' }}{% endif %}
+    {% for m in messages %}{% if m.role != 'assistant' %}{{ ']~b]' + m.role + '\n' + m.content }}{% else %}
+    {{- ']~b]ai\n' + ('<mm:think>' + m.reasoning_content if m.reasoning_content else '') + '</mm:think>' }}
+    {{- m.content or '' }}
+    {%- if m.tool_calls %}{{ t + '<tool_call>\n' }}{% for c in m.tool_calls %}
+    {{- t + '<invoke name="' + c.function.name + '">' }}
+    {%- for key, value in c.function.arguments | items %}{{ t + '<' + key + '>' + value + t + '</' + key + '>' }}
+    {%- endfor %}{{ t + '</invoke>\n' }}{% endfor %}{{ t + '</tool_call>' }}{% endif %}{% endif %}{{ '[e~[\n' }}
+    {% endfor %}
+    {% if add_generation_prompt %}{{ ']~b]ai\n' }}{% endif %}
+""")
+
 GEMMA = _template("""
     {% if messages[0].role == 'system' %}{{ raise_exception('No system messages.') }}{% endif %}
     {% for m in messages %}

@@ -62,6 +62,8 @@ def _shown(source: str, *messages: Message, tools: tuple[Tool, ...] = BOTH) -> s
         (families.DEEPSEEK, "hermes", "think", True),
         (families.DEEPSEEK_WITH_TOOLS, "deepseek_v3", "think", False),
         (families.GLM, "glm47", "think", False),
+        (families.KIMI_K3, "kimi_k3", "kimi_k3", False),
+        (families.MINIMAX_M3, "minimax_m3", "minimax_m3", False),
         (families.GEMMA, "hermes", None, True),
     ],
 )

@@ -29,6 +29,7 @@ _inside_string = {"'": re.compile(r"[^'\\]*"), '"': re.compile(r'[^"\\]*')}
 _RAW = str.maketrans({"\n": r"\n", "\r": r"\r", "\0": r"\x00"})
 """Characters that models write inside strings although Python requires escapes."""
 
+_next_argument = re.compile(r",\s*(?:([\w.-]+\s*=|\))|[\w.-]*\s*)")
 _space = re.compile(r"\s*")
 _cut_escape = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:x[0-9a-fA-F]?|[uU][0-9a-fA-F]{0,7})?$")
 _zeros = re.compile(r"(?<=^)0[0_]*(?=\d+$)|(?<=^-)0[0_]*(?=\d+$)")
@@ -136,8 +137,7 @@ def _literal(source: Source) -> Script[str]:
             stop += escaped if not escaped or escaped in _ESCAPED else "\\" + escaped.translate(_RAW)
         elif quote:
             space = yield from source.run(_space, room)
-            following = yield from source.peek()
-            if following in (",)]}:" if depth else ",)"):
+            if (yield from _string_ends(source, depth)):
                 quote = ""
                 stop += space
             else:
@@ -150,6 +150,20 @@ def _literal(source: Source) -> Script[str]:
         room -= price * (len(text) + len(stop))
         if room < 0 or depth > MAX_DEPTH:
             raise Malformed
+
+
+def _string_ends(source: Source, depth: int) -> Script[bool]:
+    """Return whether what follows a quote may follow a string: outside brackets, the end or the next argument."""
+    following = yield from source.peek()
+    if depth or following != ",":
+        return following in (",)]}:" if depth else ")")
+    while True:
+        found = _next_argument.match(source.text, source.at)
+        open_end = found is not None and found[1] is None and found.end() == len(source.text)
+        if not open_end or found is None or found.end() - source.at > NAME_LIMIT:
+            return found is not None and found[1] is not None
+        if not (yield from source.more()):
+            return True
 
 
 def _begun_string(literal: str) -> str:

@@ -117,6 +117,11 @@ def test_an_answer_that_is_only_markup_is_content(tools: ToolFormatName, text: s
             """<|tool_call_start|>[get_weather(anything=['Ann's' , 'a: "b"', {'c':'d's'}], city="\nif a == "b":\n")]""",
             {"anything": ["Ann's", 'a: "b"', {"c": "d's"}], "city": '\nif a == "b":\n'},
         ),
+        (
+            "lfm2",
+            """<|tool_call_start|>[get_weather(city="a = ["b", 1]", days=2,)]<|tool_call_end|>""",
+            {"city": 'a = ["b", 1]', "days": 2},
+        ),
         ("gemma4", '<|tool_call>:get_weather{city:<|"|>Oslo<|"|>}<tool_call|>', {"city": "Oslo"}),
         (
             "minicpm5",

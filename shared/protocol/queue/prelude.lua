@@ -218,7 +218,6 @@ end
 local function note_usage(ended, kind, account, numbers)
   if string.find(numbers, '[1-9]') then
     redis.call('XADD', ended, '*', account .. ' ' .. kind, numbers)
-    redis.call('PEXPIRE', ended, USAGE_TTL)
   end
 end
 

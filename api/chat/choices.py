@@ -1,12 +1,13 @@
 """The choices of a request: how many texts it generates, how large they may be, and which of them are returned."""
 
 import msgspec
+from msgspec.structs import replace
 
 from api.base.fairness import TenantBytes
 from api.dialects.base.interface import Choice
 from shared.protocol.cost import LARGEST, prompt_cost
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
-from shared.protocol.request import ChatRequest
+from shared.protocol.request import ChatRequest, Embed
 
 
 def is_selected(request: ChatRequest) -> bool:
@@ -17,6 +18,31 @@ def is_selected(request: ChatRequest) -> bool:
 def jobs_per_prompt(request: ChatRequest) -> int:
     """Return the number of jobs per prompt; a beam search is one job."""
     return 1 if request.sampling.beams > 1 else max(request.n, request.response.best_of)
+
+
+_MAX_TEXTS, _MAX_TOKENS = 32, 8192
+"""Maximum numbers of texts to embed in a job, and of their tokens by estimate unless it is one text. So tenants take
+turns, and a worker that is lost loses little."""
+
+
+def parts_of(request: ChatRequest) -> list[ChatRequest]:
+    """Return the request of each job of a choice: a prompt, or some texts to embed."""
+    if not isinstance(request.work, Embed):
+        return [replace(request, prompts=(prompt,)) for prompt in request.prompts] or [request]
+    parts: list[ChatRequest] = []
+    first = size = 0
+    for index, text in enumerate(request.prompts):
+        cost = prompt_cost(replace(request, prompts=(text,)))
+        if index - first == _MAX_TEXTS or (index > first and size + cost > _MAX_TOKENS):
+            parts.append(_texts(request, request.work, first, index))
+            first, size = index, 0
+        size += cost
+    return [*parts, _texts(request, request.work, first, len(request.prompts))]
+
+
+def _texts(request: ChatRequest, work: Embed, first: int, end: int) -> ChatRequest:
+    work = replace(work, first=first)
+    return replace(request, prompts=request.prompts[first:end], work=work)
 
 
 def check_size(request: ChatRequest, most: int) -> None:
@@ -78,6 +104,8 @@ size of a response."""
 
 def check_response_size(request: ChatRequest) -> None:
     """Raise :class:`RequestRefused` if ``request`` asks for too many texts, or for a response that is too large."""
+    if isinstance(request.work, Embed):
+        return  # The dialects bound the number of texts.
     check_size(request, MAX_TEXTS)
     limit, wanted = MAX_RESPONSE_BYTES, request.sampling.max_tokens
     tokens = min(LARGEST, max(1, request.sampling.min_tokens or 0) if wanted is None else wanted)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 
 import msgspec
@@ -128,6 +128,14 @@ class ChatExchange:
     async def __aexit__(self, *_: object) -> None:
         self._release()
 
+    async def submit_again(self, jobs: Sequence[int]) -> None:
+        """Queue these jobs of an accepted request again, whose results were lost; :attr:`stream` is then theirs.
+
+        Raises :class:`RequestRefused`.
+        """
+        self._close()
+        await self._enqueue({}, jobs)
+
     async def store(self, document: bytes) -> bool:
         """Store the response's JSON ``document`` if the request asks for it; return whether that succeeded.
 
@@ -212,13 +220,15 @@ class ChatExchange:
         async with self.services.media.loaded(self.request, tenant=self._admitted.tenant) as (self.request, images):
             await self._enqueue(images)
 
-    async def _enqueue(self, images: Mapping[str, bytes]) -> None:
-        """Queue the jobs, with the files of the ``images`` by digest."""
+    async def _enqueue(self, images: Mapping[str, bytes], only: Sequence[int] | None = None) -> None:
+        """Queue the jobs, or ``only`` some, with the files of the ``images`` by digest."""
         services, tenant, wait = self.services, self._admitted.tenant, self._admitted.queue_timeout
         if self.request.response.background and wait is None:
             wait = services.request_timeout  # Nobody waits for the start of the response.
         team, weights = self._admitted.team, self._admitted.weights
         jobs = services.submission.split(self.request, tenant=tenant, team=team, trace=self.span.context)
+        if only is not None:  # The request is counted.
+            jobs = [msgspec.structs.replace(jobs[index], is_first=False) for index in only]
         if self.request.store:
             await self._create_record(tuple(job.id for job in jobs))
         # Before the reply, because a worker may have claimed the jobs by then.

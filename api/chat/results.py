@@ -1,5 +1,6 @@
 """Results of the jobs that do not generate: one event for each job, by which each kind of work answers."""
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 from quart import request
@@ -7,10 +8,13 @@ from quart import request
 from api.chat.exchange import ChatExchange, ChatServices
 from api.http.exchange import HttpExchange
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
-from shared.protocol.events import Failed, Rejected, Result
+from shared.protocol.events import Embedded, Failed, Rejected, Result, Started
 from shared.protocol.request import ChatRequest
 
 _Result = TypeVar("_Result", bound=Result)
+
+_SUBMISSIONS = 5
+"""How often the jobs of vectors are submitted at most."""
 
 
 async def results(
@@ -22,15 +26,50 @@ async def results(
     """
     exchange.details = chat = ChatExchange.of(services, exchange, asked, request.headers)
     await exchange.enter(chat)
+    jobs = range(len(chat.stream.jobs))
+    found = await _collected(chat, form, jobs)
+    if len(found) < len(jobs):
+        raise _lost(chat)
+    return [found[job] for job in jobs]
+
+
+async def embedded(chat: ChatExchange) -> list[Embedded]:
+    """Wait for the vectors of an accepted request. They are in no journal: those that were lost are computed again.
+
+    Raises :class:`RequestRefused`.
+    """
+    found: dict[int, Embedded] = {}
+    jobs = range(len(chat.stream.jobs))
+    missing: Sequence[int] = jobs
+    for again in range(_SUBMISSIONS):
+        if again:
+            await chat.submit_again(missing)
+        found |= await _collected(chat, Embedded, missing)
+        missing = [job for job in jobs if job not in found]
+        if not missing:
+            return [found[job] for job in jobs]
+    raise _lost(chat)
+
+
+async def _collected(chat: ChatExchange, form: type[_Result], jobs: Sequence[int]) -> dict[int, _Result]:
+    """Return the results of ``jobs``, those in the stream, without those that were lost. Raises
+    :class:`RequestRefused` for others that have failed."""
     found: dict[int, _Result] = {}
     async for batch in chat.stream.batches():
         for index, event in batch:
             if isinstance(event, form):
-                found[index] = event
+                found[jobs[index]] = event
                 chat.recorder.outcome = "stop"
-            elif isinstance(event, Failed | Rejected):
+            elif isinstance(event, Started):
+                chat.recorder.started(jobs[index], event)
+            elif isinstance(event, Failed | Rejected) and event.problem.kind is not ProblemKind.LOST:
                 chat.recorder.outcome = event.problem.kind
                 raise RequestRefused(event.problem)
-    if len(found) < len(chat.stream.jobs):
-        raise refuse(ProblemKind.LOST, "The worker sent no result. Please send the request again.")
-    return [found[index] for index in sorted(found)]
+    return found
+
+
+def _lost(chat: ChatExchange) -> RequestRefused:
+    chat.recorder.outcome = ProblemKind.LOST
+    if chat.stream.problem is not None:
+        return RequestRefused(chat.stream.problem)
+    return refuse(ProblemKind.LOST, "The worker sent no result. Please send the request again.")

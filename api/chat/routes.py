@@ -15,7 +15,7 @@ from quart import request as http_request
 from api.base.fairness import FairPlaces, FairThread
 from api.chat.exchange import ChatExchange, ChatServices
 from api.chat.queue_events import HEADER, QueueEvents
-from api.chat.results import results
+from api.chat.results import embedded, results
 from api.chat.writer import collect, stream
 from api.dialects import ROUTES, anthropic, openai
 from api.dialects.anthropic.schema import CountTokensRequest
@@ -41,7 +41,7 @@ from api.http.exchange import HttpExchange, current_exchange, is_admin, key_owne
 from api.http.routes import ERRORS, json_response, route, serving
 from api.models.directory import Directory
 from shared.protocol.events import Event, Started, Tokenized
-from shared.protocol.request import ChatRequest
+from shared.protocol.request import ChatRequest, Embed
 from shared.runtime.settings import ApiSettings
 
 _Parsed = TypeVar("_Parsed")
@@ -101,7 +101,8 @@ class Responder:
             ping = _encoder(dialect, chat, None).ping
             pieces = self._announced(dialect, chat, b"" if announced else ping)
             return stream_response(pieces, ping, dialect.stream_type)
-        encoder = _encoder(dialect, chat, await chat.stream.started())
+        embeds = isinstance(chat.request.work, Embed)
+        encoder = _encoder(dialect, chat, None if embeds else await chat.stream.started())
         if chat.request.response.stream:
             response = stream_response(self._streamed(chat, encoder), encoder.ping, dialect.stream_type)
         else:
@@ -116,6 +117,8 @@ class Responder:
 
         Raises :class:`RequestRefused` if it fails.
         """
+        if isinstance(chat.request.work, Embed):
+            return await self._vectors(chat, encoder)
         choices = await collect(chat.stream, chat.request, chat.recorder)
         document = await self._encoded(chat, encoder, choices)
         await chat.store(document)
@@ -141,6 +144,11 @@ class Responder:
         encode = partial(encoder.completion, choices, recorder.usage())
         return await self._thread.run(chat.owner, recorder.response_bytes, encode)
 
+    async def _vectors(self, chat: ChatExchange, encoder: ResponseEncoder) -> bytes:
+        found = await embedded(chat)
+        size = _FLOAT_BYTES * sum(len(one.vectors) // 4 for one in found)
+        return await self._thread.run(chat.owner, size, partial(encoder.vectors, found, chat.recorder.usage()))
+
     async def _starts_in_time(self, exchange: HttpExchange, chat: ChatExchange) -> bool:
         """Wait for the first event from a worker, but not so long that a proxy gives up. Return whether it came."""
         try:
@@ -159,6 +167,10 @@ class Responder:
                 yield comment
         async for piece in self._streamed(chat, _encoder(dialect, chat, await chat.stream.first())):
             yield piece
+
+
+_FLOAT_BYTES = 20
+"""Size of a number in JSON."""
 
 
 def wants_queue_events() -> bool:
@@ -190,7 +202,7 @@ class ChatHandler:
         self._services = services
         self._responder = responder
 
-    @serving(*(route for route in ROUTES if route.serves == "chats"))
+    @serving(*(route for route in ROUTES if route.serves in ("chats", "embeddings")))
     async def create(self) -> Response:
         """Create a completion, streamed or not."""
         exchange = current_exchange()

@@ -3,10 +3,9 @@
 import asyncio
 import logging
 
-import msgspec
 from redis.exceptions import RedisError
 
-from api.chat.choices import jobs_per_prompt
+from api.chat.choices import jobs_per_prompt, parts_of
 from api.chat.queues import JobQueues
 from api.chat.stream import ResponseStream
 from api.chat.usage import UsageRecorder
@@ -129,6 +128,4 @@ def _unreported(request: ChatRequest, recorder: UsageRecorder, stream: ResponseS
 
 
 def _prompt_cost(request: ChatRequest, prompt: int) -> int:
-    if request.prompts:
-        request = msgspec.structs.replace(request, prompts=(request.prompts[prompt],))
-    return prompt_cost(request)
+    return prompt_cost(parts_of(request)[prompt])

@@ -8,7 +8,7 @@ import msgspec
 from redis.exceptions import RedisError
 
 from api.base.store_errors import store_unavailable
-from api.chat.choices import jobs_per_prompt, needs_logprobs
+from api.chat.choices import jobs_per_prompt, needs_logprobs, parts_of
 from api.chat.queues import JobQueues
 from api.chat.stream import ResponseStream
 from api.chat.streams import OpenStreams
@@ -41,7 +41,7 @@ class Submission:
     def split(
         self, request: ChatRequest, *, tenant: str = "", team: str = "", trace: TraceContext | None = None
     ) -> list[Job]:
-        """Return the jobs of ``request``: one per prompt and choice, each with its own prompt only.
+        """Return the jobs of ``request``: one per prompt and choice, each with its own prompt or texts only.
 
         The jobs of a prompt share one request object; the queue stores it once (see ``packing.py``). So it does for a
         request with images, which are stored with it.
@@ -55,10 +55,9 @@ class Submission:
             )
         sampling = msgspec.structs.replace(request.sampling, logprobs=needs_logprobs(request))
         request = msgspec.structs.replace(request, sampling=sampling, response=NO_FORM)
-        parts = [msgspec.structs.replace(request, prompts=(prompt,)) for prompt in request.prompts] or [request]
         choices = jobs_per_prompt(request)
         jobs: list[Job] = []
-        for part in parts:
+        for part in parts_of(request):
             name = uuid.uuid4().hex
             shared = choices > 1 or request.images
             names = [f"{name}:{choice}" for choice in range(choices)] if shared else [name]

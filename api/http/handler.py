@@ -30,10 +30,10 @@ UPLOAD_PATH = "/v1/files"
 
 
 _AZURE_OPENAI = re.compile(
-    r"/openai(?:/v1(?=/)|/deployments/(?P<deployment>.+?)(?=/(?:chat/)?completions$))?(?P<rest>/.+)"
+    r"/openai(?:/v1(?=/)|/deployments/(?P<deployment>.+?)(?=/(?:(?:chat/)?completions|embeddings)$))?(?P<rest>/.+)"
 )
 _UNVERSIONED = re.compile(
-    r"(?:/models(?=/chat/))?"
+    r"(?:/models(?=/chat/|/embeddings$))?"
     r"(?P<rest>/(?:chat/completions|completions|responses|embeddings|files|batches|models(?!/(?:info|load|unload)$))(?:/.*)?)"
 )
 
@@ -41,7 +41,7 @@ _UNVERSIONED = re.compile(
 def openai_path(path: str, *, versioned: bool = False) -> tuple[str, str | None]:
     """Return the path of OpenAI's API that another path means, and the deployment in it: the name of a model.
 
-    ``AzureOpenAI`` clients send chats and completions to ``/openai/deployments/DEPLOYMENT/…``, all else to
+    ``AzureOpenAI`` clients send chats, completions and embeddings to ``/openai/deployments/DEPLOYMENT/…``, all else to
     ``/openai/…``, and those of Azure's API without versions to ``/openai/v1/…``. The parameter ``api-version`` has no
     effect there. Elsewhere it is what Azure's inference API requires: paths of OpenAI's API without ``/v1`` that are
     not ``versioned`` by it mean those with ``/v1``. Those below ``/v3/v1`` are the model server's. Other paths are

@@ -54,6 +54,7 @@ def _combined(
         context_length=newest.context_length,
         fingerprint=newest.fingerprint,
         modalities=newest.modalities,
+        kinds=newest.kinds,
         temperature=newest.temperature,
         top_p=newest.top_p,
         max_tokens=newest.max_tokens,

@@ -17,8 +17,18 @@ from api.keys import ApiKey
 from api.models.catalogue import CatalogueModel, catalogue
 from api.models.service_rate import ServiceRate
 from shared.protocol.errors import ProblemKind, RequestRefused, logits_refused, modality_refused, refuse
-from shared.protocol.registry import IMAGE, ModelInfo, NodeInfo, ReplicaInfo, WorkerInfo, WorkerStatus, read_registry
-from shared.protocol.request import ChatRequest, Sampling
+from shared.protocol.registry import (
+    EMBED,
+    GENERATE,
+    IMAGE,
+    ModelInfo,
+    NodeInfo,
+    ReplicaInfo,
+    WorkerInfo,
+    WorkerStatus,
+    read_registry,
+)
+from shared.protocol.request import ChatRequest, Embed, Generate, Sampling, Work
 from shared.protocol.version import PROTOCOL
 from shared.redis import keys, outage
 from shared.runtime.ticks import next_tick
@@ -35,6 +45,11 @@ _MAX_LISTED = 20
 """Maximum number of models that a refusal names."""
 
 _INDEXES = (keys.queue, keys.inflight)
+
+_KINDS: dict[type[Work], str] = {Generate: GENERATE, Embed: EMBED}
+"""What a model must do for each kind of work; for others, any will do."""
+
+_NAMES = {GENERATE: "chats and completions", EMBED: "embeddings"}
 
 _SERVES: tuple[WorkerStatus, ...] = ("serving", "loading", "failing")
 """Statuses of workers that serve their model or are expected to."""
@@ -232,6 +247,15 @@ class Directory:
         """
         model = request.model
         self.check(model, key)
+        kinds, wanted = self.fleet.models[model].kinds, _KINDS.get(type(request.work))
+        if wanted is not None and kinds and wanted not in kinds:
+            served = " and ".join(_NAMES.get(kind, kind) for kind in kinds)
+            raise refuse(
+                ProblemKind.INVALID,
+                f"The model '{model}' does not serve {_NAMES[wanted]}. It serves {served}.",
+                param="model",
+                code="model_kind_mismatch",
+            )
         modalities = self.fleet.models[model].modalities
         # Nothing is known of a declared model before its first load. Its worker then checks its prompts.
         if request.images and modalities and IMAGE not in modalities:

@@ -157,7 +157,14 @@ class Tokenized(msgspec.Struct, frozen=True, array_like=True, tag=8):
         return len(self.tokens) + self.image_tokens
 
 
-Result = Tokenized
+class Embedded(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """The vectors of ``texts`` texts, one after the other, as little-endian floats of 32 bits. In no journal."""
+
+    vectors: bytes
+    texts: int
+
+
+Result = Tokenized | Embedded
 """What a job of another kind of work than a generation publishes."""
 
 Event = Started | Rejected | Delta | Finished | Failed | Alternatives | PromptLogprobs | Result
@@ -196,6 +203,10 @@ def encode_frame(entries: Sequence[bytes]) -> bytes:
     # MessagePack: fixarray up to 15 items, array 32 beyond.
     size = bytes((0x90 | count,)) if count < 16 else b"\xdd" + count.to_bytes(4, "big")
     return b"".join((size, *entries))
+
+
+class FrameOnly(bytes):
+    """An encoded event that is too large for journals: who has missed its frame sends the request again."""
 
 
 def decode_journal(items: Iterable[bytes]) -> list[Event]:

@@ -38,6 +38,8 @@ MAKING_WEIGHTS = "making int8 weights"
 """Beginning of the detail of a worker that converts its model, once."""
 TEXT = "text"
 IMAGE = "image"
+GENERATE = "generate"
+EMBED = "embed"
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 _Amount = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
@@ -91,6 +93,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Other names by which clients may request the model."""
     modalities: tuple[str, ...] = (TEXT,)
     """What prompts may contain: :data:`TEXT`, and :data:`IMAGE` for a vision-language model."""
+    kinds: tuple[str, ...] = (GENERATE,)
+    """What the model does: :data:`GENERATE` text, or :data:`EMBED` texts in vectors."""
     vocabulary: str = ""
     """Digest of the model's vocabulary and chat template. Only workers with the same one can continue a stream."""
     logits: bool = False
@@ -139,6 +143,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fingerprint: str = ""
     aliases: tuple[str, ...] = ()
     modalities: tuple[str, ...] = (TEXT,)
+    kinds: tuple[str, ...] = (GENERATE,)
     temperature: _Amount | None = None
     top_p: _Amount | None = None
     max_tokens: _Count = 0
@@ -194,6 +199,7 @@ class DeclaredModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     context_length: _Count = 0
     fingerprint: str = ""
     modalities: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
     temperature: _Amount | None = None
     top_p: _Amount | None = None
     max_tokens: _Count = 0
@@ -278,6 +284,7 @@ def model_of(worker: WorkerInfo) -> ModelInfo:
         fingerprint=worker.fingerprint,
         aliases=worker.aliases,
         modalities=worker.modalities,
+        kinds=worker.kinds,
         temperature=worker.temperature,
         top_p=worker.top_p,
         max_tokens=worker.max_tokens,

@@ -221,7 +221,28 @@ class Tokenize(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 COUNT = Tokenize(add_special_tokens=False)
 """The kind of work that counts the tokens of messages: chat templates write the special tokens themselves."""
 
-Work = Generate | Tokenize
+
+class Embed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="embed"):
+    """The kind of work of a job that returns the vectors of its prompts, of which it may have several."""
+
+    metered: ClassVar[bool] = True
+    dimensions: int = 0
+    """The length of the vectors; 0 is the model's."""
+    cut: int = 0
+    """The number of tokens to which texts are cut, -1 for as many as the model reads. 0: longer ones are refused."""
+    prefix: Literal["", "query", "document"] = ""
+    """Which of the model's prefixes the texts get."""
+    own_ids: bool = False
+    """Whether the client says that its token ids are those of this model."""
+    param: str = "input"
+    """The field with the texts, for errors."""
+    is_list: bool = False
+    """Whether it is a list of texts."""
+    first: int = 0
+    """The index of the job's first text in it."""
+
+
+Work = Generate | Tokenize | Embed
 """What the jobs of a request do: the kinds of work, each with its own runner in workers."""
 
 
@@ -250,6 +271,8 @@ class ResponseForm(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     metadata: tuple[tuple[str, str], ...] = ()
     hidden: Hidden | None = None
     """What the response leaves out."""
+    base64: bool = False
+    """Whether vectors are base64."""
     notes: Notes = ()
     """Headers of the response, which name what has no effect."""
     echoed: str | None = None
@@ -308,7 +331,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @property
     def prompt(self) -> Prompt | None:
-        """The first prompt, the only one in a job's request."""
+        """The first prompt, the only one in a job's request unless it embeds."""
         return self.prompts[0] if self.prompts else None
 
 
@@ -333,10 +356,11 @@ class Job(_Job, frozen=True, kw_only=True, omit_defaults=True):
     """The unit of work in the queue: one choice of one request.
 
     A request with several choices or with images becomes jobs with ids ``REQUEST:CHOICE``; workers derive each choice's
-    seed from the request's. A job's request has at most one prompt. A beam search is one job for all of its choices.
-    ``reply_to`` is the id of the API replica that relays the events. ``is_first``: it is the first job of all prompts
-    and choices. ``tenant`` is the id of the API key, for shares in workers; it is empty without a key. ``team`` is the
-    id of the key's team, if it has one. ``trace`` is the span whose children are the job's spans, if it is traced.
+    seed from the request's. A job's request has at most one prompt, or several to embed. A beam search is one job for
+    all of its choices. ``reply_to`` is the id of the API replica that relays the events. ``is_first``: it is the first
+    job of all prompts and choices. ``tenant`` is the id of the API key, for shares in workers; it is empty without a
+    key. ``team`` is the id of the key's team, if it has one. ``trace`` is the span whose children are the job's spans,
+    if it is traced.
     """
 
     request: ChatRequest

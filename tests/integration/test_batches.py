@@ -135,7 +135,7 @@ def test_a_file_with_errors_fails_with_their_lines(client: openai.OpenAI, url: s
         *({name: value for name, value in whole.items() if name != left_out} for left_out in whole),
         line_to(url, "f") | {"custom_id": 7},
         line_to(url, "g") | {"body": []},
-        line_to(url, "h") | {"url": "/v1/embeddings"},
+        line_to(url, "h") | {"url": "/v1/moderations"},
         "[]",
         line_to(url, ""),
     ]
@@ -190,7 +190,7 @@ def test_requests_that_are_refused_are_in_the_error_file(client: openai.OpenAI, 
 def test_what_cannot_be_created(client: openai.OpenAI) -> None:
     file = client.files.create(file=("a", b"x"), purpose="batch").id
     for fields, param in (
-        ({"endpoint": "/v1/embeddings"}, "endpoint"),
+        ({"endpoint": "/v1/moderations"}, "endpoint"),
         ({"endpoint": "/v1/other"}, "endpoint"),
         ({"completion_window": "48h"}, "completion_window"),
         ({"input_file_id": 7}, "input_file_id"),

@@ -13,6 +13,7 @@ from pydantic import BaseModel, TypeAdapter
 ADDED = {
     "max_model_len",
     "input_modalities",
+    "kinds",
     "formats",
     "reasoning",
     "reasoning_content",

@@ -20,7 +20,9 @@ class Backend:
 
     engine: str
     """The class of the :class:`~worker.engine.protocol.Engine`, as ``module:name``."""
-    prompt_maker: str
+    prompts: str = "worker.prompt.child"
+    """The prompt process."""
+    prompt_maker: str = ""
     """The function that loads the :class:`~worker.prompt.maker.PromptMaker`, as ``module:name``."""
     has_model: bool
     """Whether ``--model`` is the source of a model. Otherwise it is ``NAME=DIRECTIVES``."""
@@ -28,6 +30,8 @@ class Backend:
     """Whether grammars are compiled. The grammar process tries them first."""
     caches_prefixes: bool
     """Whether the engine can reuse the KV cache of earlier prompts."""
+    embeds: bool = False
+    """Whether it computes vectors of texts, and generates none."""
     device: str = ""
     """The device that it reports. Empty: the one that ``--device`` names."""
 
@@ -40,12 +44,23 @@ _OPENVINO = Backend(
     caches_prefixes=True,
 )
 
+EMBEDDING = "embedding"
+
 BACKENDS: Mapping[str, Backend] = {
     # Which of the two OpenVINO engines runs is decided when the model is loaded (worker.engine.load).
     "auto": _OPENVINO,
     "batched": _OPENVINO,
     "stateful": _OPENVINO,
     "openvino": _OPENVINO,
+    # Of models whose files say that they compute vectors.
+    EMBEDDING: Backend(
+        engine="worker.embed.engine:EmbeddingEngine",
+        prompts="worker.embed.child",
+        has_model=True,
+        enforces_grammars=False,
+        caches_prefixes=False,
+        embeds=True,
+    ),
     "simulated": Backend(
         engine="worker.engine.simulated:SimulatedEngine",
         prompt_maker="worker.prompt.simulated:load_prompt_maker",
@@ -55,7 +70,7 @@ BACKENDS: Mapping[str, Backend] = {
         device="SIMULATED",
     ),
 }
-"""By the value of ``--engine``."""
+"""By the value of ``--engine``, and :data:`EMBEDDING`."""
 
 
 def computes_on_cpus(settings: "EngineSettings") -> bool:

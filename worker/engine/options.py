@@ -59,16 +59,17 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
         *,
         path: str,
         context_length: int,
+        engine: str = "",
         cpus: Collection[int] = (),
         chat_template: str = "",
         prompts: str = "",
     ) -> Self:
         """Return the options for the model at ``path`` from a worker's settings.
 
-        ``chat_template`` is the text of a template that replaces the model's own.
+        ``chat_template`` is the text of a template that replaces the model's own, ``engine`` that of the settings.
         """
         return cls(
-            engine=settings.engine,
+            engine=engine or settings.engine,
             path=path,
             device=settings.device,
             max_batch=max_sequences(settings.device) if settings.max_batch == "auto" else settings.max_batch,

@@ -65,6 +65,7 @@ class Sequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     - ``length_limits``: length limits of strings in the output. With access to logits, a string is closed at its
       limit, and not before its ``minLength``; a longer or shorter string ends the sequence.
     - ``reasoning_limit``: enforced with access to logits.
+    - ``lengths``: the numbers of tokens of the texts in a prompt to embed, in vectors of ``dimensions`` (0: all).
     """
 
     number: int
@@ -80,6 +81,8 @@ class Sequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     length_limits: tuple[LengthLimits, ...] = ()
     reasoning_limit: ReasoningLimit | None = None
     alternatives: int = 1
+    lengths: tuple[int, ...] = ()
+    dimensions: int = 0
 
 
 DeltaT = TypeVar("DeltaT", covariant=True)
@@ -128,9 +131,9 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     ``devices`` are all that OpenVINO finds. ``logits`` is whether the engine has access to the model's logits,
     ``adjusts_logits`` whether it masks tokens by ``length_limits``, and applies penalties itself.
-    ``vocabulary`` is the digest of its vocabulary and chat template. ``engine`` is an :data:`EngineKind` or
-    ``simulated``, and ``reason`` says why it was chosen. ``prefix_caching`` is whether prompts reuse the KV cache of
-    earlier ones.
+    ``vocabulary`` is the digest of its vocabulary and chat template. ``engine`` is an :data:`EngineKind`,
+    ``embedding`` or ``simulated``, and ``reason`` says why it was chosen. ``prefix_caching`` is whether prompts reuse
+    the KV cache of earlier ones.
     """
 
     context_length: int

@@ -30,6 +30,20 @@ logger = logging.getLogger(__name__)
 _SEED_RANGE = 2**64
 
 
+async def compute(attempt: Attempt, engine: CurrentEngine, gates: Ordered[Gate]) -> None:
+    """Pass the gates, and have the engine compute the sequence of ``attempt`` to its end."""
+    with ExitStack() as held:
+        for gate in gates:
+            hold = await gate.enter(attempt)
+            held.callback(hold.leave)
+            attempt.holds.append(hold)
+        # If its engine has ended meanwhile, the attempt is released while it waits for the next one.
+        process = (await engine.wait()).process
+        attempt.added_at = time.monotonic()
+        process.add(attempt.sequence)
+        await attempt.ended.wait()
+
+
 @dataclass(slots=True, eq=False)
 class GenerationRunner:
     """Runs generations in the current engine."""
@@ -59,16 +73,7 @@ class GenerationRunner:
         attempt.sequence = self._sequence(attempt, job, prepared, engine.info)
         if attempt.resumed or claim.lost_workers or claim.crashes:
             logger.info("job %s continues here after %d tokens", job.id, attempt.resumed)
-        with ExitStack() as held:
-            for gate in self.gates:
-                hold = await gate.enter(attempt)
-                held.callback(hold.leave)
-                attempt.holds.append(hold)
-            # If its engine has ended meanwhile, the attempt is released while it waits for the next one.
-            process = (await self.engine.wait()).process
-            attempt.added_at = time.monotonic()
-            process.add(attempt.sequence)
-            await attempt.ended.wait()
+        await compute(attempt, self.engine, self.gates)
 
     def _sequence(self, attempt: Attempt, job: Job, prepared: Prepared, engine: EngineInfo) -> Sequence:
         """Return what the engine gets."""

@@ -3,7 +3,7 @@
 import msgspec
 
 from shared.protocol.errors import Problem, ProblemKind
-from shared.protocol.events import Alternatives, Failed, Finished, FinishReason
+from shared.protocol.events import Alternatives, Failed, Finished, FinishReason, FrameOnly
 from worker.engine.handle import CurrentEngine
 from worker.engine.protocol import EMPTY_DELTA_BYTES, Ending, Output, RawStep, Refused
 from worker.jobs.active_jobs import ActiveJobs
@@ -35,7 +35,8 @@ class OutputProcessor:
             if not attempt.first_output_at:
                 publisher.add(attempt.lease, attempt.encode_started(output.cached))
             if len(output.delta) > EMPTY_DELTA_BYTES:
-                publisher.add(attempt.lease, bytes(output.delta))
+                vectors = attempt.sequence.lengths
+                publisher.add(attempt.lease, FrameOnly(output.delta) if vectors else bytes(output.delta))
             attempt.tokens = output.end
             if attempt.holds:
                 attempt.progress(output.end)

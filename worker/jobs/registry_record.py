@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from shared.protocol.formats import ModelFormats
-from shared.protocol.registry import TEXT, WorkerInfo
+from shared.protocol.registry import GENERATE, TEXT, WorkerInfo
 from shared.protocol.request import Sampling
 from shared.protocol.version import READABLE
 from shared.runtime.settings import WorkerSettings
@@ -51,6 +51,8 @@ class RegistryRecord:
     jobs: ActiveJobs
     modalities: tuple[str, ...] = (TEXT,)
     """What prompts may contain."""
+    kinds: tuple[str, ...] = (GENERATE,)
+    """The kinds of work that it serves."""
     sampling: Sampling = _NO_DEFAULTS
     """The model's defaults."""
     formats: ModelFormats | None = None
@@ -94,6 +96,7 @@ class RegistryRecord:
             detail=self.engine.stage,
             aliases=self.names[1:],
             modalities=self.modalities,
+            kinds=self.kinds,
             vocabulary=engine.vocabulary if engine else "",
             logits=engine.logits if engine else False,
             temperature=self.sampling.temperature,

@@ -108,7 +108,9 @@ class JobRunner:
                 "The response can't be continued: its worker is gone, and all workers that now serve the model have "
                 "another vocabulary or chat template. Please send the request again.",
             )
-        await self.kinds[type(job.request.work)].run(attempt, job)
+        if (kind := self.kinds.get(type(job.request.work))) is None:
+            raise refuse(ProblemKind.INVALID, f"The model '{job.request.model}' can't do this.", param="model")
+        await kind.run(attempt, job)
 
     def _clean_up(self, attempt: Attempt) -> None:
         """Remove an attempt that was stopped from the engine.

@@ -14,8 +14,11 @@ import msgspec
 from worker.model.cache import user_cache, write_whole
 from worker.model.split import parts
 
-_PARTS = frozenset({".xml", ".bin", ".json", ".jinja"})
-"""Suffixes of the files in an IR folder that affect output: weights, tokenizer, configuration, chat template."""
+_PARTS = frozenset({".xml", ".bin", ".json", ".jinja", ".safetensors", ".onnx"})
+"""Suffixes of the files in a folder that affect output: weights, tokenizer, configuration, chat template."""
+
+_PLACES = ("*", "[0-9]*_*/*", "openvino/*", "onnx/*")
+"""Where they are, besides the modules of an embedding model."""
 
 _ALGORITHM = "blake2b"
 """The fastest algorithm of the standard library on CPUs without SHA instructions."""
@@ -47,7 +50,8 @@ def model_identity(path: Path) -> str:
     files = model_files(path)
     if files == [path]:
         return _file_digest(path)
-    lines = "".join(f"{file.name} {_file_digest(file)}\n" for file in files)
+    folder = path if path.is_dir() else path.parent
+    lines = "".join(f"{file.relative_to(folder)} {_file_digest(file)}\n" for file in files)
     return hashlib.new(_ALGORITHM, lines.encode()).hexdigest()
 
 
@@ -55,7 +59,8 @@ def model_files(path: Path) -> list[Path]:
     """Return the files that affect what the model at ``path`` generates, in order."""
     if not path.is_dir():
         return parts(path)
-    return sorted(file for file in path.iterdir() if file.suffix in _PARTS and file.is_file())
+    found = (file for place in _PLACES for file in path.glob(place))
+    return sorted(file for file in found if file.suffix in _PARTS and file.is_file())
 
 
 def _file_digest(file: Path) -> str:

@@ -15,6 +15,7 @@ import msgspec
 from shared.protocol.request import Sampling
 from worker.model import huggingface
 from worker.model.cache import cached_folder
+from worker.model.embedding import is_embedder, read_files
 from worker.model.files import LANGUAGE_MODEL, VISION_FILES, model_bytes
 from worker.model.generation_config import default_sampling
 from worker.model.gguf import GGUFError, read_header
@@ -65,6 +66,8 @@ class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
     """The model's own defaults, for fields that clients leave unset."""
     warnings: tuple[str, ...] = ()
     """What in the file may make the model compute something else."""
+    embeds: bool = False
+    """Whether it computes vectors of texts."""
 
 
 class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +100,10 @@ def describe(text: str, *, max_context: int = 0) -> LocalModel:
 
 def _described(source: Source, location: Path, max_context: int) -> LocalModel:
     kind: ModelKind = "openvino" if location.is_dir() else "gguf"
+    own: int | None
     own, warnings = (_folder_context(location), ()) if kind == "openvino" else _read_gguf(location, max_context)
+    if embeds := is_embedder(location):
+        own = read_files(location).max_tokens
     if own is None and not max_context:
         raise ModelError(
             f"The context length of {location} is unknown: no configuration next to the model states it. "
@@ -111,6 +117,7 @@ def _described(source: Source, location: Path, max_context: int) -> LocalModel:
         context_length=context_length,
         sampling=_DEFAULT_SAMPLING if source.kind == "default" else default_sampling(location),
         warnings=warnings,
+        embeds=embeds,
     )
 
 
@@ -184,6 +191,8 @@ def _fetch(source: Source, *, download: bool, on_download: Callable[[Download], 
 
 
 def _check_folder(folder: Path) -> None:
+    if is_embedder(folder):
+        return
     own_files = VISION_FILES if (folder / LANGUAGE_MODEL).is_file() else _TEXT_FILES
     missing = [name for name in (*own_files, *_TOKENIZER_FILES) if not (folder / name).is_file()]
     if not missing:

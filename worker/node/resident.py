@@ -136,6 +136,7 @@ class Resident:
             context_length=info.context_length,
             fingerprint=info.fingerprint,
             modalities=info.modalities,
+            kinds=info.kinds,
             temperature=info.temperature,
             top_p=info.top_p,
         )
@@ -260,6 +261,7 @@ class Resident:
             context_length=known.context_length if known else 0,
             fingerprint=known.fingerprint if known else "",
             modalities=known.modalities if known else (),
+            kinds=known.kinds if known else (),
             temperature=own.get("temperature", known.temperature if known else None),
             top_p=own.get("top_p", known.top_p if known else None),
             max_tokens=own.get("max_tokens", 0),

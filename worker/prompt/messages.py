@@ -51,6 +51,8 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True):
     places: tuple[tuple[int, int], ...] = ()
     strings: tuple[str, ...] = ()
     text: str = ""
+    lengths: tuple[int, ...] = ()
+    """The numbers of tokens of the texts to embed, whose tokens follow each other."""
     bad_word_tokens: tuple[tuple[int, ...], ...] = ()
     """Sequences of tokens that must not be generated: the request's ``bad_words``."""
     images: tuple[PlacedImage, ...] = ()

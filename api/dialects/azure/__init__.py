@@ -9,6 +9,7 @@ import msgspec
 from api.dialects.azure.errors import ERROR_SCHEMA, error_object, error_reply, shown
 from api.dialects.azure.parse import (
     DEPLOYMENT_HEADER,
+    EMBEDDINGS_SERVED,
     EXTRA_PARAMETERS_HEADER,
     SERVED,
     ExtraParameters,
@@ -16,11 +17,13 @@ from api.dialects.azure.parse import (
     choose_model,
     extra_parameters,
     parse_chat,
+    parse_embeddings,
 )
 from api.dialects.base.body import decode_object
 from api.dialects.base.interface import NOTHING, Asked, Dialect, Models, ResponseEncoder
 from api.dialects.base.problems import ErrorReply
-from api.dialects.base.routes import Body, chat_route, models_route
+from api.dialects.base.routes import Body, chat_route, embeddings_route, models_route
+from api.dialects.openai.embeddings import EmbeddingEncoder, EmbeddingRequest
 from api.dialects.openai.extended import ExtendedChatRequest
 from api.dialects.openai.render import ChatResponseEncoder
 from shared.protocol.errors import Problem, ProblemKind, refuse
@@ -59,9 +62,10 @@ class Azure(Dialect):
     The query and the headers affect how the body is parsed, and error bodies quote parts of the request body.
     """
 
-    roots = ("/chat", "/info", "/models")
+    parser = staticmethod(parse_chat)
+    roots = ("/chat", "/embeddings", "/info", "/models")
     omits_model = True
-    encoder = AzureResponseEncoder
+    encoder: type[ResponseEncoder] = AzureResponseEncoder
     statuses = (*Dialect.statuses, 422)
     # Without an API version the request is one of OpenAI's.
     error_schemas: ClassVar = {"AzureError": ERROR_SCHEMA, **Dialect.error_schemas}
@@ -75,7 +79,7 @@ class Azure(Dialect):
         extras = extra_parameters(self.asked.headers)
         value = self._body = decode_object(body)
         model = choose_model(self.asked.headers, self.asked.fleet.serving(), value.get("model"))
-        return parse_chat(value, model, extras)
+        return self.parser(value, model, extras)
 
     def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ResponseEncoder:
         # A later error can only be one of the whole request, and quotes the beginning of its messages.
@@ -94,6 +98,13 @@ class Azure(Dialect):
             raise refuse(ProblemKind.MODEL_NOT_FOUND, f"The model '{model[:64]}' is not served here.", param="model")
         described = {"model_name": model, "model_type": "chat-completion", "model_provider_name": PROVIDER}
         return msgspec.json.encode(described)
+
+
+class AzureEmbeddings(Azure):
+    """Of vectors."""
+
+    encoder = EmbeddingEncoder
+    parser = staticmethod(parse_embeddings)
 
 
 _PARAMETERS = (
@@ -117,6 +128,12 @@ _chat = partial(
     body=Body(ExtendedChatRequest, "AzureChatRequest", served=SERVED, required=["messages"]),
     parameters=(*_PARAMETERS, _EXTRA),
 )
+_embeddings = partial(
+    embeddings_route,
+    dialect=AzureEmbeddings,
+    body=Body(EmbeddingRequest, "AzureEmbeddingRequest", served=EMBEDDINGS_SERVED, required=["input"]),
+    parameters=(*_PARAMETERS, _EXTRA),
+)
 _info = partial(
     models_route,
     dialect=Azure,
@@ -127,6 +144,8 @@ _info = partial(
 ROUTES = (
     _chat("/chat/completions", "azureChat"),
     _chat("/models/chat/completions", "azureModelsChat"),
+    _embeddings("/embeddings", "azureEmbeddings"),
+    _embeddings("/models/embeddings", "azureModelsEmbeddings"),
     _info("/info", "azureInfo"),
     _info("/models/info", "azureModelsInfo"),
 )

@@ -5,7 +5,7 @@ the ``json_schema`` response format.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from enum import StrEnum
 from typing import Any
 
@@ -13,6 +13,7 @@ from api.dialects.azure.errors import INVALID_API_VERSION, INVALID_REQUEST
 from api.dialects.base.fields import left_out
 from api.dialects.base.interface import Lookup
 from api.dialects.base.validation import listed, missing, validate, wrong_type
+from api.dialects.openai.embeddings import EmbeddingRequest, translate_embeddings
 from api.dialects.openai.extended import EXTENSIONS, ExtendedChatRequest, translate_chat
 from shared.protocol.errors import ProblemKind, RequestRefused, modality_refused, refuse
 from shared.protocol.request import ChatRequest, formed
@@ -52,6 +53,10 @@ PASSED = EXTENSIONS | {
     "user",
 }
 """Extra parameters that are passed through. The engine supports no others."""
+
+EMBEDDINGS_SERVED = frozenset({"model", "input", "dimensions", "encoding_format", "input_type"})
+EMBEDDINGS_PASSED = frozenset(EmbeddingRequest.model_fields) - EMBEDDINGS_SERVED
+"""The same for vectors."""
 
 _AUDIO = ("input_audio", "audio_url")
 _IMAGE_DATA = "image"
@@ -99,15 +104,26 @@ def parse_chat(value: Mapping[str, Any], model: str, extras: ExtraParameters) ->
     return formed(chat, include_usage=chat.response.stream and not declined)
 
 
-def _is_taken(field: str, extras: ExtraParameters) -> bool:
+def parse_embeddings(value: Mapping[str, Any], model: str, extras: ExtraParameters) -> ChatRequest:
+    """Translate the decoded body of a request for vectors. Raises :class:`RequestRefused` and no other exception."""
+    served, passed = EMBEDDINGS_SERVED, EMBEDDINGS_PASSED
+    fields = {
+        field: given
+        for field, given in value.items()
+        if not left_out(given) and _is_taken(field, extras, served, passed)
+    }
+    return translate_embeddings(validate(EmbeddingRequest, fields | {"model": model}))
+
+
+def _is_taken(field: str, extras: ExtraParameters, served: Set[str] = SERVED, passed: Set[str] = PASSED) -> bool:
     """Whether a field of the body is used. Raises :class:`RequestRefused` if it is not allowed."""
-    if field in SERVED:
+    if field in served:
         return True
     match extras:
         case ExtraParameters.ERROR:
-            remedy = "'pass-through' or 'ignore'" if field in PASSED else "'ignore'"
+            remedy = "'pass-through' or 'ignore'" if field in passed else "'ignore'"
             raise _extra(field, f"Set the header '{EXTRA_PARAMETERS_HEADER}' to {remedy} to allow it")
-        case ExtraParameters.PASS_THROUGH if field not in PASSED:
+        case ExtraParameters.PASS_THROUGH if field not in passed:
             raise _extra(field, "The model does not support it, so it can't be passed through")
     return extras is ExtraParameters.PASS_THROUGH
 

@@ -14,7 +14,7 @@ from api.dialects.base.problems import ERROR_SCHEMA, ErrorReply, error_reply
 from api.limits import Counts, LimitName
 from api.limits.headers import openai_rate_headers
 from shared.protocol.errors import Problem, RequestRefused
-from shared.protocol.events import FinishReason, PromptLogprobs, TopToken
+from shared.protocol.events import Embedded, FinishReason, PromptLogprobs, TopToken
 from shared.protocol.registry import ModelInfo
 from shared.protocol.request import ChatRequest
 
@@ -198,6 +198,10 @@ class ResponseEncoder(Protocol):
 
     def failure(self, problem: Problem) -> bytes:
         """Encode an error that ends a started stream, including the stream's terminator."""
+
+    def vectors(self, found: Sequence[Embedded], usage: Usage) -> bytes:
+        """Encode the JSON body with the vectors of all jobs, in order."""
+        return b""
 
     def completion(self, choices: Sequence[Choice], usage: Usage) -> bytes:
         """Encode the JSON body of a response that is not streamed; ``choices`` are ordered by index."""

@@ -40,6 +40,7 @@ def _model_object(model: ModelInfo) -> dict[str, object]:
         "owned_by": OWNER,
         "max_model_len": model.context_length,
         "input_modalities": model.modalities,
+        "kinds": model.kinds,
     }
     if model.max_prompt:
         shown["max_input_tokens"] = model.max_prompt

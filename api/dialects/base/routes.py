@@ -33,8 +33,9 @@ class Route(NamedTuple):
     """``operationId``."""
     dialect: type[Dialect]
     """Parses its requests, and encodes its responses and errors."""
-    serves: Literal["", "chats", "models", "responses"] = ""
-    """What serves it: a worker a chat, a description of models, the Responses API; empty: the handler that has it."""
+    serves: Literal["", "chats", "embeddings", "models", "responses"] = ""
+    """What serves it: a worker a chat or vectors, a description of models, the Responses API; empty: the handler that
+    has it."""
     summary: str = ""
     body: Body | None = None
     form: type[BaseModel] | None = None
@@ -57,6 +58,12 @@ def chat_route(path: str, operation: str, dialect: type[Dialect], body: Body, **
     """Return a route whose requests workers serve, streamed or not. ``more`` are fields of :class:`Route`."""
     types = {"returns": (JSON, dialect.stream_type), "errors": dialect.statuses}
     return Route("POST", path, operation, dialect, **{"serves": "chats", "body": body, **types, **more})
+
+
+def embeddings_route(path: str, operation: str, dialect: type[Dialect], body: Body, **more: Any) -> Route:
+    """Return a route whose requests workers serve with vectors. ``more`` are fields of :class:`Route`."""
+    given = {"serves": "embeddings", "body": body, "errors": dialect.statuses, "summary": "Compute vectors of texts."}
+    return Route("POST", path, operation, dialect, **(given | more))
 
 
 def models_route(path: str, operation: str, dialect: type[Dialect], method: str = "GET", **more: Any) -> Route:

@@ -7,27 +7,36 @@ from typing import Any, ClassVar
 import msgspec
 
 from api.dialects.base.body import decode_object
-from api.dialects.base.interface import Dialect, Models
+from api.dialects.base.interface import Dialect, Models, ResponseEncoder
 from api.dialects.base.problems import FORMS, ErrorReply, retry_headers
-from api.dialects.base.routes import Body, chat_route, models_route
+from api.dialects.base.routes import Body, chat_route, embeddings_route, models_route
 from api.dialects.base.validation import validate
+from api.dialects.ollama.embeddings import (
+    EmbeddingsEncoder,
+    EmbedEncoder,
+    OllamaEmbeddingsRequest,
+    OllamaEmbedRequest,
+    parse_embed,
+    parse_embeddings,
+)
 from api.dialects.ollama.parse import parse_chat, parse_generate
 from api.dialects.ollama.render import ChatEncoder, GenerateEncoder
 from api.dialects.ollama.schema import OllamaChatRequest, OllamaGenerateRequest, OllamaModel
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.formats import NONE, ModelFormats
-from shared.protocol.registry import IMAGE, ModelInfo
+from shared.protocol.registry import EMBED, GENERATE, IMAGE, ModelInfo
 from shared.protocol.request import ChatRequest
 
 VERSION = "0.12.11"  # That of Ollama whose API this is. Some clients need a minimum.
 
-_UNSERVED = "models are added, copied and deleted by the operator of this service, and none computes embeddings."
+_UNSERVED = "models are added, copied and deleted by the operator of this service."
 
 
 class Ollama(Dialect):
     """The chats' :class:`api.dialects.base.interface.Dialect` of Ollama. Its examples declare no content type."""
 
-    encoder = ChatEncoder
+    encoder: type[ChatEncoder] | type[EmbedEncoder] = ChatEncoder
+    parser = staticmethod(parse_chat)
     roots = ("/api",)
     untyped = True
     stream_type = "application/x-ndjson"
@@ -37,10 +46,10 @@ class Ollama(Dialect):
     }
 
     def parse(self, body: bytes) -> ChatRequest:
-        request = parse_chat(body) if self.encoder is ChatEncoder else parse_generate(body)
+        request = self.parser(body)
         return msgspec.structs.replace(request, model=self.own_name(request.model))
 
-    def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ChatEncoder:
+    def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ResponseEncoder:
         return self.encoder(request, at=self.asked.at)
 
     def error(self, problem: Problem) -> ErrorReply:
@@ -62,6 +71,21 @@ class OllamaGenerate(Ollama):
     """Of prompts."""
 
     encoder = GenerateEncoder
+    parser = staticmethod(parse_generate)
+
+
+class OllamaEmbed(Ollama):
+    """Of vectors."""
+
+    encoder = EmbedEncoder
+    parser = staticmethod(parse_embed)
+
+
+class OllamaEmbeddings(Ollama):
+    """Of the vector of a text."""
+
+    encoder = EmbeddingsEncoder
+    parser = staticmethod(parse_embeddings)
 
 
 class _Running(Ollama):
@@ -77,7 +101,8 @@ class _Shown(Ollama):
         model = models.find(self.own_name(validate(OllamaModel, decode_object(body)).model))
         formats = model.formats or ModelFormats()
         calls, thinks = formats.tool_parser != NONE, formats.reasoning_parser != NONE
-        found = {"completion": True, "vision": IMAGE in model.modalities, "tools": calls, "thinking": thinks}
+        found = {"completion": GENERATE in model.kinds, "embedding": EMBED in model.kinds}
+        found |= {"vision": IMAGE in model.modalities, "tools": calls, "thinking": thinks}
         about = {"general.architecture": "openvino", "openvino.context_length": model.context_length}
         shown = {"model_info": about, "capabilities": [name for name, has in found.items() if has]}
         return msgspec.json.encode(_described(model) | shown)
@@ -105,6 +130,8 @@ def _described(model: ModelInfo) -> dict[str, Any]:
 ROUTES = (
     chat_route("/api/chat", "ollamaChat", Ollama, Body(OllamaChatRequest)),
     chat_route("/api/generate", "ollamaGenerate", OllamaGenerate, Body(OllamaGenerateRequest)),
+    embeddings_route("/api/embed", "ollamaEmbed", OllamaEmbed, Body(OllamaEmbedRequest)),
+    embeddings_route("/api/embeddings", "ollamaEmbeddings", OllamaEmbeddings, Body(OllamaEmbeddingsRequest)),
     models_route("/api/tags", "ollamaTags", Ollama),
     models_route("/api/ps", "ollamaRunning", _Running),
     models_route("/api/show", "ollamaShow", _Shown, "POST", body=Body(OllamaModel)),

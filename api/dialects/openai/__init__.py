@@ -1,9 +1,10 @@
 """The OpenAI dialects, at ``/v1``."""
 
 from api.dialects.base.interface import Dialect
-from api.dialects.base.routes import Body, chat_route
+from api.dialects.base.routes import Body, chat_route, embeddings_route
 from api.dialects.openai.completions_parse import parse_completion
 from api.dialects.openai.completions_render import CompletionResponseEncoder
+from api.dialects.openai.embeddings import EmbeddingRequest, OpenAIEmbeddings
 from api.dialects.openai.extensions import ServedChatRequest, ServedCompletionRequest
 from api.dialects.openai.parse import parse_chat
 from api.dialects.openai.render import ChatResponseEncoder, ObfuscatedResponseEncoder
@@ -39,4 +40,7 @@ CHAT, _COMPLETION = (
 ROUTES = (
     chat_route("/v1/chat/completions", "createChatCompletion", OpenAI, CHAT, batched=OpenAI),
     chat_route("/v1/completions", "createCompletion", OpenAICompletions, _COMPLETION, batched=OpenAICompletions),
+    embeddings_route(
+        "/v1/embeddings", "createEmbedding", OpenAIEmbeddings, Body(EmbeddingRequest), batched=OpenAIEmbeddings
+    ),
 )

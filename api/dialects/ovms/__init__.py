@@ -9,10 +9,11 @@ from collections.abc import Iterable, Set
 import msgspec
 
 from api.dialects.base.interface import Dialect, Models
-from api.dialects.base.routes import Body, chat_route, models_route
+from api.dialects.base.routes import Body, chat_route, embeddings_route, models_route
 from api.dialects.base.unsupported import supported_fields
 from api.dialects.openai.completions_render import CompletionResponseEncoder
 from api.dialects.openai.render import ChatResponseEncoder
+from api.dialects.ovms.embeddings import ModelServerEmbeddingRequest, ModelServerEmbeddings
 from api.dialects.ovms.parse import ModelServerChatRequest, ModelServerCompletionRequest, parse_chat, parse_completion
 from api.dialects.ovms.responses import STORED_FIELDS, ModelServerResponses, ModelServerResponsesRequest
 from shared.protocol.registry import ModelInfo
@@ -88,6 +89,9 @@ ROUTES = (
     chat_route("/v3/chat/completions", "modelServerChat", ModelServer, _CHAT),
     chat_route("/v3/completions", "modelServerCompletion", ModelServerCompletions, _COMPLETION),
     chat_route("/v3/responses", "modelServerResponse", ModelServerResponses, _RESPONSE),
+    embeddings_route(
+        "/v3/embeddings", "modelServerEmbedding", ModelServerEmbeddings, Body(ModelServerEmbeddingRequest)
+    ),
     models_route("/v3/models", "modelServerModels", ModelServer),
     models_route("/v1/config", "modelServerConfig", _Config, summary=_Config.summary),
     models_route("/v3/config", "modelServerConfigAtV3", _Config, summary=_Config.summary),

@@ -1,15 +1,18 @@
 """The emitter: packs the command that publishes and journals events of a worker's jobs, and reads its reply."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from hashlib import sha1
 from typing import Any
 
 from redis.exceptions import RedisError
 
-from shared.protocol.events import encode_frame, entry_head
+from shared.protocol.events import FrameOnly, encode_frame, entry_head
 from shared.protocol.queue.texts import queue_keys, script_text
 from shared.redis import keys
 from shared.redis.raw_connection import Argument, pack_arguments, pack_count
+
+_MAX_FRAME = 2**20
+"""Bytes from which on events go into another frame. A larger one has a single event."""
 
 
 class Lease:
@@ -57,12 +60,12 @@ class Emitter:
         ended: Container[Lease] = (),
         load: float | None = None,
     ) -> tuple[bytes, tuple[str, ...]]:
-        """Return the packed command that publishes encoded events, and the replicas that get a frame.
+        """Return the packed command that publishes encoded events, and the replica of each frame.
 
-        The command atomically appends the events to the journals, publishes one frame per replica, deletes the jobs
-        in ``ended``, notes their usage, and sets the worker's ``load`` unless it is ``None``. :meth:`parse_reply`
-        reads its reply. This is the hot path: the loop runs once per token. The part that depends on the lease only is
-        packed once per lease.
+        The command atomically appends the events to the journals, except for those that are :class:`FrameOnly` and
+        precede a job's end, publishes frames for each replica, deletes the jobs in ``ended``, notes their usage, and
+        sets the worker's ``load`` unless it is ``None``. :meth:`parse_reply` reads its reply. This is the hot path: the
+        loop runs once per token. The part that depends on the lease only is packed once per lease.
         """
         common: list[bytes] = []
         others: list[Argument] = []
@@ -76,20 +79,24 @@ class Emitter:
                     frame += (lease.entry, event)
             final = lease in ended
             if final or len(events) != 1:
-                others += (lease.job, lease.attempt, lease.usage if final else "", len(events), *events)
+                kept = [event for event in events if type(event) is not FrameOnly]
+                others += (lease.job, lease.attempt, lease.usage if final else "", len(kept), *kept)
             else:
                 (event,) = events
                 # Inlined pack_arguments(), which saves a call and an allocation.
                 common += (lease.arguments, b"$%d\r\n%b\r\n" % (len(event), event))
         frames: list[Argument] = []
+        replicas: list[str] = []
         for replica, frame in entries.items():
-            frames += (keys.replica_channel(replica, self._database), encode_frame(frame))
-        shape = ("" if load is None else load, len(entries), len(common) // 2)
+            for part in (frame,) if sum(map(len, frame)) <= _MAX_FRAME else _parts(frame):
+                frames += (keys.replica_channel(replica, self._database), encode_frame(part))
+                replicas.append(replica)
+        shape = ("" if load is None else load, len(replicas), len(common) // 2)
         parts = [self._head, pack_arguments(*shape, *frames), *common]
         if others:
             parts.append(pack_arguments(*others))
         count = self._head_length + len(shape) + len(frames) + len(common) // 2 * 3 + len(others)
-        return b"".join((pack_count(count), *parts)), tuple(entries)
+        return b"".join((pack_count(count), *parts)), tuple(replicas)
 
     @staticmethod
     def parse_reply(reply: Any) -> Sequence[int]:
@@ -104,3 +111,16 @@ class Emitter:
             raise StaleClaims(frozenset(job.decode() for job in reply[1:]))
         receivers: list[int] = reply[1:]
         return receivers
+
+
+def _parts(frame: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """Yield the entries of a frame, heads and events, in parts of limited size."""
+    part: list[bytes] = []
+    size = 0
+    for at in range(0, len(frame), 2):
+        if part and size + len(frame[at + 1]) > _MAX_FRAME:
+            yield part
+            part, size = [], 0
+        part += frame[at : at + 2]
+        size += len(frame[at + 1])
+    yield part

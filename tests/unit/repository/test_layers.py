@@ -42,6 +42,7 @@ LAYERS = {
         ("main", "node"),
         ("served_model",),
         ("jobs",),
+        ("embed",),
         ("prompt",),
         ("grammar",),
         ("engine", "images"),

@@ -26,6 +26,7 @@ FILES = {
     "up": (["api", "worker", "up"], ["build"]),
     "dev": ([*EXTRAS], ["build", "dev"]),
     "model": (None, ["model"]),
+    "embedding": (None, ["embedding"]),
     "stores": (None, ["stores"]),
 }
 
@@ -41,7 +42,7 @@ def test_every_requirements_file_is_known() -> None:
     assert {file.stem for file in (ROOT / "requirements").glob("*.txt")} == set(FILES)
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if file not in {"model", "stores"}])
+@pytest.mark.parametrize("file", [file for file in FILES if file not in {"model", "embedding", "stores"}])
 def test_a_lock_holds_everything_that_its_packages_require(file: str) -> None:
     locked = pins(file)
     wanted = [(requirement, "") for requirement in roots(file)]
@@ -68,7 +69,7 @@ def test_a_package_whose_private_names_are_used_is_not_newer_than_the_tested_one
 
 
 def test_the_locked_versions_are_installed() -> None:
-    for name, version in {**pins("dev"), **pins("model")}.items():
+    for name, version in {**pins("dev"), **pins("model"), **pins("embedding")}.items():
         assert Version(metadata.version(name)) == version, name
 
 

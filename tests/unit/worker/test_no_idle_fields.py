@@ -21,7 +21,7 @@ from worker.engine.text import Vocabulary
 
 OF_THE_API = {
     "api/chat": {"best_of", "continuous_usage", "n", "prompts", "response", "store", "stream", "tier"},
-    "api/dialects/openai": {"echo", "functions_form", "include_usage", "obfuscate", "prompt_logprobs"},
+    "api/dialects/openai": {"base64", "echo", "functions_form", "include_usage", "obfuscate", "prompt_logprobs"},
     "api/dialects/anthropic": {"hidden"},
     "api/stored": {"background", "metadata", "echoed"},
     "api/chat/exchange.py": {"notes"},

@@ -15,7 +15,8 @@ const models = observable({ served: [], problem: "", closed: false });
 async function load() {
   if (document.hidden) return;
   try {
-    models.set({ served: await listModels(), problem: "", closed: false });
+    const all = await listModels();
+    models.set({ served: all.filter(({ kinds }) => !kinds || kinds.includes("generate")), problem: "", closed: false });
   } catch (error) {
     const closed = error.status === 401;
     const problem = closed && !apiKey.get() ? "This service needs an API key. Enter yours in the side bar." : error.message;

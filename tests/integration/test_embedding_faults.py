@@ -1,0 +1,95 @@
+"""Vectors while workers and subscriptions end: each request is answered once, by the right vectors."""
+
+import random
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import openai
+import pytest
+
+from tests.support.fleet import Fleet, fleet
+from tests.support.paths import MODELS
+
+MODEL = "tiny"
+WORKER = ("--model", f"{MODEL}={MODELS / 'embed-bert'}")
+WORDS = "the a river stone music window of and in to is red blue old new Hello world".split()  # noqa: SIM905
+
+
+def requests(count: int) -> list[list[str]]:
+    """Lists of 1 to 80 texts of different lengths."""
+    dice = random.Random(1)
+    return [
+        [" ".join(dice.choices(WORDS, k=dice.randint(1, 40))) for _ in range(dice.choice((1, 5, 33, 80)))]
+        for _ in range(count)
+    ]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with fleet(tmp_path_factory.mktemp("faults")) as running:
+        running.add_workers(2, *WORKER)
+        running.api()
+        yield running
+
+
+def embed(client: openai.OpenAI, texts: list[str]) -> list[list[float]]:
+    response = client.embeddings.create(model=MODEL, input=texts)
+    assert [item.index for item in response.data] == list(range(len(texts)))
+    return [item.embedding for item in response.data]
+
+
+def same(found: Iterable[list[list[float]]], expected: list[list[list[float]]]) -> bool:
+    return all(
+        abs(a - b) <= 1e-5
+        for many, others in zip(found, expected, strict=True)
+        for one, other in zip(many, others, strict=True)
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def jobs_of(served: Fleet) -> int:
+    """How many jobs the workers have had."""
+    return sum(worker["requests"] for worker in served.workers())
+
+
+def test_lost_frames_are_computed_again(served: Fleet) -> None:
+    asked, client, ended = requests(12), served.client(), threading.Event()
+    expected = [embed(client, texts) for texts in asked]
+    jobs = known = sum(-(-len(texts) // 32) for texts in asked)
+    served.until(lambda: jobs_of(served) == known, "the workers to report their jobs")
+
+    def has(jobs: int) -> bool:
+        return jobs_of(served) >= jobs
+
+    def cut() -> None:
+        store = served.redis()
+        while not ended.wait(1.5):
+            store.client_kill_filter(_type="pubsub")
+
+    cutter = threading.Thread(target=cut)
+    cutter.start()
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            for _ in range(100):
+                assert same(pool.map(partial(embed, client), asked), expected)
+                known += jobs
+                served.until(partial(has, known), "the workers to report their jobs")
+                if jobs_of(served) > known:
+                    return
+    finally:
+        ended.set()
+        cutter.join()
+    pytest.fail("no frame was lost")
+
+
+def test_a_killed_worker_loses_no_request(served: Fleet) -> None:
+    asked, client = requests(60), served.client()
+    expected = [embed(client, texts) for texts in asked]
+    victim = served.worker(*WORKER)
+    with ThreadPoolExecutor(8) as pool:
+        answers = [pool.submit(embed, client, texts) for texts in asked * 2]
+        answers[3].result()
+        victim.kill()
+        assert same((answer.result() for answer in answers), expected * 2)

@@ -1,0 +1,108 @@
+"""Makes the tiny embedding models in ``tests/models``, and their vectors by sentence-transformers.
+
+Run where sentence-transformers is installed, which the tests do without:
+``python -m tools.make_tiny_embedders FOLDER``.
+The weights are random, but the same in each run. Each model has another encoder, pooling and further modules.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+WORDS = (
+    *("the", "a", "river", "stone", "music", "window", "of", "and", "in", "to"),
+    *("is", "red", "blue", "old", "new", "Hello", "world", "?", ".", "!"),
+)
+TEXTS = (
+    *("the river", "a", "Hello world !", "unknown words ?"),
+    "music of the old window is in the new stone . " * 5,
+)
+SIZE, WIDTH, POSITIONS = len(WORDS) + 5, 16, 70
+
+_KINDS: dict[str, dict[str, Any]] = {
+    "embed-bert": {
+        "config": "BertConfig",
+        "pooling": ("cls",),
+        "dense": True,
+        "normalize": True,
+        "prompts": {"query": "the ", "document": "red "},
+    },
+    "embed-xlm-roberta": {"config": "XLMRobertaConfig", "pooling": ("mean_sqrt_len_tokens", "max")},
+    "embed-mpnet": {"config": "MPNetConfig", "pooling": ("weightedmean", "lasttoken", "mean"), "normalize": True},
+}
+
+
+def _tokenizer(folder: Path, padding: int) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    marks = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"] if padding else ["<pad>", "<s>", "</s>", "<unk>", "<mask>"]
+    ids = {text: number for number, text in enumerate((*marks, *WORDS))}
+    made = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    ends = [("<s>", ids["<s>"]), ("</s>", ids["</s>"])]
+    made.post_processor = processors.TemplateProcessing("<s> $A </s>", "<s> $A </s> $B </s>", ends)
+    made.add_special_tokens(marks)
+    made.save(str(folder / "tokenizer.json"))
+    about = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 32, "pad_token": "<pad>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(about))
+
+
+def _make(folder: Path, about: dict[str, Any]) -> None:
+    import torch
+    import transformers
+    from sentence_transformers import SentenceTransformer, models  # type: ignore[import-not-found]
+
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(len(folder.name))
+    padding = 0 if about["config"] == "BertConfig" else 1
+    config = getattr(transformers, about["config"])(
+        vocab_size=SIZE, hidden_size=WIDTH, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+        max_position_embeddings=POSITIONS, pad_token_id=padding, type_vocab_size=2, initializer_range=0.6,
+    )  # fmt: skip
+    _tokenizer(folder, padding)
+    model = transformers.AutoModel.from_config(config)
+    model.save_pretrained(folder)
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    modules: list[Any] = [models.Transformer(str(folder), max_seq_length=48)]
+    modules.append(models.Pooling(WIDTH, pooling_mode=about["pooling"]))
+    if about.get("dense"):
+        modules.append(models.Dense(WIDTH, 12, activation_function=torch.nn.Tanh()))
+    if about.get("normalize"):
+        modules.append(models.Normalize())
+    whole = SentenceTransformer(modules=modules, device="cpu", prompts=about.get("prompts"))
+    whole.save(str(folder), create_model_card=False)
+    # One by one, because a batch is padded.
+    vectors = [whole.encode(text, prompt="").tolist() for text in TEXTS]
+    queries = [whole.encode(text, prompt_name="query").tolist() for text in TEXTS] if about.get("prompts") else []
+    (folder / "vectors.json").write_text(json.dumps({"texts": TEXTS, "vectors": vectors, "queries": queries}))
+
+
+def _export(folder: Path) -> None:
+    """Write the encoder as ONNX, which needs the package onnx."""
+    import torch
+    import transformers
+
+    class Encoder(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = transformers.AutoModel.from_pretrained(folder, add_pooling_layer=False).eval()
+
+        def forward(self, *given: Any) -> Any:
+            return self.model(**dict(zip(inputs, given, strict=True))).last_hidden_state
+
+    inputs, output = ["input_ids", "attention_mask", "token_type_ids"], "last_hidden_state"
+    file = folder / "onnx" / "model.onnx"
+    file.parent.mkdir(exist_ok=True)
+    ids = torch.ones(2, 5, dtype=torch.long)
+    axes = {name: {0: "texts", 1: "tokens"} for name in (*inputs, output)}
+    torch.onnx.export(
+        Encoder(), (ids, ids, 0 * ids), file, input_names=inputs, output_names=[output], dynamic_axes=axes, dynamo=False
+    )
+
+
+if __name__ == "__main__":
+    for name, kind in _KINDS.items():
+        _make(Path(sys.argv[1]) / name, kind)
+    _export(Path(sys.argv[1]) / "embed-bert")

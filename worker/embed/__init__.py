@@ -1,0 +1,1 @@
+"""Embedding models: what their files say, their graph, and the engine that computes vectors."""

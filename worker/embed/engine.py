@@ -1,0 +1,217 @@
+"""The engine of an embedding model. Its step computes texts of the same length, of as many jobs as have some.
+
+So no text is padded, which would cost more than it gains, and a text that has just arrived waits for one step at most.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import numpy
+import openvino
+from numpy.typing import NDArray
+
+from shared.protocol.errors import Problem, ProblemKind, refuse
+from shared.protocol.events import Embedded
+from shared.runtime.plugin_config import PluginValue
+from worker.embed.graph import make_model
+from worker.engine.load import check_available
+from worker.engine.options import EngineOptions
+from worker.engine.protocol import (
+    EngineBroken,
+    EngineInfo,
+    EngineLoadError,
+    Gauges,
+    Output,
+    PromptOutput,
+    Refused,
+    Sequence,
+)
+from worker.engine.threads import engine_threads
+from worker.model.embedding import EmbeddingFiles, read_files
+from worker.model.identity import model_identity
+from worker.model.source import ModelError
+
+STEP_TOKENS = 256
+"""Tokens of a step, unless a single text has more. More of them gain nothing, and others would wait longer."""
+
+_SLOTS = 64
+"""Jobs at the same time. The more there are, the more texts have the same length."""
+
+
+Vectors = NDArray[numpy.float32]
+
+
+class _Texts:
+    """The texts of a job, and the vectors of those that were computed."""
+
+    def __init__(self, sequence: Sequence) -> None:
+        self.number = sequence.number
+        self.dimensions = sequence.dimensions
+        self.remaining: dict[int, list[int]] = {}
+        """Numbers of texts without a vector, by their length, the longest first."""
+        self.tokens: list[tuple[int, ...]] = []
+        begin = 0
+        for length in sequence.lengths:
+            self.tokens.append(sequence.prompt[begin : begin + length])
+            begin += length
+        for index in sorted(range(len(self.tokens)), key=lambda one: -len(self.tokens[one])):
+            self.remaining.setdefault(len(self.tokens[index]), []).append(index)
+        self.vectors: list[bytes] = [b""] * len(self.tokens)
+        self.left = len(sequence.prompt)
+        """Tokens of the texts without a vector."""
+
+
+class EmbeddingEngine:
+    """An :class:`~worker.engine.protocol.Engine` whose outputs are vectors."""
+
+    def __init__(self, options: EngineOptions, progress: Callable[[str], None]) -> None:
+        """Raises :class:`EngineLoadError` for files that can't be served, or a device that is not here."""
+        started = time.monotonic()
+        devices = check_available(options)
+        progress("loading an embedding model")
+        try:
+            files = read_files(Path(options.path))
+            self._model, self._vocabulary = self._compiled(files, options)
+            # Contents and versions decide on the values.
+            versions = f"{model_identity(files.folder)} {openvino.get_version()} {options.device}"
+        except (ModelError, OSError, RuntimeError) as error:
+            raise EngineLoadError(f"the embedding model {options.path} can't be loaded: {error}") from error
+        self._infer = self._model.create_infer_request()
+        self._inputs = {name for one in self._model.inputs for name in one.get_names()}
+        self._jobs: dict[int, _Texts] = {}
+        self._preempted: frozenset[int] = frozenset()
+        self._refused: list[Refused] = []
+        self._steps = self._tokens = self._scheduled = 0
+        self._seconds = 0.0
+        digest = hashlib.sha256(versions.encode()).hexdigest()[:12]
+        context = min(files.max_tokens, options.context_length)
+        self._compute([(0,) * min(context, 8)])
+        slots = _SLOTS if options.fit_batch else options.max_batch
+        self.engine_info = EngineInfo(
+            context_length=context,
+            cache_tokens=context * slots,
+            slots=slots,
+            fingerprint=f"fp_{digest}",
+            device=options.device,
+            load_seconds=time.monotonic() - started,
+            devices=devices,
+            vocabulary=digest,
+            engine="embedding",
+            reason="the model's files",
+            prefix_caching=False,
+        )
+
+    @staticmethod
+    def _compiled(files: EmbeddingFiles, options: EngineOptions) -> tuple[openvino.CompiledModel, int]:
+        core = openvino.Core()
+        model = make_model(files, core)
+        # In f32, a text has the same vector in every batch and on every CPU.
+        properties: dict[str, PluginValue] = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+        properties |= engine_threads(options).properties | options.plugin_config
+        return core.compile_model(model, options.device, properties), int(files.config.get("vocab_size") or 0)
+
+    def add(self, sequence: Sequence) -> None:
+        """Add the texts of a job. Raises :class:`RequestRefused` for tokens that the model does not have."""
+        if sum(sequence.lengths) != len(sequence.prompt) or not all(sequence.lengths):
+            raise refuse(ProblemKind.INTERNAL, "The lengths of the texts are not those of their tokens.")
+        # The model would read weights of others, or beyond them, without a word.
+        if self._vocabulary and not all(0 <= token < self._vocabulary for token in sequence.prompt):
+            raise refuse(ProblemKind.INVALID, f"A token is not one of the {self._vocabulary} of this model.")
+        self._jobs[sequence.number] = _Texts(sequence)
+
+    def cancel(self, number: int) -> None:
+        """Forget the texts of a job."""
+        self._jobs.pop(number, None)
+
+    def preempt(self, numbers: Collection[int]) -> None:
+        """Leave the texts of these jobs waiting, and go on with all others."""
+        self._preempted = frozenset(numbers)
+
+    def step(self) -> list[Output[Embedded]]:
+        """Compute texts of one length; return the vectors of jobs that are complete.
+
+        Raises :class:`EngineBroken` when the model can't compute.
+        """
+        running = [job for job in self._jobs.values() if job.number not in self._preempted]
+        if not running:
+            return []
+        # By turns that with the least work and the oldest, so that neither a question nor a document waits for ever.
+        first = min(running, key=lambda job: job.left) if self._steps % 2 == 0 else running[0]
+        length = next(iter(first.remaining))
+        batch: list[tuple[_Texts, int]] = []
+        most = max(1, STEP_TOKENS // length)
+        for job in (first, *running):
+            indexes = job.remaining.get(length, [])
+            while indexes and len(batch) < most:
+                batch.append((job, indexes.pop()))
+                job.left -= length
+            if length in job.remaining and not indexes:
+                del job.remaining[length]
+        began = time.monotonic()
+        try:
+            vectors = self._compute([job.tokens[index] for job, index in batch])
+        except RuntimeError as error:
+            raise EngineBroken(f"the embedding model failed: {error}") from error
+        self._seconds += time.monotonic() - began
+        self._steps += 1
+        self._tokens += length * len(batch)
+        self._scheduled = len({job.number for job, _ in batch})
+        for (job, index), vector in zip(batch, vectors, strict=True):
+            if not numpy.isfinite(vector).all() and self._jobs.pop(job.number, None) is not None:
+                problem = Problem(kind=ProblemKind.INTERNAL, message="The model's vector of a text is not finite.")
+                self._refused.append(Refused(job.number, problem))
+            job.vectors[index] = self._encoded(vector, job.dimensions)
+        done = [
+            job for job in {id(job): job for job, _ in batch}.values() if not job.remaining and job.number in self._jobs
+        ]
+        return [self._output(self._jobs.pop(job.number)) for job in done]
+
+    @staticmethod
+    def _encoded(vector: Vectors, dimensions: int) -> bytes:
+        """Return the vector's first ``dimensions`` values (0: all) as little-endian floats, of length 1 if cut."""
+        if 0 < dimensions < len(vector):
+            vector = vector[:dimensions]
+            vector = vector / max(float(numpy.linalg.norm(vector)), 1e-12)
+        return vector.astype("<f4").tobytes()
+
+    @staticmethod
+    def _output(job: _Texts) -> Output[Embedded]:
+        return Output(job.number, 0, Embedded(b"".join(job.vectors), len(job.vectors)), "stop")
+
+    def _compute(self, texts: list[tuple[int, ...]]) -> Vectors:
+        ids = numpy.array(texts, numpy.int64)
+        values = {
+            "input_ids": ids,
+            "attention_mask": numpy.ones_like(ids),
+            "token_type_ids": numpy.zeros_like(ids),
+            "position_ids": numpy.broadcast_to(numpy.arange(ids.shape[1]), ids.shape),
+        }
+        self._infer.infer({name: values[name] for name in self._inputs}, share_inputs=False)
+        vectors: Vectors = self._infer.get_output_tensor(0).data.astype(numpy.float32)
+        return vectors
+
+    def prompts(self) -> list[PromptOutput]:
+        """Return nothing: there are no log probabilities."""
+        return []
+
+    def refused(self) -> list[Refused]:
+        """Return and clear the jobs that have failed."""
+        refused, self._refused = self._refused, []
+        return refused
+
+    def busy(self) -> bool:
+        """Whether texts wait that are not preempted."""
+        return bool(self._jobs.keys() - self._preempted)
+
+    def gauges(self) -> Gauges:
+        """Return the metrics of the steps."""
+        return Gauges(
+            requests=len(self._jobs),
+            scheduled=self._scheduled if self._jobs else 0,
+            cache_usage=0.0,
+            steps=self._steps,
+            tokens=self._tokens,
+            step_seconds=self._seconds,
+        )

@@ -1,0 +1,125 @@
+"""The tokens of texts to embed, whole or cut where the request says so."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shared.protocol.errors import ContextExcess, Problem, ProblemKind, RequestRefused, refuse
+from shared.protocol.request import ChatRequest, Embed, Tokenize
+from worker.model.embedding import EmbeddingFiles, read_files
+from worker.prompt.messages import Prepared
+
+if TYPE_CHECKING:
+    pass
+
+
+class EmbeddingTokens:
+    """The tokenizer of an embedding model, and what else its files say of texts."""
+
+    def __init__(self, files: EmbeddingFiles, limit: int) -> None:
+        """``limit`` is the maximum length of a text in tokens. Raises :class:`ModelError` and :class:`RuntimeError`."""
+        # Native, and not needed before a model is.
+        import tokenizers
+
+        try:
+            found = tokenizers.Tokenizer.from_file(str(files.folder / "tokenizer.json"))
+        except Exception as error:  # the package raises no other class
+            raise RuntimeError(f"{files.folder / 'tokenizer.json'} can't be read: {error}") from error
+        # They are of the model's first training. Texts would be padded and cut without a word.
+        found.no_padding()
+        found.no_truncation()
+        self.tokenizer = found
+        self._files = files
+        self._limit = limit
+        self._size = min(found.get_vocab_size(), int(files.config.get("vocab_size") or found.get_vocab_size()))
+        self._added = found.num_special_tokens_to_add(False)
+
+    def encode(self, request: ChatRequest, work: Embed) -> list[Sequence[int]]:
+        """Return the tokens of each text. Raises :class:`RequestRefused`, which names the text by its index."""
+        self._check_dimensions(work.dimensions)
+        return [self._one(text, index, work) for index, text in enumerate(request.prompts, work.first)]
+
+    def prompt(self, request: ChatRequest, work: Tokenize) -> Prepared:
+        """Return the tokens of a text, or the text of tokens. Raises :class:`RequestRefused`."""
+        if request.prompt is None:
+            raise refuse(
+                ProblemKind.INVALID, "This model computes vectors of texts, and has no chats.", param="messages"
+            )
+        if isinstance(request.prompt, str):
+            ids = tuple(self.tokenizer.encode(request.prompt, add_special_tokens=work.add_special_tokens).ids)
+        else:
+            ids = request.prompt
+        strings = tuple(self.tokenizer.id_to_token(token) or "" for token in ids) if work.strings else ()
+        text = self.tokenizer.decode(ids, skip_special_tokens=False) if work.text else ""
+        return Prepared(ids, strings=strings, text=text)
+
+    def _check_dimensions(self, wanted: int) -> None:
+        if wanted in (0, *self._files.dimensions):
+            return
+        allowed = self._files.dimensions
+        some = f"{allowed[0]} to {allowed[-1]}" if len(allowed) > 8 else ", ".join(map(str, allowed))
+        message = f"Invalid 'dimensions': this model does not have vectors of {wanted} dimensions, but of {some}."
+        raise refuse(ProblemKind.INVALID, message, param="dimensions", code="invalid_value")
+
+    def _one(self, text: str | Sequence[int], index: int, work: Embed) -> Sequence[int]:
+        param = f"{work.param}[{index}]" if work.is_list else work.param
+        limit = min(self._limit, work.cut) if work.cut > 0 else self._limit
+        if not isinstance(text, str):
+            return self._ids(text, param, limit, work)
+        if not text.strip():
+            raise _empty(param)
+        # Models with a prefix for queries only have none for documents.
+        prefix = self._files.prompts.get(work.prefix, "") if work.prefix else self._files.default_prompt
+        text = prefix + text
+        encoding = self.tokenizer.encode(text.lower() if self._files.lowercase else text, add_special_tokens=False)
+        if len(encoding) == 0:
+            raise _empty(param)
+        room = limit - self._added
+        if len(encoding) > room:
+            if not work.cut or room < 1:
+                raise self._too_long(param, len(encoding) + self._added, limit)
+            encoding.truncate(room)
+        return list(self.tokenizer.post_process(encoding, None, True).ids)
+
+    def _ids(self, ids: Sequence[int], param: str, limit: int, work: Embed) -> Sequence[int]:
+        if not work.own_ids:
+            # OpenAI's clients may send the ids of OpenAI's tokenizers, of which these would be other texts.
+            message = (
+                f"Invalid '{param}': token ids mean other texts to other models. Send text (in LangChain, "
+                "check_embedding_ctx_length=False). If these are ids of this model, with the special ones, say so: "
+                "'add_special_tokens': false."
+            )
+            raise refuse(ProblemKind.INVALID, message, param=param)
+        if not ids:
+            raise _empty(param)
+        for place, token in enumerate(ids):
+            if not 0 <= token < self._size:
+                raise refuse(
+                    ProblemKind.INVALID,
+                    f"Invalid '{param}[{place}]': {token} is no token of this model, which has {self._size}.",
+                    param=f"{param}[{place}]",
+                )
+        if len(ids) > limit:
+            if not work.cut:
+                raise self._too_long(param, len(ids), limit)
+            ids = ids[:limit]
+        return ids
+
+    def _too_long(self, param: str, length: int, limit: int) -> RequestRefused:
+        message = (
+            f"This model's maximum context length is {limit} tokens. However, '{param}' has {length} tokens, with the "
+            "special ones. Please shorten it, or have it cut ('truncate_prompt_tokens': -1)."
+        )
+        excess = ContextExcess(prompt=length, limit=limit)
+        return RequestRefused(Problem(kind=ProblemKind.CONTEXT_LENGTH, message=message, param=param, excess=excess))
+
+
+def _empty(param: str) -> RequestRefused:
+    message = f"Invalid '{param}': the text is empty. Expected a text with at least one token."
+    return refuse(ProblemKind.INVALID, message, param=param, code="empty_string")
+
+
+def open_tokens(path: str, context_length: int) -> EmbeddingTokens:
+    """Return the tokenizer of the model at ``path``. Raises :class:`ModelError` and :class:`RuntimeError`."""
+    files = read_files(Path(path))
+    return EmbeddingTokens(files, min(files.max_tokens, context_length))

@@ -1,0 +1,196 @@
+"""What the files of an embedding model say: weights, pooling, further layers, prompts and limits.
+
+The files are those of sentence-transformers (https://sbert.net/docs/sentence_transformer/usage/custom_models.html):
+``modules.json`` lists the modules of the model, each with a folder of its own. A folder without it that has an encoder
+of text is pooled by the mean, as sentence-transformers does.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+import msgspec
+
+from worker.model.source import ModelError
+
+Pooling = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+
+MODULES = "modules.json"
+SAFETENSORS, IR, ONNX = "model.safetensors", "openvino_model.xml", "model.onnx"
+_WEIGHTS = (IR, f"openvino/{IR}", SAFETENSORS, ONNX, f"onnx/{ONNX}")
+"""Files of weights, the first choice first."""
+
+_ENCODERS = frozenset({"bert", "roberta", "xlm-roberta", "camembert", "mpnet"})
+"""Values of ``model_type`` whose safetensors are read (:mod:`worker.embed.encoder`)."""
+
+_GENERATE = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")
+"""Endings of the architectures of models that generate text."""
+
+_POOLING: Mapping[str, Pooling] = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+"""Fields of the configuration of older versions, in the order in which their vectors are joined."""
+
+_ACTIVATIONS = frozenset({"Identity", "Tanh", "ReLU", "GELU", "Sigmoid"})
+
+_NO_LIMIT = 1 << 30
+
+
+class Dense(NamedTuple):
+    """A linear layer behind the pooling. ``weights`` is a safetensors file."""
+
+    weights: Path
+    activation: str
+    width: int
+
+
+class EmbeddingFiles(NamedTuple):
+    """An embedding model. ``max_tokens`` is the maximum length of a text, special tokens included."""
+
+    folder: Path
+    weights: Path
+    config: dict[str, Any]
+    max_tokens: int
+    pooling: tuple[Pooling, ...]
+    dense: tuple[Dense, ...]
+    normalize: bool
+    lowercase: bool
+    prompts: dict[str, str]
+    """Prefixes of texts by name: "query" and "document", or others."""
+    default_prompt: str
+    """What each text begins with if the client names no prompt."""
+    dimensions: Sequence[int]
+    """The lengths that vectors may have: the model's own, and those to which they may be cut."""
+
+
+def is_embedder(folder: Path) -> bool:
+    """Return whether the model in ``folder`` computes vectors, by its files. Raises :class:`ModelError`."""
+    if not folder.is_dir() or _weights(folder) is None:
+        return False
+    if (folder / MODULES).is_file():
+        return True
+    config = _read(folder / "config.json")
+    architectures = [str(name) for name in config.get("architectures") or ()]
+    return config.get("model_type") in _ENCODERS and not any(name.endswith(_GENERATE) for name in architectures)
+
+
+def read_files(folder: Path) -> EmbeddingFiles:
+    """Return what the files in ``folder`` say. Raises :class:`ModelError` for what is missing or not supported."""
+    weights = _weights(folder)
+    if weights is None:
+        raise ModelError(f"{folder} has no weights of an embedding model: {', '.join(_WEIGHTS)}.")
+    if not (folder / "tokenizer.json").is_file():
+        raise ModelError(
+            f"{folder} has no tokenizer.json. Write it with AutoTokenizer.from_pretrained(...).save_pretrained(...)."
+        )
+    config = _read(folder / "config.json")
+    if weights.name == SAFETENSORS and config.get("model_type") not in _ENCODERS:
+        raise ModelError(
+            f"The weights {weights} of the kind {config.get('model_type')!r} can't be read. Known are "
+            f"{', '.join(sorted(_ENCODERS))}; export others: optimum-cli export openvino --task feature-extraction."
+        )
+    transformer, dense, normalize = folder, [], False
+    pooling: tuple[Pooling, ...] = ("mean",)
+    for kind, place in _modules(folder):
+        match kind:
+            case "Transformer":
+                transformer = place
+            case "Pooling":
+                pooling = _pooling(place)
+            case "Dense":
+                dense.append(_dense(place))
+            case "Normalize":
+                normalize = True
+            case _:
+                raise ModelError(f"{folder / MODULES} has a module {kind}, which is not supported.")
+    settings = _read(transformer / "sentence_bert_config.json")
+    texts = _read(folder / "config_sentence_transformers.json")
+    prompts = {name: text for name, text in (texts.get("prompts") or {}).items() if isinstance(text, str) and text}
+    return EmbeddingFiles(
+        folder,
+        weights,
+        config,
+        _max_tokens(folder, config, settings),
+        pooling,
+        tuple(dense),
+        normalize,
+        bool(settings.get("do_lower_case")),
+        prompts,
+        prompts.get(texts.get("default_prompt_name") or "", ""),
+        _dimensions(config, dense[-1].width if dense else int(config.get("hidden_size") or 0) * len(pooling)),
+    )
+
+
+def _dimensions(config: Mapping[str, Any], width: int) -> Sequence[int]:
+    """Return the lengths of vectors. Models trained for several (Matryoshka) say so as vLLM has it."""
+    if listed := config.get("matryoshka_dimensions"):
+        return tuple(sorted({*(int(length) for length in listed if 0 < int(length) <= width), width}))
+    return range(1, width + 1) if config.get("is_matryoshka") else (width,)
+
+
+def _weights(folder: Path) -> Path | None:
+    return next((folder / name for name in _WEIGHTS if (folder / name).is_file()), None)
+
+
+def _modules(folder: Path) -> list[tuple[str, Path]]:
+    """Return the kind and the folder of each module."""
+    if not (folder / MODULES).is_file():
+        return []
+    try:
+        found = msgspec.json.decode((folder / MODULES).read_bytes(), type=list[dict[str, Any]])
+        return [(str(one["type"]).rpartition(".")[2], folder / str(one["path"])) for one in found]
+    except (msgspec.DecodeError, OSError, KeyError) as error:
+        raise ModelError(f"{folder / MODULES} can't be read: {error!r}") from error
+
+
+def _pooling(place: Path) -> tuple[Pooling, ...]:
+    config = _read(place / "config.json")
+    if config.get("include_prompt") is False:
+        raise ModelError(f"{place / 'config.json'} leaves prompts out of the pooling, which is not supported.")
+    named = config.get("pooling_mode")
+    names = [named] if isinstance(named, str) else named or [to for key, to in _POOLING.items() if config.get(key)]
+    known: tuple[Pooling, ...] = get_args(Pooling)
+    found = tuple(one for name in names for one in known if one == name)
+    if not found or len(found) < len(names):
+        raise ModelError(f"{place / 'config.json'} names no pooling that is supported: {', '.join(known)}.")
+    return found
+
+
+def _dense(place: Path) -> Dense:
+    config = _read(place / "config.json")
+    activation = str(config.get("activation_function", "Tanh")).rpartition(".")[2]
+    if activation not in _ACTIVATIONS or not (place / SAFETENSORS).is_file():
+        raise ModelError(f"{place}: its activation is not supported, or it has no {SAFETENSORS}.")
+    return Dense(place / SAFETENSORS, activation, int(config.get("out_features") or 0))
+
+
+def _max_tokens(folder: Path, config: Mapping[str, Any], settings: Mapping[str, Any]) -> int:
+    positions = config.get("max_position_embeddings")
+    if isinstance(positions, int) and first_position(config):
+        positions -= first_position(config)
+    tokenizer = _read(folder / "tokenizer_config.json").get("model_max_length")
+    own = settings.get("max_seq_length")
+    limits = [own, positions] if isinstance(own, int) else [positions, tokenizer]
+    known = [limit for limit in limits if isinstance(limit, int) and 0 < limit < _NO_LIMIT]
+    if not known:
+        raise ModelError(f"The maximum length of texts is unknown: no configuration in {folder} states it.")
+    return min(known)
+
+
+def first_position(config: Mapping[str, Any]) -> int:
+    """Return the index of the first token's position: RoBERTa's kind and MPNet count from behind the padding's id."""
+    return 0 if config.get("model_type") == "bert" else int(config.get("pad_token_id") or 0) + 1
+
+
+def _read(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+    except (msgspec.DecodeError, OSError) as error:
+        raise ModelError(f"{file} can't be read as a JSON object: {error}") from error

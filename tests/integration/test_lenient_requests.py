@@ -63,7 +63,7 @@ def test_the_sdk_without_v1(session_fleet: Fleet) -> None:
     client = session_fleet.client(version="")
     assert [model.id for model in client.models.list()] == ["sim"]
     assert client.models.retrieve("sim").id == "sim"
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(openai.BadRequestError, match="'sim' does not serve embeddings"):
         client.embeddings.create(model="sim", input="Hello")
 
 

@@ -4,12 +4,12 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
 
 from cli.base.instances import own_command
 from cli.base.output import echo
 from cli.base.progress import Stages
-from shared.protocol.registry import FINDING_FILES, WorkerInfo
+from shared.protocol.registry import EMBED, FINDING_FILES, WorkerInfo
 from shared.runtime.logs import escaped
 
 
@@ -63,11 +63,11 @@ class Progress:
                 f"to use another: --device {others[0]}"
             )
 
-    def serving(self, pid: int, models: Sequence[str], address: str, store: str, *, web: bool) -> None:
+    def serving(self, pid: int, models: Mapping[str, Collection[str]], address: str, store: str, *, web: bool) -> None:
         """Print that process ``pid`` serves at ``address``: first with an example, in one line after a restart.
 
-        ``web`` is whether the web page is served. ``store`` is the URL of the embedded Valkey, or empty if the store is
-        external.
+        ``models`` are names with their kinds. ``web`` is whether the web page is served. ``store`` is the URL of the
+        embedded Valkey, or empty if the store is external.
         """
         if pid == self._serving:
             return
@@ -82,18 +82,19 @@ class Progress:
         echo(f"\nVinoqueue serves {model} at {address}/v1 (ready after {seconds:.1f} s; Ctrl-C ends it)")
         if web:
             echo(f"Chat and fleet view: {address}/")
-        echo(f"\n  {example(address, models[0])}\n")
+        echo(f"\n  {example(address, *next(iter(models.items())))}\n")
         if store:
             echo(f"In another terminal: {own_command('status', '--redis-url', store)}")
 
 
-def example(address: str, model: str) -> str:
-    """Return a curl command that streams a chat completion from the service."""
-    body = {
-        "model": model,
-        "stream": True,
-        "temperature": 0,
-        "messages": [{"role": "user", "content": "Name the capital of France."}],
-    }
-    parts = ["curl", "-N", f"{address}/v1/chat/completions", "-H", "Content-Type: application/json"]
+def example(address: str, model: str, kinds: Collection[str]) -> str:
+    """Return a curl command that streams a chat completion from the service, or for an embedder computes a vector."""
+    question = "Name the capital of France."
+    path = "embeddings"
+    body: dict[str, object] = {"model": model, "input": question}
+    if EMBED not in kinds:
+        path = "chat/completions"
+        messages = [{"role": "user", "content": question}]
+        body = {"model": model, "stream": True, "temperature": 0, "messages": messages}
+    parts = ["curl", "-N", f"{address}/v1/{path}", "-H", "Content-Type: application/json"]
     return shlex.join([*parts, "-d", json.dumps(body)])

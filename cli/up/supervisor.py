@@ -157,7 +157,8 @@ class _Supervisor:
                     and any(replica.pid == self._api.pid for replica in found.replicas)
                 ):
                     self._ready = True
-                    self._progress.serving(worker.pid, [worker.model], address, store, web=self._settings.web)
+                    models = {worker.model: worker.kinds}
+                    self._progress.serving(worker.pid, models, address, store, web=self._settings.web)
                 await asyncio.sleep(IDLE_POLL_INTERVAL if self._ready else POLL_INTERVAL)
         finally:
             await redis.aclose()
@@ -167,8 +168,8 @@ class _Supervisor:
         ours = next((node for node in found.nodes if node.pid == self._worker.pid), None)
         if ours and any(replica.pid == self._api.pid for replica in found.replicas):
             self._ready = True
-            names = [model.name for model in ours.models]
-            self._progress.serving(ours.pid, names, address, store, web=self._settings.web)
+            models = {model.name: model.kinds for model in ours.models}
+            self._progress.serving(ours.pid, models, address, store, web=self._settings.web)
 
     def _is_ours(self, worker: WorkerInfo) -> bool:
         return worker.pid == self._worker.pid and worker.host == self._settings.node

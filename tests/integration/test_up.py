@@ -22,6 +22,7 @@ from cli.main import main
 from shared.runtime.processes import die_with_parent, module_command
 from tests.support.eventually import PATIENCE, wait_until
 from tests.support.fleet import SIMULATED, free_port
+from tests.support.paths import MODELS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads the process table from /proc")
 
@@ -87,9 +88,9 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 
 @contextmanager
-def started(folder: Path, runtime: Path, *, ignored: Collection[signal.Signals] = ()) -> Iterator[Up]:
+def started(folder: Path, runtime: Path, *arguments: str, ignored: Collection[signal.Signals] = ()) -> Iterator[Up]:
     """An instance that is killed with all its processes when the block ends."""
-    running = Up(folder, runtime, ignored=ignored)
+    running = Up(folder, runtime, *arguments, ignored=ignored)
     tree: set[int] = set()
     try:
         yield running
@@ -112,6 +113,15 @@ def test_the_printed_command_streams_an_answer(lasting: Up) -> None:
     answer = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout
     assert answer.startswith("data: {")
     assert answer.endswith("data: [DONE]\n\n")
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl: apt-get install curl")
+def test_the_command_for_an_embedder_computes_a_vector(tmp_path: Path, runtime: Path) -> None:
+    with started(tmp_path, runtime, "--engine", "auto", "--model", str(MODELS / "embed-bert")) as up:
+        up.until(lambda: "In another terminal" in up.output, "the command")
+        (command,) = re.findall(r"^ *(curl .*)$", up.output, re.MULTILINE)
+        answer = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout
+    assert json.loads(answer)["data"][0]["embedding"]
 
 
 def vinoqueue(runtime: Path, *arguments: str) -> Result:

@@ -63,7 +63,7 @@ def test_models_of_up_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     )  # fmt: skip
     with Progress() as progress:
         progress.loading(worker)
-        progress.serving(worker.pid, [worker.model], "http://127.0.0.1:1", "", web=False)
+        progress.serving(worker.pid, {worker.model: worker.kinds}, "http://127.0.0.1:1", "", web=False)
     written = capsys.readouterr().out
     assert "\x1b" not in written
     assert r"serves tiny\x1b[2J at" in written

@@ -26,11 +26,7 @@ async def results(
     """
     exchange.details = chat = ChatExchange.of(services, exchange, asked, request.headers)
     await exchange.enter(chat)
-    jobs = range(len(chat.stream.jobs))
-    found = await _collected(chat, form, jobs)
-    if len(found) < len(jobs):
-        raise _lost(chat)
-    return [found[job] for job in jobs]
+    return await _all(chat, form, submissions=1)
 
 
 async def embedded(chat: ChatExchange) -> list[Embedded]:
@@ -38,17 +34,28 @@ async def embedded(chat: ChatExchange) -> list[Embedded]:
 
     Raises :class:`RequestRefused`.
     """
-    found: dict[int, Embedded] = {}
+    return await _all(chat, Embedded, submissions=_SUBMISSIONS)
+
+
+async def _all(chat: ChatExchange, form: type[_Result], *, submissions: int) -> list[_Result]:
+    """Return the results of all jobs, in order. Jobs whose result is lost are submitted ``submissions`` times at most.
+
+    Raises :class:`RequestRefused`.
+    """
+    found: dict[int, _Result] = {}
     jobs = range(len(chat.stream.jobs))
     missing: Sequence[int] = jobs
-    for again in range(_SUBMISSIONS):
+    for again in range(submissions):
         if again:
             await chat.submit_again(missing)
-        found |= await _collected(chat, Embedded, missing)
+        found |= await _collected(chat, form, missing)
         missing = [job for job in jobs if job not in found]
         if not missing:
             return [found[job] for job in jobs]
-    raise _lost(chat)
+    chat.recorder.outcome = ProblemKind.LOST
+    if chat.stream.problem is not None:
+        raise RequestRefused(chat.stream.problem)
+    raise refuse(ProblemKind.LOST, "The worker sent no result. Please send the request again.")
 
 
 async def _collected(chat: ChatExchange, form: type[_Result], jobs: Sequence[int]) -> dict[int, _Result]:
@@ -66,10 +73,3 @@ async def _collected(chat: ChatExchange, form: type[_Result], jobs: Sequence[int
                 chat.recorder.outcome = event.problem.kind
                 raise RequestRefused(event.problem)
     return found
-
-
-def _lost(chat: ChatExchange) -> RequestRefused:
-    chat.recorder.outcome = ProblemKind.LOST
-    if chat.stream.problem is not None:
-        return RequestRefused(chat.stream.problem)
-    return refuse(ProblemKind.LOST, "The worker sent no result. Please send the request again.")

@@ -14,6 +14,7 @@ import numpy
 import openvino
 from openvino import opset13 as opset
 
+from worker.model.dequantise import bf16
 from worker.model.embedding import first_position
 from worker.model.source import ModelError
 
@@ -47,7 +48,7 @@ def _array(data: Any, about: Mapping[str, Any]) -> Any:
         raise ValueError("weights lie outside of the file")
     raw = data[begin:end].tobytes()
     if about["dtype"] == "BF16":
-        found = (numpy.frombuffer(raw, "<u2").astype(numpy.uint32) << 16).view(numpy.float32)
+        found = bf16(numpy.frombuffer(raw, numpy.uint8))
     else:
         found = numpy.frombuffer(raw, _TYPES[about["dtype"]])
         found = found if found.dtype.kind == "i" else found.astype(numpy.float32)

@@ -2,15 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from shared.protocol.errors import ContextExcess, Problem, ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest, Embed, Tokenize
 from worker.model.embedding import EmbeddingFiles, read_files
 from worker.prompt.messages import Prepared
-
-if TYPE_CHECKING:
-    pass
 
 
 class EmbeddingTokens:

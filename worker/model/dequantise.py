@@ -34,7 +34,8 @@ def _scaled(values: NDArray[numpy.generic], scales: Values, minima: Values | Non
     return groups.reshape(len(values), -1)
 
 
-def _bf16(blocks: Bytes) -> Values:
+def bf16(blocks: Bytes) -> Values:
+    """Return numbers of 16 bits, the upper half of f32."""
     return (blocks.view("<u2").astype(numpy.uint32) << 16).view(numpy.float32)
 
 
@@ -126,7 +127,7 @@ def _mxfp4(blocks: Bytes) -> Values:
 DEQUANTISERS: dict[str, Callable[[Bytes], Values]] = {
     "F32": lambda blocks: blocks.view("<f4"),
     "F16": lambda blocks: blocks.view("<f2").astype(numpy.float32),
-    "BF16": _bf16,
+    "BF16": bf16,
     "Q4_0": _q4_0,
     "Q4_1": _q4_1,
     "Q5_0": _q5_0,

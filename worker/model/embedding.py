@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
+from worker.model.files import NO_LIMIT, read_config
 from worker.model.source import ModelError
 
 Pooling = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
@@ -37,8 +38,6 @@ _POOLING: Mapping[str, Pooling] = {
 """Fields of the configuration of older versions, in the order in which their vectors are joined."""
 
 _ACTIVATIONS = frozenset({"Identity", "Tanh", "ReLU", "GELU", "Sigmoid"})
-
-_NO_LIMIT = 1 << 30
 
 
 class Dense(NamedTuple):
@@ -74,7 +73,7 @@ def is_embedder(folder: Path) -> bool:
         return False
     if (folder / MODULES).is_file():
         return True
-    config = _read(folder / "config.json")
+    config = read_config(folder / "config.json")
     architectures = [str(name) for name in config.get("architectures") or ()]
     return config.get("model_type") in _ENCODERS and not any(name.endswith(_GENERATE) for name in architectures)
 
@@ -88,7 +87,7 @@ def read_files(folder: Path) -> EmbeddingFiles:
         raise ModelError(
             f"{folder} has no tokenizer.json. Write it with AutoTokenizer.from_pretrained(...).save_pretrained(...)."
         )
-    config = _read(folder / "config.json")
+    config = read_config(folder / "config.json")
     if weights.name == SAFETENSORS and config.get("model_type") not in _ENCODERS:
         raise ModelError(
             f"The weights {weights} of the kind {config.get('model_type')!r} can't be read. Known are "
@@ -108,8 +107,8 @@ def read_files(folder: Path) -> EmbeddingFiles:
                 normalize = True
             case _:
                 raise ModelError(f"{folder / MODULES} has a module {kind}, which is not supported.")
-    settings = _read(transformer / "sentence_bert_config.json")
-    texts = _read(folder / "config_sentence_transformers.json")
+    settings = read_config(transformer / "sentence_bert_config.json")
+    texts = read_config(folder / "config_sentence_transformers.json")
     prompts = {name: text for name, text in (texts.get("prompts") or {}).items() if isinstance(text, str) and text}
     return EmbeddingFiles(
         folder,
@@ -149,7 +148,7 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
 
 
 def _pooling(place: Path) -> tuple[Pooling, ...]:
-    config = _read(place / "config.json")
+    config = read_config(place / "config.json")
     if config.get("include_prompt") is False:
         raise ModelError(f"{place / 'config.json'} leaves prompts out of the pooling, which is not supported.")
     named = config.get("pooling_mode")
@@ -162,7 +161,7 @@ def _pooling(place: Path) -> tuple[Pooling, ...]:
 
 
 def _dense(place: Path) -> Dense:
-    config = _read(place / "config.json")
+    config = read_config(place / "config.json")
     activation = str(config.get("activation_function", "Tanh")).rpartition(".")[2]
     if activation not in _ACTIVATIONS or not (place / SAFETENSORS).is_file():
         raise ModelError(f"{place}: its activation is not supported, or it has no {SAFETENSORS}.")
@@ -173,10 +172,10 @@ def _max_tokens(folder: Path, config: Mapping[str, Any], settings: Mapping[str, 
     positions = config.get("max_position_embeddings")
     if isinstance(positions, int) and first_position(config):
         positions -= first_position(config)
-    tokenizer = _read(folder / "tokenizer_config.json").get("model_max_length")
+    tokenizer = read_config(folder / "tokenizer_config.json").get("model_max_length")
     own = settings.get("max_seq_length")
     limits = [own, positions] if isinstance(own, int) else [positions, tokenizer]
-    known = [limit for limit in limits if isinstance(limit, int) and 0 < limit < _NO_LIMIT]
+    known = [limit for limit in limits if isinstance(limit, int) and 0 < limit < NO_LIMIT]
     if not known:
         raise ModelError(f"The maximum length of texts is unknown: no configuration in {folder} states it.")
     return min(known)
@@ -185,12 +184,3 @@ def _max_tokens(folder: Path, config: Mapping[str, Any], settings: Mapping[str, 
 def first_position(config: Mapping[str, Any]) -> int:
     """Return the index of the first token's position: RoBERTa's kind and MPNet count from behind the padding's id."""
     return 0 if config.get("model_type") == "bert" else int(config.get("pad_token_id") or 0) + 1
-
-
-def _read(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        return {}
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
-    except (msgspec.DecodeError, OSError) as error:
-        raise ModelError(f"{file} can't be read as a JSON object: {error}") from error

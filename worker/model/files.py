@@ -1,12 +1,14 @@
-"""What the files of a model say: size, images and recommended properties."""
+"""What the files of a model say: configurations, size, images and recommended properties."""
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from shared.runtime.plugin_config import PluginValue
 from worker.model.devices import device_kinds
+from worker.model.source import ModelError
 from worker.model.split import parts
 
 LANGUAGE_MODEL = "openvino_language_model.xml"
@@ -23,6 +25,24 @@ VISION_FILES = (
     "openvino_vision_embeddings_model.bin",
 )
 """Files that every vision-language model has, in addition to its tokenizer. Some architectures have more."""
+
+
+NO_LIMIT = 1 << 30
+"""Tokenizer configurations state 1e30 for an unlimited length."""
+
+_MAX_CONFIG = 1 << 24
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """Return the JSON object in ``file``; an empty one if there is no such file. Raises :class:`ModelError`."""
+    if not file.is_file():
+        return {}
+    if file.stat().st_size > _MAX_CONFIG:
+        raise ModelError(f"{file} is larger than {_MAX_CONFIG} bytes, which no model configuration is.")
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+    except (msgspec.DecodeError, OSError) as error:
+        raise ModelError(f"{file} can't be read as a JSON object: {error}") from error
 
 
 def sees_images(path: Path) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -16,7 +16,7 @@ from shared.protocol.request import Sampling
 from worker.model import huggingface
 from worker.model.cache import cached_folder
 from worker.model.embedding import is_embedder, read_files
-from worker.model.files import LANGUAGE_MODEL, VISION_FILES, model_bytes
+from worker.model.files import LANGUAGE_MODEL, NO_LIMIT, VISION_FILES, model_bytes, read_config
 from worker.model.generation_config import default_sampling
 from worker.model.gguf import GGUFError, read_header
 from worker.model.header import check_header
@@ -46,13 +46,9 @@ _DEFAULT_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _TEXT_FILES = ("openvino_model.xml", "openvino_model.bin")
 _TOKENIZER_FILES = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
-_MAX_CONFIG = 1 << 24
 _DEFAULT_SAMPLING = Sampling(temperature=0.2, top_p=0.9)
 """Recommended by the authors of the default model (https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct). At a
 temperature of 1 its output is incoherent."""
-
-_NO_LIMIT = 1 << 30
-"""Tokenizer configurations state 1e30 for an unlimited length."""
 
 
 class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,22 +262,11 @@ def _read_gguf(file: Path, max_context: int) -> tuple[int | None, tuple[str, ...
 
 
 def _folder_context(folder: Path) -> int | None:
-    config = _read_config(folder / "config.json")
+    config = read_config(folder / "config.json")
     text_config = config.get("text_config")
     for section in (config, text_config if isinstance(text_config, dict) else {}):
         for field in _CONTEXT_FIELDS:
             if isinstance(length := section.get(field), int) and length > 0:
                 return length
-    length = _read_config(folder / "tokenizer_config.json").get("model_max_length")
-    return length if isinstance(length, int) and 0 < length < _NO_LIMIT else None
-
-
-def _read_config(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        return {}
-    if file.stat().st_size > _MAX_CONFIG:
-        raise ModelError(f"{file} is larger than {_MAX_CONFIG} bytes, which no model configuration is.")
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
-    except (msgspec.DecodeError, OSError) as error:
-        raise ModelError(f"{file} can't be read as a JSON object: {error}") from error
+    length = read_config(folder / "tokenizer_config.json").get("model_max_length")
+    return length if isinstance(length, int) and 0 < length < NO_LIMIT else None

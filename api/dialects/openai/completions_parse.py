@@ -1,20 +1,17 @@
 """Parser of plain completion bodies."""
 
-from collections.abc import Sequence
-from typing import cast
-
 import msgspec
 
 from api.dialects.base.body import decode_object
 from api.dialects.base.sampling import sampling
 from api.dialects.base.unsupported import check_supported, unsupported
 from api.dialects.base.validation import validate
-from api.dialects.openai.completions_schema import DEFAULT_MAX_TOKENS, CompletionRequest
+from api.dialects.openai.completions_schema import DEFAULT_MAX_TOKENS, CompletionRequest, prompts_of
 from api.dialects.openai.extensions import ServedCompletionRequest, with_extensions
 from api.dialects.openai.parse import DEFAULTS
 from api.dialects.openai.rules import check_logit_bias, switched_off
 from shared.protocol.errors import ProblemKind, refuse
-from shared.protocol.request import ChatRequest, Prompt, PromptScoring, ResponseForm, Sampling, formed
+from shared.protocol.request import ChatRequest, PromptScoring, ResponseForm, Sampling, formed
 
 
 def parse_completion(body: bytes, model: str | None = None) -> ChatRequest:
@@ -43,7 +40,8 @@ def translate_completion(request: ServedCompletionRequest) -> ChatRequest:
     notes = check_supported(request)
     plain = ChatRequest(
         model=request.model,
-        prompts=_prompts(request),
+        # By the reference, a missing prompt starts a new document.
+        prompts=("",) if request.prompt is None else prompts_of(request.prompt),
         sampling=_sampling(request),
         defaults=DEFAULTS,
         n=request.n or 1,
@@ -92,15 +90,3 @@ def _check_best_of(request: CompletionRequest) -> None:
     if request.stream and (request.best_of or n) > n:
         message = "Invalid value for 'best_of': results can't be streamed when 'best_of' is greater than 'n'."
         raise refuse(ProblemKind.INVALID, message, param="best_of")
-
-
-def _prompts(request: CompletionRequest) -> tuple[Prompt, ...]:
-    prompt = request.prompt
-    if prompt is None:
-        # By the reference, a missing prompt starts a new document.
-        return ("",)
-    if isinstance(prompt, str):
-        return (prompt,)
-    if isinstance(prompt[0], int):
-        return (tuple(cast("Sequence[int]", prompt)),)
-    return tuple(item if isinstance(item, str) else tuple(cast("Sequence[int]", item)) for item in prompt)

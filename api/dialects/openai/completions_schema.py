@@ -1,6 +1,7 @@
 """Schema of the plain completion request, after the reference and the newest official SDK."""
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, cast
 
 from pydantic import Discriminator, Field, Tag
 
@@ -8,6 +9,7 @@ from api.dialects.base.fields import WRONG_TYPE, Items, NonEmptyText, Strict, ta
 from api.dialects.base.sampling import MAX_COUNT, Into, LogitBias, Penalty, Seed, Stop, Temperature, TokenId, TopP
 from api.dialects.base.unsupported import CHATS_ONLY, Refused
 from api.dialects.openai.schema import StreamOptions
+from shared.protocol import request as protocol
 
 MAX_PROMPTS = 2048
 DEFAULT_MAX_TOKENS = 16
@@ -38,6 +40,15 @@ Prompt = Annotated[
         custom_error_message="a string, array of strings, array of integers, or array of integer arrays",
     ),
 ]
+
+
+def prompts_of(prompt: Prompt) -> tuple[protocol.Prompt, ...]:
+    """Return the texts, or arrays of token ids, of a validated prompt or input."""
+    if isinstance(prompt, str):
+        return (prompt,)
+    if isinstance(prompt[0], int):
+        return (tuple(cast("Sequence[int]", prompt)),)
+    return tuple(item if isinstance(item, str) else tuple(cast("Sequence[int]", item)) for item in prompt)
 
 
 class CompletionStreamOptions(StreamOptions):

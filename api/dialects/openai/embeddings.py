@@ -17,6 +17,7 @@ from api.dialects.base.interface import Dialect, ResponseEncoder, Usage
 from api.dialects.base.unsupported import check_supported, unsupported
 from api.dialects.base.validation import validate
 from api.dialects.openai.completions_schema import Prompt as Input
+from api.dialects.openai.completions_schema import prompts_of
 from api.dialects.openai.tokens import NO_RESPONSE
 from shared.protocol.cost import prompt_cost
 from shared.protocol.errors import ProblemKind, refuse
@@ -52,7 +53,7 @@ def parse_embeddings(body: bytes, model: str | None = None) -> ChatRequest:
 
 def translate_embeddings(request: EmbeddingRequest) -> ChatRequest:
     """Return the internal form of a validated request. Raises :class:`RequestRefused`."""
-    notes, texts = check_supported(request), _texts(request.input)
+    notes, texts = check_supported(request), prompts_of(request.input)
     # Texts always get the special tokens, without which a vector is another one; ids have them, or mean other texts.
     own_ids = request.add_special_tokens is False
     if own_ids and isinstance(texts[0], str):
@@ -78,14 +79,6 @@ def embedding_request(model: str, texts: Sequence[Prompt], work: Embed, form: Re
         )
         raise refuse(ProblemKind.INVALID, message, param=work.param, code="max_tokens_per_request")
     return request
-
-
-def _texts(given: Input) -> list[Prompt]:
-    if isinstance(given, str):
-        return [given]
-    found = [item if isinstance(item, str | int) else tuple(item) for item in given]
-    ids = tuple(item for item in found if isinstance(item, int))
-    return [ids] if ids else [item for item in found if not isinstance(item, int)]
 
 
 def split(found: Sequence[Embedded]) -> Iterator[bytes]:

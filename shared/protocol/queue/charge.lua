@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- Corrects a tenant's finish tag once the usage of a request is known, and notes what workers do not: its reasoning, which
--- they cannot tell from other text, and jobs that were cancelled while they waited for another attempt. A repeated call does nothing.
+-- they cannot tell from other text, and jobs that were cancelled while they waited for another attempt. A repeated call
+-- does nothing.
 -- A token has the weight that it had when the request was enqueued: since then, keys of its team have come and gone. What
 -- a tenant used beyond the estimate while no other one waited has delayed nobody, and costs nothing.
 -- KEYS: see the prelude, fair_queue, the weight of the request, by default 1; empty once the request was corrected, ended

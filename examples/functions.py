@@ -16,7 +16,11 @@ TOOLS: list[ChatCompletionToolParam] = [
         "function": {
             "name": "temperature",
             "description": "The temperature in a city now",
-            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+            "parameters": {
+                "type": "object",
+                "properties": {"city": {"type": "string", "maxLength": 40}},
+                "required": ["city"],
+            },
         },
     }
 ]
@@ -25,7 +29,7 @@ model = client.models.list().data[0].id
 messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": "How warm is it in Oslo?"}]
 # "required" forces a call. A model that is trained to call tools does with "auto".
 asked = client.chat.completions.create(
-    model=model, messages=messages, tools=TOOLS, tool_choice="required", max_tokens=100
+    model=model, messages=messages, tools=TOOLS, tool_choice="required", temperature=0, max_tokens=100
 ).choices[0]
 messages.append(asked.message.model_dump(exclude_none=True))  # type: ignore[arg-type]
 for call in asked.message.tool_calls or []:

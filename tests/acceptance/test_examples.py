@@ -20,7 +20,7 @@ ON_THE_MODEL = {
     "stream.py": r"\[\d+ \+ \d+ tokens\]",
     "functions.py": r"temperature\(.*\) -> \d+ degrees",
     "schema.py": r"Person\(name='",
-    "batch.py": r"completed BatchRequestCounts\(completed=3, failed=0, total=3\)\nWhat is a queue\? -> \w",
+    "batch.py": r"completed BatchRequestCounts\(completed=3, failed=0, total=3\)\nWhat is a queue\? -> ",
     "responses.py": "nothing was lost",
 }
 """What they print with the default model."""

@@ -19,11 +19,11 @@ import openvino_genai
 
 from shared.protocol.request import Sampling
 from shared.runtime.processes import module_command
-from worker.engine.huge_pages import use_huge_pages
-from worker.engine.load import load_pipeline
+from worker.openvino.huge_pages import use_huge_pages
+from worker.openvino.load import load_pipeline
 from worker.engine.options import EngineOptions
-from worker.engine.sampling import apply_speculation
-from worker.engine.weights import serving_path
+from worker.openvino.sampling import apply_speculation
+from worker.openvino.weights import serving_path
 from worker.model.devices import device_kind
 
 _RUNNING = openvino_genai.GenerationStatus.RUNNING

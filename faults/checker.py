@@ -16,7 +16,7 @@ from shared.protocol.usage import UsageCounts
 from shared.redis import keys
 from tests.support.eventually import wait_until
 from tests.support.redis_types import at_once
-from worker.engine.simulated import encode, is_one_sample
+from worker.simulated.engine import encode, is_one_sample
 
 LASTING_KEYS = (
     "vinoqueue:workers",

@@ -33,7 +33,7 @@ from shared.runtime.ticks import until
 from shared.tracing import Tracing, TracingUnavailable, start_tracing
 from worker.engine.backends import BACKENDS, computes_on_cpus
 from worker.engine.handle import CurrentEngine, EngineSupervisor
-from worker.engine.npu import static_shape
+from worker.openvino.npu import static_shape
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
 from worker.engine.unchanged import UnchangedModel

@@ -70,7 +70,7 @@ async def find_model(settings: WorkerSettings, redis: ArqRedis, worker: str, nam
     """
     if not BACKENDS[settings.engine].has_model:
         # NumPy, which real models need in other processes only, takes 10 MB.
-        from worker.engine.simulated import parse_directives
+        from worker.simulated.engine import parse_directives
 
         path = settings.model.partition("=")[2]
         directives = parse_directives(path)

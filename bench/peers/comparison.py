@@ -29,7 +29,7 @@ from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import EngineSettings
 from tests.support.fleet import Fleet
 from worker.engine.options import EngineOptions
-from worker.engine.weights import serving_path
+from worker.openvino.weights import serving_path
 from worker.model.local import resolve
 
 TOKENS = 128

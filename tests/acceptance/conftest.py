@@ -10,7 +10,7 @@ import pytest
 from tests.support.engine_driver import Bench
 from tests.support.fleet import PATIENT, Fleet, exact, fleet
 from tests.support.paths import MODELS
-from worker.engine.logits.operation import LogitsHook
+from worker.openvino.logits.operation import LogitsHook
 
 MODEL = "SmolLM2-135M-Instruct"
 

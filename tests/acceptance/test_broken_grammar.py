@@ -79,7 +79,7 @@ CASES: dict[str, Callable[[Bench], None]] = {
 
 def run(cases: Sequence[str]) -> None:
     """Run ``cases`` on one engine, and print the name of each that has passed."""
-    with patch("worker.engine.load.GrammarCompiler", return_value=None):
+    with patch("worker.openvino.load.GrammarCompiler", return_value=None):
         bench = Bench(MODELS / "qwen2-byte-level-bpe")
     for case in cases:
         CASES[case](bench)

@@ -15,7 +15,7 @@ from shared.protocol.request import PromptScoring, Sampling
 from tests.support.engine_driver import TOPICS, Bench, small_cache
 from tests.support.engine_outputs import tokens_of
 from tests.support.paths import MODELS
-from worker.engine.logits.operation import LogitsHook, StepInput
+from worker.openvino.logits.operation import LogitsHook, StepInput
 from worker.engine.protocol import Sequence, StepOutput
 
 TINY = MODELS / "qwen2-byte-level-bpe"

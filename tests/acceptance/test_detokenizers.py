@@ -9,7 +9,7 @@ import openvino_genai
 import pytest
 
 from worker.engine.text import TextStream
-from worker.engine.vocabulary import open_tokenizer
+from worker.openvino.vocabulary import open_tokenizer
 
 MODELS = sorted(path.parent for path in (Path(__file__).parents[1] / "models").glob("*/openvino_detokenizer.xml"))
 DETOKENIZER = "openvino_detokenizer.xml"

@@ -13,8 +13,8 @@ from shared.protocol.errors import ProblemKind
 from shared.protocol.request import Constraint
 from tests.support.engine_driver import Bench
 from tests.support.engine_outputs import text_of
-from worker.engine import grammar_compiler
-from worker.engine.grammar_compiler import GrammarCompiler
+from worker.openvino import grammar_compiler
+from worker.openvino.grammar_compiler import GrammarCompiler
 from worker.grammar.schema.compiler import schema_grammar
 
 

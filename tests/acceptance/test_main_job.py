@@ -18,7 +18,7 @@ from shared.runtime.placement import cpus_for_others, own_cpus
 from tests.acceptance.conftest import MODEL
 from tests.support.fleet import ONE_THREAD, Fleet
 from tests.support.processes import family
-from worker.engine.load import EXACT
+from worker.openvino.load import EXACT
 from worker.model.local import default_model
 
 QUESTIONS = [

@@ -11,7 +11,7 @@ from shared.protocol.errors import ProblemKind, RequestRefused
 from tests.support.engine_driver import Bench
 from tests.support.engine_outputs import tokens_of
 from tests.support.paths import MODELS
-from worker.engine import load
+from worker.openvino import load
 from worker.engine.protocol import EngineLoadError
 
 MODEL = MODELS / "qwen2-byte-level-bpe"

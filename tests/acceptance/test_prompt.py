@@ -16,7 +16,7 @@ from worker.model.local import LocalModel, resolve
 from worker.processes.call_process import ServiceUnavailable
 from worker.prompt.maker import TemplatePromptMaker
 from worker.prompt.messages import PromptOptions
-from worker.prompt.openvino import load_prompt_maker
+from worker.openvino.prompt_maker import load_prompt_maker
 from worker.prompt.service import prompt_process
 
 CONVERSATIONS = [

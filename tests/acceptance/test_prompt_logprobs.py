@@ -15,8 +15,8 @@ from tests.support.engine_driver import options, small_cache
 from tests.support.engine_outputs import tokens_of
 from tests.support.logits_reference import Reference
 from tests.support.paths import MODELS
-from worker.engine.engine import OpenVINOEngine
-from worker.engine.logits.operation import LogitsHook
+from worker.openvino.engine import OpenVINOEngine
+from worker.openvino.logits.operation import LogitsHook
 from worker.engine.protocol import Sequence, StepOutput
 
 TINY = MODELS / "qwen2-byte-level-bpe"

@@ -12,7 +12,7 @@ from tests.support.engine_outputs import deltas_of, text_of, tokens_of
 from tests.support.fleet import fleet
 from tests.support.paths import MODELS
 from tests.support.unfused_attention import copy_unfused
-from worker.engine.logits.operation import Listener, LogitsHook
+from worker.openvino.logits.operation import Listener, LogitsHook
 from worker.engine.protocol import EngineLoadError
 
 MODEL = MODELS / "qwen2-byte-level-bpe"

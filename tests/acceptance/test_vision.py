@@ -24,8 +24,8 @@ from tests.support.fleet import Fleet, Process, exact, fleet
 from tests.support.pictures import data_url, picture
 from tests.support.processes import family
 from tests.support.unfused_attention import copy_unfused
-from worker.engine.engine import OpenVINOEngine
-from worker.engine.logits.operation import LogitsHook
+from worker.openvino.engine import OpenVINOEngine
+from worker.openvino.logits.operation import LogitsHook
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError, PlacedImage, Refused, Sequence, StepOutput
 from worker.grammar.schema.compiler import schema_grammar

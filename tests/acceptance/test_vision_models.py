@@ -14,7 +14,7 @@ import pytest
 from shared.protocol.request import Image, Sampling
 from tests.support.engine_driver import options
 from tests.support.pictures import HELD_OUT, Pixels, picture, question
-from worker.engine.engine import OpenVINOEngine
+from worker.openvino.engine import OpenVINOEngine
 from worker.engine.protocol import PlacedImage, Sequence
 from worker.images.tokens import ImageTokens
 

@@ -15,7 +15,7 @@ from tests.support.eventually import eventually
 from worker.engine.handle import CurrentEngine, EngineSupervisor
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import Output, RawStep, Refused, Sequence, StepOutput, Stepped
-from worker.engine.simulated import encode
+from worker.simulated.engine import encode
 from worker.processes.child import LoadError
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from worker.engine.huge_pages import use_huge_pages
+from worker.openvino.huge_pages import use_huge_pages
 
 MEGABYTE = 1 << 20
 

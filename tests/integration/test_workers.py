@@ -13,7 +13,7 @@ from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import SIMULATED, Fleet, text_of
 from tests.support.fleet_fixture import fleet_fixture
-from worker.engine.simulated import WORDS, encode
+from worker.simulated.engine import WORDS, encode
 
 BODY = json.dumps({"model": "sim", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 3})
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello"}]

@@ -11,7 +11,7 @@ import pytest
 from shared.protocol.request import Constraint, Sampling
 from shared.runtime.settings import EngineSettings
 from tests.support.fleet import ONE_THREAD
-from worker.engine.engine import OpenVINOEngine
+from worker.openvino.engine import OpenVINOEngine
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import Sequence, StepOutput
 from worker.model.local import default_model
@@ -39,7 +39,7 @@ def small_cache(monkeypatch: pytest.MonkeyPatch, blocks: int) -> None:
             super().__init__()
             self.num_kv_blocks = blocks
 
-    monkeypatch.setattr("worker.engine.load.openvino_genai.SchedulerConfig", SmallCache)
+    monkeypatch.setattr("worker.openvino.load.openvino_genai.SchedulerConfig", SmallCache)
 
 
 class Bench:

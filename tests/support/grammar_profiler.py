@@ -1,7 +1,7 @@
 """The grammar process's profiler with what only tests need: its texts, and measurements of others."""
 
 from shared.protocol.request import Constraint
-from worker.grammar.profiler import GrammarProfiler
+from worker.openvino.grammar_profiler import GrammarProfiler
 
 
 class TextProfiler(GrammarProfiler):

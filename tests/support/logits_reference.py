@@ -7,7 +7,7 @@ import openvino
 from numpy.typing import NDArray
 
 from tests.support.fleet import ONE_THREAD
-from worker.engine.load import EXACT
+from worker.openvino.load import EXACT
 
 
 class Reference:

@@ -7,7 +7,7 @@ import numpy
 import openvino
 from openvino import opset13 as opset
 
-from worker.model.export import MODEL_FILES
+from worker.openvino.export import MODEL_FILES
 from worker.model.files import LANGUAGE_MODEL, sees_images
 
 

@@ -37,8 +37,8 @@ class Backend:
 
 
 _OPENVINO = Backend(
-    engine="worker.engine.engine:OpenVINOEngine",
-    prompt_maker="worker.prompt.openvino:load_prompt_maker",
+    engine="worker.openvino.engine:OpenVINOEngine",
+    prompt_maker="worker.openvino.prompt_maker:load_prompt_maker",
     has_model=True,
     enforces_grammars=True,
     caches_prefixes=True,
@@ -47,7 +47,7 @@ _OPENVINO = Backend(
 EMBEDDING = "embedding"
 
 BACKENDS: Mapping[str, Backend] = {
-    # Which of the two OpenVINO engines runs is decided when the model is loaded (worker.engine.load).
+    # Which of the two OpenVINO engines runs is decided when the model is loaded (worker.openvino.load).
     "auto": _OPENVINO,
     "batched": _OPENVINO,
     "stateful": _OPENVINO,
@@ -62,8 +62,8 @@ BACKENDS: Mapping[str, Backend] = {
         embeds=True,
     ),
     "simulated": Backend(
-        engine="worker.engine.simulated:SimulatedEngine",
-        prompt_maker="worker.prompt.simulated:load_prompt_maker",
+        engine="worker.simulated.engine:SimulatedEngine",
+        prompt_maker="worker.simulated.prompt_maker:load_prompt_maker",
         has_model=False,
         enforces_grammars=False,
         caches_prefixes=False,

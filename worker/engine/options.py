@@ -20,7 +20,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     - ``engine``: a key of :data:`worker.engine.backends.BACKENDS`.
     - ``path``: the GGUF file or OpenVINO IR folder. For the simulated engine, directives about loading
-      (see :mod:`worker.engine.simulated`).
+      (see :mod:`worker.simulated.engine`).
     - ``context_length``: maximum number of tokens of prompt and output together.
     - ``cache_size``: in GB; 0 lets the KV cache grow as needed.
     - ``prefill_tokens``: maximum number of prompt tokens per step.

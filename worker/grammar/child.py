@@ -7,9 +7,9 @@ from collections.abc import Callable
 import msgspec
 
 from shared.protocol.errors import ProblemKind, refuse
-from worker.engine.grammar_compiler import GrammarError
+from worker.openvino.grammar_compiler import GrammarError
 from worker.grammar.messages import Compile, GrammarCall, GrammarOptions, Profile
-from worker.grammar.profiler import GrammarProfiler
+from worker.openvino.grammar_profiler import GrammarProfiler
 from worker.processes.channel import serve
 
 _NICENESS = 10

@@ -9,7 +9,7 @@ import msgspec
 from shared.parsers.formats import AUTO, REASONING_FORMATS, OutputFormat
 from shared.protocol.errors import ContextExcess, ProblemKind, context_exceeded, refuse
 from shared.protocol.request import ChatRequest
-from worker.engine.npu import check_prompt
+from worker.openvino.npu import check_prompt
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan, plain_plan
 from worker.grammar.spelling import spellable_plan

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from shared.protocol.request import ChatRequest, Message
 from worker.prompt.conversation import render
 from worker.prompt.maker import Chat
-from worker.prompt.model_tokenizer import ModelTokenizer
+from worker.openvino.model_tokenizer import ModelTokenizer
 from worker.prompt.template import ChatTemplateError
 
 _TEXTS = {

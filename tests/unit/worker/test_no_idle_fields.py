@@ -14,9 +14,9 @@ from shared.runtime.settings import EngineSettings
 from tests.support.paths import ROOT
 from worker.engine.checks import Speculation
 from worker.engine.generation import Generation
-from worker.engine.logits.readers import Penalties, RowReader
+from worker.openvino.logits.readers import Penalties, RowReader
 from worker.engine.protocol import Sequence
-from worker.engine.sampling import apply_speculation, configure
+from worker.openvino.sampling import apply_speculation, configure
 from worker.engine.text import Vocabulary
 
 OF_THE_API = {

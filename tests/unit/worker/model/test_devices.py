@@ -6,7 +6,7 @@ import pytest
 
 from shared.runtime.settings import EngineSettings
 from worker.engine.backends import computes_on_cpus
-from worker.engine.engine import OpenVINOEngine
+from worker.openvino.engine import OpenVINOEngine
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
 from worker.model import devices

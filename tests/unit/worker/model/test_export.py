@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.gguf_files import tiny_llama
-from worker.model.export import MODEL_FILES, cached_form, export_gguf
+from worker.openvino.export import MODEL_FILES, cached_form, export_gguf
 
 
 @pytest.fixture(autouse=True)

@@ -12,11 +12,11 @@ from shared.runtime.settings import EngineSettings
 from tests.support.fleet import ONE_THREAD
 from tests.support.gguf_files import tiny_llama
 from tests.support.gguf_reference import Reference
-from worker.engine import weights
-from worker.engine.load import EXACT
+from worker.openvino import weights
+from worker.openvino.load import EXACT
 from worker.engine.options import EngineOptions
-from worker.engine.weights import serving_path
-from worker.model.export import MODEL_FILES, export_gguf
+from worker.openvino.weights import serving_path
+from worker.openvino.export import MODEL_FILES, export_gguf
 from worker.model.gguf_model import GGUFModel
 from worker.model.rope import read_rotation
 from worker.model.source import ModelError

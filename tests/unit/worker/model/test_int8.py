@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from openvino import opset13 as opset
 
 from worker.model import int8
-from worker.model.int8 import DamagedModel, compress, fast_properties
+from worker.openvino.int8 import DamagedModel, compress, fast_properties
 
 
 def _grouped(

@@ -12,13 +12,13 @@ import pytest
 from filelock import FileLock
 
 from shared.runtime.settings import EngineSettings
-from worker.engine import weights
+from worker.openvino import weights
 from worker.engine.options import EngineOptions
-from worker.engine.weights import serving_path
+from worker.openvino.weights import serving_path
 from worker.model import files, int8
 from worker.model.cache import cache_folder
 from worker.model.files import read_properties, write_properties
-from worker.model.int8 import DamagedModel
+from worker.openvino.int8 import DamagedModel
 from worker.model.local import ModelError
 
 

@@ -9,8 +9,8 @@ import pytest
 from worker.model.local import default_model
 from worker.prompt.facts import TemplateFacts
 from worker.prompt.maker import Chat
-from worker.prompt.model_tokenizer import ModelTokenizer
-from worker.prompt.openvino import load_prompt_maker
+from worker.openvino.model_tokenizer import ModelTokenizer
+from worker.openvino.prompt_maker import load_prompt_maker
 from worker.prompt.self_test import damaged_texts, wrong_chats
 from worker.prompt.template import ChatTemplate
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from shared.runtime.settings import EngineSettings
-from worker.engine.load import fingerprint_of
+from worker.openvino.load import fingerprint_of
 from worker.engine.options import EngineOptions
 from worker.model.source import ModelError
 from worker.prompt.template import read_template

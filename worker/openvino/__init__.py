@@ -1,0 +1,1 @@
+"""The OpenVINO engine: two pipelines, their logits hook, weights, grammars, prompts and vocabulary."""

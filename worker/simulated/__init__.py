@@ -1,0 +1,1 @@
+"""The simulated engine: directives instead of a model, for tests and demonstrations."""

@@ -47,7 +47,7 @@ def run(folder: Path, *, runs: int = 3) -> dict[str, Any]:
 
 
 async def _measure(runs: int) -> list[dict[str, object]]:
-    grammars = GrammarProcess(GrammarOptions(path=str(default_model())), max_seconds=0.25)
+    grammars = GrammarProcess(GrammarOptions(engine="openvino", path=str(default_model())), max_seconds=0.25)
     images = ImageProcess(ImageOptions(), image_pixels=2**20)
     try:
         return [

@@ -35,9 +35,9 @@ from tests.support.job_rig import JobRig
 from tests.support.store import Store
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import RawEngineReport, RawStep, Sequence, Stepped
-from worker.simulated.engine import SimulatedEngine
 from worker.jobs.publisher import Publisher
 from worker.prompt.messages import Prepared
+from worker.simulated.engine import SimulatedEngine
 from worker.simulated.prompt_maker import SimulatedPromptMaker
 
 STREAMS = 64

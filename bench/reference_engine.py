@@ -19,12 +19,12 @@ import openvino_genai
 
 from shared.protocol.request import Sampling
 from shared.runtime.processes import module_command
+from worker.engine.options import EngineOptions
+from worker.model.devices import device_kind
 from worker.openvino.huge_pages import use_huge_pages
 from worker.openvino.load import load_pipeline
-from worker.engine.options import EngineOptions
 from worker.openvino.sampling import apply_speculation
 from worker.openvino.weights import serving_path
-from worker.model.devices import device_kind
 
 _RUNNING = openvino_genai.GenerationStatus.RUNNING
 

@@ -33,7 +33,6 @@ from shared.runtime.ticks import until
 from shared.tracing import Tracing, TracingUnavailable, start_tracing
 from worker.engine.backends import BACKENDS, computes_on_cpus
 from worker.engine.handle import CurrentEngine, EngineSupervisor
-from worker.openvino.npu import static_shape
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
 from worker.engine.unchanged import UnchangedModel
@@ -61,6 +60,7 @@ from worker.jobs.runner import JobRunner, KindRunner
 from worker.jobs.tokenization import TokenizationRunner
 from worker.model.request_defaults import given_defaults
 from worker.model.source import ModelError, check_parser
+from worker.openvino.npu import static_shape
 from worker.processes.call_process import ServiceUnavailable
 from worker.processes.child import LoadError
 from worker.prompt.messages import PromptOptions
@@ -155,9 +155,11 @@ class _Worker:
         self.images = ImageProcess(ImageOptions(), image_pixels=settings.image_pixels)
         self.grammars = (
             GrammarProcess(
-                GrammarOptions(path=model.path), max_seconds=settings.grammar_seconds, check_loaded=self.model.check
+                GrammarOptions(engine=options.engine, path=model.path),
+                max_seconds=settings.grammar_seconds,
+                check_loaded=self.model.check,
             )
-            if backend.enforces_grammars
+            if backend.grammars
             else None
         )
         tokens = ImageTokens(Path(model.path) if backend.has_model else None)

@@ -18,13 +18,13 @@ from bench.fidelity.reading import call_of, fields_of, right
 from bench.report import save, table
 from shared.protocol.request import ChatRequest, Constraint, Message, Sampling, Tokenize
 from shared.runtime.settings import EngineSettings
-from worker.openvino.engine import OpenVINOEngine
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import Sequence as EngineSequence
 from worker.grammar.plan import Plan
 from worker.model.local import default_model
-from worker.prompt.maker import TemplatePromptMaker
+from worker.openvino.engine import OpenVINOEngine
 from worker.openvino.prompt_maker import load_prompt_maker
+from worker.prompt.maker import TemplatePromptMaker
 
 CASES = 100
 BATCH = 16

@@ -29,8 +29,8 @@ from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import EngineSettings
 from tests.support.fleet import Fleet
 from worker.engine.options import EngineOptions
-from worker.openvino.weights import serving_path
 from worker.model.local import resolve
+from worker.openvino.weights import serving_path
 
 TOKENS = 128
 WARM_UP_TOKENS = 16

@@ -15,8 +15,8 @@ from shared.protocol.request import PromptScoring, Sampling
 from tests.support.engine_driver import TOPICS, Bench, small_cache
 from tests.support.engine_outputs import tokens_of
 from tests.support.paths import MODELS
-from worker.openvino.logits.operation import LogitsHook, StepInput
 from worker.engine.protocol import Sequence, StepOutput
+from worker.openvino.logits.operation import LogitsHook, StepInput
 
 TINY = MODELS / "qwen2-byte-level-bpe"
 TEXT = "The keeper of the lighthouse counts ships and birds, and writes to the town when the fog has gone. "

@@ -15,8 +15,8 @@ from tests.support.engine_driver import CONTEXT, TOPICS, Bench, options
 from tests.support.engine_outputs import deltas_of, text_of, tokens_of
 from tests.support.logits_reference import Reference
 from tests.support.paths import MODELS
-from worker.openvino.engine import OpenVINOEngine
 from worker.engine.protocol import EngineLoadError, Sequence
+from worker.openvino.engine import OpenVINOEngine
 
 TINY = MODELS / "qwen2-byte-level-bpe"
 

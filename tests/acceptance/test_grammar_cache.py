@@ -13,9 +13,9 @@ from shared.protocol.errors import ProblemKind
 from shared.protocol.request import Constraint
 from tests.support.engine_driver import Bench
 from tests.support.engine_outputs import text_of
+from worker.grammar.schema.compiler import schema_grammar
 from worker.openvino import grammar_compiler
 from worker.openvino.grammar_compiler import GrammarCompiler
-from worker.grammar.schema.compiler import schema_grammar
 
 
 class _Mallinfo(ctypes.Structure):

@@ -11,7 +11,7 @@ from shared.parsers.formats import TOOL_FORMATS, OutputFormat, ReasoningFormatNa
 from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from shared.runtime.settings import WorkerSettings
 from tests.support.grammar_profiler import TextProfiler
-from worker.openvino.grammar_compiler import GrammarError
+from worker.engine.protocol import GrammarError
 from worker.grammar.ebnf import literal
 from worker.grammar.planner import make_plan
 from worker.grammar.schema.keywords import FORMATS

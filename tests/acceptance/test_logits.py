@@ -23,11 +23,11 @@ from tests.support.engine_driver import CONTEXT, TOPICS, Bench, options, small_c
 from tests.support.engine_outputs import deltas_of, tokens_of
 from tests.support.logits_reference import Reference
 from tests.support.paths import MODELS
-from worker.openvino.engine import OpenVINOEngine
-from worker.openvino.logits.operation import LogitsHook
 from worker.engine.protocol import EngineLoadError, Sequence
-from worker.openvino.export import export_gguf
 from worker.model.local import default_model
+from worker.openvino.engine import OpenVINOEngine
+from worker.openvino.export import export_gguf
+from worker.openvino.logits.operation import LogitsHook
 
 TINY = MODELS / "qwen2-byte-level-bpe"
 TOP = 20

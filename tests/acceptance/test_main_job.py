@@ -18,8 +18,8 @@ from shared.runtime.placement import cpus_for_others, own_cpus
 from tests.acceptance.conftest import MODEL
 from tests.support.fleet import ONE_THREAD, Fleet
 from tests.support.processes import family
-from worker.openvino.load import EXACT
 from worker.model.local import default_model
+from worker.openvino.load import EXACT
 
 QUESTIONS = [
     "What is the capital of France?",

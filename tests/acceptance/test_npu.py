@@ -11,8 +11,8 @@ from shared.protocol.errors import ProblemKind, RequestRefused
 from tests.support.engine_driver import Bench
 from tests.support.engine_outputs import tokens_of
 from tests.support.paths import MODELS
-from worker.openvino import load
 from worker.engine.protocol import EngineLoadError
+from worker.openvino import load
 
 MODEL = MODELS / "qwen2-byte-level-bpe"
 PROMPT = "Tell me about the sea."

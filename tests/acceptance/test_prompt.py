@@ -13,10 +13,10 @@ from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.request import ChatRequest, Message, Sampling
 from tests.support.fleet import Fleet
 from worker.model.local import LocalModel, resolve
+from worker.openvino.prompt_maker import load_prompt_maker
 from worker.processes.call_process import ServiceUnavailable
 from worker.prompt.maker import TemplatePromptMaker
 from worker.prompt.messages import PromptOptions
-from worker.openvino.prompt_maker import load_prompt_maker
 from worker.prompt.service import prompt_process
 
 CONVERSATIONS = [

@@ -15,9 +15,9 @@ from tests.support.engine_driver import options, small_cache
 from tests.support.engine_outputs import tokens_of
 from tests.support.logits_reference import Reference
 from tests.support.paths import MODELS
+from worker.engine.protocol import Sequence, StepOutput
 from worker.openvino.engine import OpenVINOEngine
 from worker.openvino.logits.operation import LogitsHook
-from worker.engine.protocol import Sequence, StepOutput
 
 TINY = MODELS / "qwen2-byte-level-bpe"
 WORDS = 423

@@ -9,8 +9,8 @@ from tests.support.engine_driver import options
 from tests.support.engine_outputs import text_of
 from tests.support.gguf_files import tiny_llama
 from tests.unit.worker.model.test_gguf_tokenizer import PIECES, SENTENCE_PIECE
-from worker.openvino.engine import OpenVINOEngine
 from worker.engine.protocol import Sequence, StepOutput
+from worker.openvino.engine import OpenVINOEngine
 
 
 def test_it_writes_follows_grammars_and_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from tests.support.engine_outputs import deltas_of, text_of, tokens_of
 from tests.support.fleet import fleet
 from tests.support.paths import MODELS
 from tests.support.unfused_attention import copy_unfused
-from worker.openvino.logits.operation import Listener, LogitsHook
 from worker.engine.protocol import EngineLoadError
+from worker.openvino.logits.operation import Listener, LogitsHook
 
 MODEL = MODELS / "qwen2-byte-level-bpe"
 PROMPT = "Tell me about the sea."

@@ -24,11 +24,11 @@ from tests.support.fleet import Fleet, Process, exact, fleet
 from tests.support.pictures import data_url, picture
 from tests.support.processes import family
 from tests.support.unfused_attention import copy_unfused
-from worker.openvino.engine import OpenVINOEngine
-from worker.openvino.logits.operation import LogitsHook
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError, PlacedImage, Refused, Sequence, StepOutput
 from worker.grammar.schema.compiler import schema_grammar
+from worker.openvino.engine import OpenVINOEngine
+from worker.openvino.logits.operation import LogitsHook
 
 MODELS = Path(__file__).parents[1] / "models"
 NAMES = ("qwen2-vl-shapes", "llava-random")

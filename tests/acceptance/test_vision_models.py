@@ -14,9 +14,9 @@ import pytest
 from shared.protocol.request import Image, Sampling
 from tests.support.engine_driver import options
 from tests.support.pictures import HELD_OUT, Pixels, picture, question
-from worker.openvino.engine import OpenVINOEngine
 from worker.engine.protocol import PlacedImage, Sequence
 from worker.images.tokens import ImageTokens
+from worker.openvino.engine import OpenVINOEngine
 
 MODELS = Path(__file__).parents[1] / "models"
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0, "KV_CACHE_PRECISION": "f16"}

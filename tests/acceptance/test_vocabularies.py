@@ -11,13 +11,13 @@ from shared.protocol.errors import RequestRefused
 from shared.protocol.request import ChatRequest, Constraint, Message, Sampling, Tool
 from shared.runtime.settings import EngineSettings
 from tests.support.grammar_oracle import GrammarOracle
-from worker.openvino.engine import OpenVINOEngine
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import Sequence
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan
-from worker.openvino.grammar_profiler import GrammarProfiler
 from worker.model.local import default_model
+from worker.openvino.engine import OpenVINOEngine
+from worker.openvino.grammar_profiler import GrammarProfiler
 from worker.openvino.prompt_maker import load_prompt_maker
 
 MODELS = Path(__file__).parents[1] / "models"

@@ -15,8 +15,8 @@ from tests.support.eventually import eventually
 from worker.engine.handle import CurrentEngine, EngineSupervisor
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import Output, RawStep, Refused, Sequence, StepOutput, Stepped
-from worker.simulated.engine import encode
 from worker.processes.child import LoadError
+from worker.simulated.engine import encode
 
 
 def options(path: str = "") -> EngineOptions:

@@ -10,10 +10,10 @@ import pytest
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.request import ChatRequest, Image, Message
 from tests.integration.faulty_service import MODULE, FaultyOptions
-from worker.simulated.engine import encode
 from worker.processes.call_process import ServiceUnavailable
 from worker.prompt.messages import PromptOptions
 from worker.prompt.service import PromptProcess, prompt_process
+from worker.simulated.engine import encode
 
 
 def _request(text: str) -> ChatRequest:

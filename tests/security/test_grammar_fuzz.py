@@ -84,7 +84,9 @@ class _Judge:
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
-        self._process = GrammarProcess(GrammarOptions(path=str(default_model())), max_seconds=COMPILE_SECONDS)
+        self._process = GrammarProcess(
+            GrammarOptions(engine="openvino", path=str(default_model())), max_seconds=COMPILE_SECONDS
+        )
         self.accepted = 0
 
     def accepts(self, constraint: Constraint) -> bool:

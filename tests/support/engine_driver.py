@@ -11,10 +11,10 @@ import pytest
 from shared.protocol.request import Constraint, Sampling
 from shared.runtime.settings import EngineSettings
 from tests.support.fleet import ONE_THREAD
-from worker.openvino.engine import OpenVINOEngine
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import Sequence, StepOutput
 from worker.model.local import default_model
+from worker.openvino.engine import OpenVINOEngine
 
 CONTEXT = 8192
 TOPICS = (

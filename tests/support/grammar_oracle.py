@@ -17,8 +17,8 @@ from openvino.op.util import Variable, VariableInfo
 
 from shared.protocol.request import Constraint
 from worker.openvino.grammar_compiler import structured_output_config, stub_input, stub_pipeline
-from worker.openvino.vocabulary import open_tokenizer
 from worker.openvino.model_tokenizer import open_tokenizer as open_model_tokenizer
+from worker.openvino.vocabulary import open_tokenizer
 
 TINY_VOCABULARY = Path(__file__).parents[1] / "models" / "qwen2-byte-level-bpe"
 """A tokenizer of 423 tokens that can spell every text. It loads in a second."""

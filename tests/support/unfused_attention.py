@@ -7,8 +7,8 @@ import numpy
 import openvino
 from openvino import opset13 as opset
 
-from worker.openvino.export import MODEL_FILES
 from worker.model.files import LANGUAGE_MODEL, sees_images
+from worker.openvino.export import MODEL_FILES
 
 
 def copy_unfused(model: Path, folder: Path) -> Path:

@@ -16,7 +16,6 @@ from shared.protocol.errors import Problem, ProblemKind, refuse
 from shared.protocol.events import Embedded
 from shared.runtime.plugin_config import PluginValue
 from worker.embed.graph import make_model
-from worker.openvino.load import check_available
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import (
     EngineBroken,
@@ -28,10 +27,11 @@ from worker.engine.protocol import (
     Refused,
     Sequence,
 )
-from worker.openvino.threads import engine_threads
 from worker.model.embedding import EmbeddingFiles, read_files
 from worker.model.identity import model_identity
 from worker.model.source import ModelError
+from worker.openvino.load import check_available
+from worker.openvino.threads import engine_threads
 
 STEP_TOKENS = 256
 """Tokens of a step, unless a single text has more. More of them gain nothing, and others would wait longer."""

@@ -26,8 +26,8 @@ class Backend:
     """The function that loads the :class:`~worker.prompt.maker.PromptMaker`, as ``module:name``."""
     has_model: bool
     """Whether ``--model`` is the source of a model. Otherwise it is ``NAME=DIRECTIVES``."""
-    enforces_grammars: bool
-    """Whether grammars are compiled. The grammar process tries them first."""
+    grammars: str = ""
+    """The :class:`~worker.grammar.messages.Profiler` of the grammar process. Empty: no grammars are enforced."""
     caches_prefixes: bool
     """Whether the engine can reuse the KV cache of earlier prompts."""
     embeds: bool = False
@@ -40,7 +40,7 @@ _OPENVINO = Backend(
     engine="worker.openvino.engine:OpenVINOEngine",
     prompt_maker="worker.openvino.prompt_maker:load_prompt_maker",
     has_model=True,
-    enforces_grammars=True,
+    grammars="worker.openvino.grammar_profiler:GrammarProfiler",
     caches_prefixes=True,
 )
 
@@ -57,7 +57,6 @@ BACKENDS: Mapping[str, Backend] = {
         engine="worker.embed.engine:EmbeddingEngine",
         prompts="worker.embed.child",
         has_model=True,
-        enforces_grammars=False,
         caches_prefixes=False,
         embeds=True,
     ),
@@ -65,7 +64,6 @@ BACKENDS: Mapping[str, Backend] = {
         engine="worker.simulated.engine:SimulatedEngine",
         prompt_maker="worker.simulated.prompt_maker:load_prompt_maker",
         has_model=False,
-        enforces_grammars=False,
         caches_prefixes=False,
         device="SIMULATED",
     ),

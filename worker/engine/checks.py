@@ -57,6 +57,20 @@ def check_sampling(sequence: Sequence) -> None:
         raise _invalid("stop_token_ids", "Invalid 'stop_token_ids': token ids are not negative.")
 
 
+def check_prompt(tokens: int, longest: int, *, param: str = "messages", complete: bool = True) -> None:
+    """Raise :class:`RequestRefused` for a prompt of more than ``longest`` tokens, 0 being no limit.
+
+    ``complete`` is False if only ``tokens`` tokens of a longer prompt were counted.
+    """
+    if longest and tokens > longest:
+        count = tokens if complete else f"more than {tokens}"
+        message = (
+            f"This model's maximum prompt length is {longest} tokens (the worker's MAX_PROMPT_LEN), however your "
+            f"{param} resulted in {count} tokens. Please reduce the length of the {param}."
+        )
+        raise refuse(ProblemKind.CONTEXT_LENGTH, message, param=param)
+
+
 def check_logits(sampling: Sampling, vocabulary_size: int, *, hooked: bool, sees_images: bool = False) -> None:
     """Raise :class:`RequestRefused` for fields that need logits if the model is not ``hooked``, and for unknown ids.
 

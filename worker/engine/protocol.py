@@ -179,6 +179,10 @@ class EngineLoadError(Exception):
     """The model can't be loaded. The message is human-readable."""
 
 
+class GrammarError(ValueError):
+    """A grammar can't be compiled; the human-readable message gives the reason."""
+
+
 class Engine(Protocol):
     """A loaded model. All methods are called from the thread that steps."""
 

@@ -3,13 +3,14 @@
 import os
 import sys
 from collections.abc import Callable
+from pkgutil import resolve_name
 
 import msgspec
 
 from shared.protocol.errors import ProblemKind, refuse
-from worker.openvino.grammar_compiler import GrammarError
-from worker.grammar.messages import Compile, GrammarCall, GrammarOptions, Profile
-from worker.openvino.grammar_profiler import GrammarProfiler
+from worker.engine.backends import BACKENDS
+from worker.engine.protocol import GrammarError
+from worker.grammar.messages import Compile, GrammarCall, GrammarOptions, Profile, Profiler
 from worker.processes.channel import serve
 
 _NICENESS = 10
@@ -18,7 +19,7 @@ _NICENESS = 10
 
 def _load(options: GrammarOptions) -> Callable[[GrammarCall], float]:
     try:
-        profiler = GrammarProfiler(options.path)
+        profiler: Profiler = resolve_name(BACKENDS[options.engine].grammars)(options.path)
     except Exception as error:
         raise RuntimeError(f"The tokenizer of {options.path} can't be loaded: {error}") from error
 

@@ -4,14 +4,17 @@ The grammar process compiles every new grammar before the engine does, with the 
 In the engine, a grammar that fails or is slow would fail or stall the step of the whole batch.
 """
 
+from typing import Protocol
+
 import msgspec
 
 from shared.protocol.request import Constraint
 
 
 class GrammarOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Start-up options of the grammar process. ``path`` is the model's GGUF file or IR folder."""
+    """Start-up options of the grammar process. ``engine`` and ``path`` are as in :class:`EngineOptions`."""
 
+    engine: str
     path: str
 
 
@@ -32,3 +35,13 @@ class Profile(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 GrammarCall = Compile | Profile
+
+
+class Profiler(Protocol):
+    """What an engine compiles grammars with, without its model. Raises :class:`GrammarError`."""
+
+    def compile(self, constraint: Constraint) -> float:
+        """Compile a constraint and return the time in seconds."""
+
+    def slowdown(self, constraint: Constraint, maximum: float) -> float:
+        """Return the cost of sampling, as a multiple of that without a constraint; it may stop above ``maximum``."""

@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable, Collection
 
 from worker.engine.generation import Generation
-from worker.openvino.grammar_compiler import GrammarCompiler, GrammarError
+from worker.engine.protocol import GrammarError
+from worker.openvino.grammar_compiler import GrammarCompiler
 from worker.openvino.table import SequenceTable, Waiting
 
 _SHARE = 0.1

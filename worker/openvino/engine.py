@@ -11,20 +11,19 @@ import openvino_genai
 
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import TopToken
-from worker.openvino.arrivals import GrammarArrivals, ImageArrivals
-from worker.engine.checks import check_logits, check_sampling, check_speculation, check_stateful, max_output_tokens
+from worker.engine.checks import (
+    check_logits,
+    check_prompt,
+    check_sampling,
+    check_speculation,
+    check_stateful,
+    max_output_tokens,
+)
 from worker.engine.generation import Generation
-from worker.openvino.grammar_compiler import GrammarError
-from worker.openvino.huge_pages import use_huge_pages
-from worker.openvino.load import WARM_UP_ID, check_available, describe, load_model
-from worker.openvino.logits.operation import LogitsHook
-from worker.openvino.logits.readers import RowLost, read_rows
-from worker.openvino.logits.rows import RowAssigner, readers_of
-from worker.openvino.npu import check_prompt
 from worker.engine.options import EngineOptions
-from worker.openvino.prompts import add_prompt, counted, is_too_long, refusal_of
 from worker.engine.protocol import (
     Gauges,
+    GrammarError,
     Output,
     PromptOutput,
     Refused,
@@ -32,13 +31,20 @@ from worker.engine.protocol import (
     StepOutput,
     StopReason,
 )
+from worker.model.devices import device_kind
+from worker.model.generation_config import end_tokens, stop_strings
+from worker.openvino.arrivals import GrammarArrivals, ImageArrivals
+from worker.openvino.huge_pages import use_huge_pages
+from worker.openvino.load import WARM_UP_ID, check_available, describe, load_model
+from worker.openvino.logits.operation import LogitsHook
+from worker.openvino.logits.readers import RowLost, read_rows
+from worker.openvino.logits.rows import RowAssigner, readers_of
+from worker.openvino.prompts import add_prompt, counted, is_too_long, refusal_of
 from worker.openvino.recovery import Recovery, native_message
 from worker.openvino.sampling import apply_speculation, configure, rank
 from worker.openvino.stateful import Handle, paced
 from worker.openvino.table import NO_REASON, RunningSequence, SequenceTable, Waiting
 from worker.openvino.weights import served_path
-from worker.model.devices import device_kind
-from worker.model.generation_config import end_tokens, stop_strings
 
 logger = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ import openvino
 import openvino_genai
 
 from worker.model.cache import cached_folder
-from worker.openvino.detokenizer import DETOKENIZER, detokenizer, open_models
 from worker.model.gguf_model import GGUFModel
 from worker.model.identity import model_identity
 from worker.model.rope import rotate
 from worker.model.source import ModelError
 from worker.model.split import parts, whole_name
+from worker.openvino.detokenizer import DETOKENIZER, detokenizer, open_models
 
 MODEL_FILES = ("openvino_model.xml", "openvino_model.bin")
 """The files of a text model that a conversion replaces."""

@@ -11,6 +11,7 @@ import openvino_genai
 from openvino import opset13 as opset
 
 from shared.protocol.request import Constraint
+from worker.engine.protocol import GrammarError
 
 _NATIVE_PLACE = re.compile(r"^\[[0-9:]+\] \S+:\d+: ")
 _WARM_UP = Constraint(kind="grammar", value='root ::= "a"')
@@ -18,10 +19,6 @@ _MAX_CACHED_SECONDS = 2.0
 """Seconds of compilation (CPU time) after which the cache is cleared. Measured: up to 130 MB of memory per second."""
 _UNLIKELY = -20.0
 """Logit of the token that ends a text."""
-
-
-class GrammarError(ValueError):
-    """A grammar can't be compiled; the human-readable message gives the reason."""
 
 
 class GrammarCompiler:

@@ -23,9 +23,9 @@ from openvino import opset13 as opset
 
 from shared.protocol.registry import MAKING_WEIGHTS
 from worker.model.devices import AVX512_BF16
-from worker.openvino.export import MODEL_FILES, cached_form, export_gguf
 from worker.model.files import Properties, model_bytes, write_properties
 from worker.model.source import ModelError
+from worker.openvino.export import MODEL_FILES, cached_form, export_gguf
 
 _AT_ONCE = 1 << 26
 """Number of weights unpacked per batch, unless a matrix alone has more: 256 MB in f32. Each takes at least 30 ms."""

@@ -11,23 +11,23 @@ import openvino
 import openvino_genai
 
 from shared.runtime.plugin_config import PluginValue
-from worker.openvino.grammar_compiler import GrammarCompiler
-from worker.openvino.logits.graph import hooked_model
-from worker.openvino.logits.operation import HookFailed, extension
-from worker.openvino.npu import StaticShape, npu_properties, static_shape
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineInfo, EngineKind, EngineLoadError
-from worker.openvino.recovery import native_message
-from worker.openvino.sampling import speculation_properties
-from worker.openvino.stateful import Pipeline, StatefulPipeline, load_vision
 from worker.engine.text import Vocabulary
-from worker.openvino.threads import engine_threads
-from worker.openvino.vocabulary import open_tokenizer
-from worker.openvino.warm_up import warm_up
 from worker.model.chat_template import own_templates
 from worker.model.devices import device_kind, is_missing
 from worker.model.files import LANGUAGE_MODEL, model_bytes, read_properties, sees_images
 from worker.model.identity import model_identity
+from worker.openvino.grammar_compiler import GrammarCompiler
+from worker.openvino.logits.graph import hooked_model
+from worker.openvino.logits.operation import HookFailed, extension
+from worker.openvino.npu import StaticShape, npu_properties, static_shape
+from worker.openvino.recovery import native_message
+from worker.openvino.sampling import speculation_properties
+from worker.openvino.stateful import Pipeline, StatefulPipeline, load_vision
+from worker.openvino.threads import engine_threads
+from worker.openvino.vocabulary import open_tokenizer
+from worker.openvino.warm_up import warm_up
 
 logger = logging.getLogger(__name__)
 

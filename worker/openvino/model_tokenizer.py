@@ -7,14 +7,13 @@ trained; without it, the one that was converted for OpenVINO, which differs for 
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from shared.parsers.formats import MARKERS
 from worker.engine.text import Utf8Decoder
 from worker.model.generation_config import end_tokens
 from worker.model.gguf_tokenizer import encoder, load_tokenizer, read_tokens
-from worker.prompt.maker import Decode
-from worker.prompt.tokenize import RawEncode
+from worker.prompt.tokenize import ModelTokenizer
 
 if TYPE_CHECKING:
     import openvino_genai
@@ -26,27 +25,6 @@ _ONE_THREAD = {"INFERENCE_NUM_THREADS": 1}
 """Tokenisation is sequential. More threads only slow it down, and take CPU time from the engine."""
 
 _ROLE_BEGINS = ("<|", "<｜")  # noqa: RUF001
-
-
-class ModelTokenizer(NamedTuple):
-    """A tokenizer, and what it says about the vocabulary.
-
-    ``pieces[id]`` are the bytes of a token. ``special`` are the texts of control tokens by id, ``protected`` those that
-    texts of clients must not form. ``begin`` are the ids at the start of every plain prompt, ``ends`` those that end an
-    output, ``bos`` and ``eos`` are texts. ``template`` is the copy of the chat template inside of the tokenizer; empty
-    without.
-    """
-
-    encode: RawEncode
-    decode: Decode
-    pieces: Sequence[bytes]
-    special: dict[int, str]
-    protected: dict[int, str]
-    begin: tuple[int, ...]
-    ends: frozenset[int]
-    bos: str
-    eos: str
-    template: str = ""
 
 
 def open_tokenizer(path: Path, template: str) -> ModelTokenizer:

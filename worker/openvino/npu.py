@@ -5,7 +5,6 @@ Names and meaning of the properties are those of OpenVINO's documentation, "Open
 
 from typing import NamedTuple
 
-from shared.protocol.errors import ProblemKind, refuse
 from shared.runtime.plugin_config import PluginValue
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
@@ -42,17 +41,3 @@ def npu_properties(options: EngineOptions) -> dict[str, PluginValue]:
     if options.precision == "exact":
         raise EngineLoadError("NPUs do not compute in f32: omit --precision exact")
     return _DEFAULTS | {"CACHE_DIR": str(user_cache() / "npu")} | options.plugin_config
-
-
-def check_prompt(tokens: int, longest: int, *, param: str = "messages", complete: bool = True) -> None:
-    """Raise :class:`RequestRefused` for a prompt of more than ``longest`` tokens, 0 being no limit.
-
-    ``complete`` is False if only ``tokens`` tokens of a longer prompt were counted.
-    """
-    if longest and tokens > longest:
-        count = tokens if complete else f"more than {tokens}"
-        message = (
-            f"This model's maximum prompt length is {longest} tokens (the worker's {_PROMPT}), however your {param} "
-            f"resulted in {count} tokens. Please reduce the length of the {param}."
-        )
-        raise refuse(ProblemKind.CONTEXT_LENGTH, message, param=param)

@@ -10,11 +10,12 @@ import msgspec
 from shared.parsers.formats import AUTO
 from worker.grammar.spelling import missing_bytes, spells_everyday_text
 from worker.model.chat_template import OwnTemplates, own_templates
+from worker.openvino.model_tokenizer import open_tokenizer
 from worker.prompt.maker import Chat, TemplatePromptMaker
-from worker.openvino.model_tokenizer import ModelTokenizer, open_tokenizer
 from worker.prompt.self_test import damaged_texts, wrong_chats
 from worker.prompt.specials import SpecialTexts
 from worker.prompt.template import ChatTemplate
+from worker.prompt.tokenize import ModelTokenizer
 
 _log = logging.getLogger(__name__)
 

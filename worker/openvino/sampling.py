@@ -15,9 +15,9 @@ from shared.protocol.events import Alternative, Delta, FinishReason
 from shared.protocol.request import Sampling
 from worker.engine.checks import Speculation
 from worker.engine.generation import Generation
-from worker.openvino.grammar_compiler import structured_output_config
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import Ending, Output, Sequence, StepOutput
+from worker.openvino.grammar_compiler import structured_output_config
 
 
 def configure(

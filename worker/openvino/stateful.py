@@ -20,8 +20,8 @@ import openvino_genai
 from openvino_genai.py_openvino_genai import GenerationHandle, PerfMetrics
 
 from shared.runtime.plugin_config import PluginValue
-from worker.openvino.logits.operation import Listener, Logits, StepInput
 from worker.engine.watchdog import PIXELS_PER_SECOND
+from worker.openvino.logits.operation import Listener, Logits, StepInput
 
 _RUNNING = openvino_genai.GenerationStatus.RUNNING
 _FINISHED = openvino_genai.GenerationStatus.FINISHED

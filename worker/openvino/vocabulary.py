@@ -18,12 +18,12 @@ import openvino_genai
 from openvino import opset13 as opset
 
 from shared.parsers.formats import MARKERS
-from worker.openvino.prompts import accept_spelled
 from worker.engine.protocol import EngineLoadError
 from worker.engine.text import Vocabulary
-from worker.openvino.detokenizer import DETOKENIZER, TOKENIZER, detokenizer, open_models, tokenizer_core
 from worker.model.files import sees_images
 from worker.model.gguf_tokenizer import read_tokens
+from worker.openvino.detokenizer import DETOKENIZER, TOKENIZER, detokenizer, open_models, tokenizer_core
+from worker.openvino.prompts import accept_spelled
 
 _BEGINS, _ENDS, _CHARACTERS, _SKIPPED = 1, 2, 3, 4
 """Inputs of the vocabulary node: begin and end of each token's bytes, all bytes, and the ids to skip."""

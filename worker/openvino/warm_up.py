@@ -5,15 +5,15 @@ import openvino_genai
 
 from shared.protocol.request import Sampling
 from worker.engine.checks import Speculation
+from worker.engine.protocol import EngineLoadError, PlacedImage
+from worker.engine.text import Vocabulary
 from worker.openvino.logits.operation import HookFailed, Logits, LogitsHook, StepInput
 from worker.openvino.logits.readers import RowLost, RowReader, read_rows
 from worker.openvino.logits.rows import FollowedSequence, RowAssigner
 from worker.openvino.prompts import add_prompt
-from worker.engine.protocol import EngineLoadError, PlacedImage
 from worker.openvino.recovery import native_message
 from worker.openvino.sampling import apply_speculation
 from worker.openvino.stateful import Pipeline, StatefulPipeline, paced
-from worker.engine.text import Vocabulary
 
 _SIDE = 224
 _IMAGE = PlacedImage(0, _SIDE, _SIDE, bytes(3 * _SIDE * _SIDE))

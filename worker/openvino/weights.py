@@ -11,11 +11,11 @@ from worker.engine.host import free_memory, usable_cpus
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
 from worker.model.devices import device_kind, has_amx
-from worker.openvino.export import exported_folder
 from worker.model.files import SMALL_MODEL, model_bytes
 from worker.model.gguf_model import GGUFModel
-from worker.openvino.int8 import DamagedModel, int8_folder
 from worker.model.source import ModelError
+from worker.openvino.export import exported_folder
+from worker.openvino.int8 import DamagedModel, int8_folder
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """Prompt makers: convert a request's messages or plain prompt to token ids that fit the context."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple, Protocol
 
@@ -9,7 +9,7 @@ import msgspec
 from shared.parsers.formats import AUTO, REASONING_FORMATS, OutputFormat
 from shared.protocol.errors import ContextExcess, ProblemKind, context_exceeded, refuse
 from shared.protocol.request import ChatRequest
-from worker.openvino.npu import check_prompt
+from worker.engine.checks import check_prompt
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan, plain_plan
 from worker.grammar.spelling import spellable_plan
@@ -19,10 +19,7 @@ from worker.prompt.messages import Prepared
 from worker.prompt.probe import probe
 from worker.prompt.specials import Piece, SpecialTexts
 from worker.prompt.template import ChatTemplate, ChatTemplateError
-from worker.prompt.tokenize import Encoder, RawEncode
-
-Decode = Callable[[tuple[int, ...]], str]
-"""A tokenizer's decoding, with special tokens."""
+from worker.prompt.tokenize import Decode, Encoder, RawEncode
 
 _MAX_COUNTED = 1 << 18
 """Maximum number of tokens of an overlong prompt that are counted, which takes about 0.1 s."""

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from shared.protocol.request import ChatRequest, Message
 from worker.prompt.conversation import render
 from worker.prompt.maker import Chat
-from worker.openvino.model_tokenizer import ModelTokenizer
 from worker.prompt.template import ChatTemplateError
+from worker.prompt.tokenize import ModelTokenizer
 
 _TEXTS = {
     "Latin": "The naïve fiancée paid 1,234.50 € – “twice”! Straße, Łódź, İstanbul",

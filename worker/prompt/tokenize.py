@@ -6,17 +6,42 @@ whole text.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from worker.prompt.specials import SpecialTexts
 
 RawEncode = Callable[[Sequence[str]], list[list[int]]]
 """A tokenizer's encoding of several strings. Special texts become special tokens; no tokens are added at the ends."""
 
+Decode = Callable[[tuple[int, ...]], str]
+"""A tokenizer's decoding, with special tokens."""
+
 _PROBE = "a " * 40_000
 _ANCHOR = "\n"
 _BYTES_PER_CHARACTER = 4
 _MAX_PARTS = 256
 """Parts per call. A call takes 200 µs, a short string in it 3 µs, and a client can cause many parts."""
+
+
+class ModelTokenizer(NamedTuple):
+    """A tokenizer, and what it says about the vocabulary.
+
+    ``pieces[id]`` are the bytes of a token. ``special`` are the texts of control tokens by id, ``protected`` those that
+    texts of clients must not form. ``begin`` are the ids at the start of every plain prompt, ``ends`` those that end an
+    output, ``bos`` and ``eos`` are texts. ``template`` is the copy of the chat template inside of the tokenizer; empty
+    without.
+    """
+
+    encode: RawEncode
+    decode: Decode
+    pieces: Sequence[bytes]
+    special: dict[int, str]
+    protected: dict[int, str]
+    begin: tuple[int, ...]
+    ends: frozenset[int]
+    bos: str
+    eos: str
+    template: str = ""
 
 
 class Encoder:

@@ -7,11 +7,11 @@ import msgspec
 from shared.parsers.formats import AUTO, OutputFormat, ReasoningFormatName
 from shared.protocol.formats import ModelFormats
 from shared.protocol.request import ChatRequest
-from worker.simulated.engine import decode, encode
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan, plain_plan
 from worker.prompt.maker import Prompt, check_length
 from worker.prompt.messages import Prepared
+from worker.simulated.engine import decode, encode
 
 
 def load_prompt_maker(

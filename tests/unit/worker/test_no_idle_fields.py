@@ -14,10 +14,10 @@ from shared.runtime.settings import EngineSettings
 from tests.support.paths import ROOT
 from worker.engine.checks import Speculation
 from worker.engine.generation import Generation
-from worker.openvino.logits.readers import Penalties, RowReader
 from worker.engine.protocol import Sequence
-from worker.openvino.sampling import apply_speculation, configure
 from worker.engine.text import Vocabulary
+from worker.openvino.logits.readers import Penalties, RowReader
+from worker.openvino.sampling import apply_speculation, configure
 
 OF_THE_API = {
     "api/chat": {"best_of", "continuous_usage", "n", "prompts", "response", "store", "stream", "tier"},

@@ -11,13 +11,13 @@ import numpy
 import openvino
 from openvino import opset13 as opset
 
-from worker.openvino.logits.operation import LogitsHook, StepInput
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
 from worker.model.devices import device_kind
-from worker.openvino.export import MODEL_FILES, cached_form, export_gguf
 from worker.model.files import LANGUAGE_MODEL, LANGUAGE_WEIGHTS, SMALL_MODEL, model_bytes, sees_images
 from worker.model.source import ModelError
+from worker.openvino.export import MODEL_FILES, cached_form, export_gguf
+from worker.openvino.logits.operation import LogitsHook, StepInput
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ def hooked_folder(path: Path, context_length: int, *, paged: bool = True) -> Pat
     ``paged`` is as in :func:`add_hook`.
 
     The weights of an IR folder are linked. Those of a GGUF file are saved as they are; ``context_length`` is stated in
-    the folder's configuration. Raises :class:`~worker.openvino.logits.graph.NoHook` if the model has no place for a hook,
+    the folder's configuration. Raises :class:`NoHook` if the model has no place for a hook,
     and :class:`ModelError`, :class:`OSError` or :class:`RuntimeError` (from OpenVINO) if the folder can't be made.
     """
 

@@ -15,9 +15,9 @@ import openvino_genai
 from numpy.typing import NDArray
 
 from shared.protocol.request import PromptScoring
+from worker.engine.protocol import Sequence
 from worker.openvino.logits.operation import Logits, StepInput
 from worker.openvino.logits.readers import Penalties, PromptReader, RowReader
-from worker.engine.protocol import Sequence
 from worker.openvino.sampling import score_prompt
 
 

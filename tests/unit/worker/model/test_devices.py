@@ -6,11 +6,11 @@ import pytest
 
 from shared.runtime.settings import EngineSettings
 from worker.engine.backends import computes_on_cpus
-from worker.openvino.engine import OpenVINOEngine
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
 from worker.model import devices
 from worker.model.devices import device_kinds, has_amx, is_missing
+from worker.openvino.engine import OpenVINOEngine
 
 _BOTH = "flags\t\t: fpu avx512_bf16 avx512_vnni amx_bf16 amx_tile\n"
 _AVX512 = "flags\t\t: fpu avx512_bf16 avx512_vnni\n"

@@ -12,14 +12,14 @@ from shared.runtime.settings import EngineSettings
 from tests.support.fleet import ONE_THREAD
 from tests.support.gguf_files import tiny_llama
 from tests.support.gguf_reference import Reference
-from worker.openvino import weights
-from worker.openvino.load import EXACT
 from worker.engine.options import EngineOptions
-from worker.openvino.weights import serving_path
-from worker.openvino.export import MODEL_FILES, export_gguf
 from worker.model.gguf_model import GGUFModel
 from worker.model.rope import read_rotation
 from worker.model.source import ModelError
+from worker.openvino import weights
+from worker.openvino.export import MODEL_FILES, export_gguf
+from worker.openvino.load import EXACT
+from worker.openvino.weights import serving_path
 
 TOKENS = [*range(5, 45)]
 POSITIONS = [*range(20), *range(1500, 1520)]

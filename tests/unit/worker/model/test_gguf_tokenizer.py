@@ -9,14 +9,14 @@ import tokenizers
 
 from shared.protocol.request import ChatRequest, Message
 from tests.support.gguf_files import gguf_bytes, tiny_llama
-from worker.openvino.vocabulary import open_tokenizer
 from worker.model.gguf import GGUFError
 from worker.model.gguf_tokenizer import encoder, load_tokenizer, read_tokens
 from worker.model.local import resolve
 from worker.model.pre_tokenizers import PRE_TOKENIZERS
 from worker.model.source import ModelError
-from worker.prompt.maker import TemplatePromptMaker
 from worker.openvino.prompt_maker import load_prompt_maker
+from worker.openvino.vocabulary import open_tokenizer
+from worker.prompt.maker import TemplatePromptMaker
 
 LETTERS = [chr(byte) for byte in (*range(33, 127), *range(161, 173), *range(174, 256))]
 ALPHABET = [*LETTERS, *(chr(256 + number) for number in range(256 - len(LETTERS)))]

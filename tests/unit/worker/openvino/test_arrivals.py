@@ -7,13 +7,13 @@ import pytest
 from openvino_genai.py_openvino_genai import GenerationHandle
 
 from shared.protocol.request import Constraint, Sampling
-from worker.openvino.arrivals import GrammarArrivals, ImageArrivals
 from worker.engine.generation import Generation
-from worker.openvino.grammar_compiler import GrammarCompiler, GrammarError
-from worker.openvino.logits.rows import Readers
-from worker.engine.protocol import PlacedImage, Sequence
-from worker.openvino.table import RunningSequence, SequenceTable, Waiting
+from worker.engine.protocol import GrammarError, PlacedImage, Sequence
 from worker.engine.text import Vocabulary
+from worker.openvino.arrivals import GrammarArrivals, ImageArrivals
+from worker.openvino.grammar_compiler import GrammarCompiler
+from worker.openvino.logits.rows import Readers
+from worker.openvino.table import RunningSequence, SequenceTable, Waiting
 
 COMPILATION = 0.2
 """Seconds that it takes to compile a grammar."""

@@ -13,9 +13,9 @@ from openvino import opset13 as opset
 from openvino_genai.py_openvino_genai import GenerationHandle
 
 from tests.support.paths import MODELS
-from worker.openvino.prompts import accept_spelled, counted, empty_added_segments, spell
 from worker.engine.protocol import Ending, EngineLoadError, Output
 from worker.openvino.detokenizer import tokenizer_core
+from worker.openvino.prompts import accept_spelled, counted, empty_added_segments, spell
 
 BPE = ("qwen2-byte-level-bpe", "llama-byte-fallback-bpe", "phi3-byte-fallback-bpe", "gemma2-byte-fallback-bpe")
 OTHERS = ("llama-byte-fallback-unigram", "gpt2-wordpiece")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from shared.runtime.settings import EngineSettings
-from worker.openvino import threads
 from worker.engine.host import cores, cpu_quota
 from worker.engine.options import EngineOptions
+from worker.openvino import threads
 from worker.openvino.threads import engine_threads
 
 

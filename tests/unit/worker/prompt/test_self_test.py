@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from worker.model.local import default_model
+from worker.openvino.prompt_maker import load_prompt_maker
 from worker.prompt.facts import TemplateFacts
 from worker.prompt.maker import Chat
-from worker.openvino.model_tokenizer import ModelTokenizer
-from worker.openvino.prompt_maker import load_prompt_maker
 from worker.prompt.self_test import damaged_texts, wrong_chats
 from worker.prompt.template import ChatTemplate
+from worker.prompt.tokenize import ModelTokenizer
 
 MODELS = sorted(path.parent for path in (Path(__file__).parents[3] / "models").glob("*/openvino_detokenizer.xml"))
 SPECIAL = {256: "<|im_start|>", 257: "<|im_end|>"}

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from shared.runtime.settings import EngineSettings
-from worker.openvino.load import fingerprint_of
 from worker.engine.options import EngineOptions
 from worker.model.source import ModelError
+from worker.openvino.load import fingerprint_of
 from worker.prompt.template import read_template
 
 

@@ -11,10 +11,10 @@ from openvino import opset13 as opset
 from shared.runtime.settings import EngineSettings
 from tests.support.gguf_files import tiny_llama
 from tests.support.paths import MODELS
-from worker.openvino.logits import graph
-from worker.openvino.logits.graph import NoHook, add_hook, hooked_folder, hooked_model
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
+from worker.openvino.logits import graph
+from worker.openvino.logits.graph import NoHook, add_hook, hooked_folder, hooked_model
 
 TINY = MODELS / "qwen2-byte-level-bpe"
 

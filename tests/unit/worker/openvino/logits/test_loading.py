@@ -8,10 +8,10 @@ import pytest
 
 from shared.runtime.settings import EngineSettings
 from tests.support.paths import MODELS
-from worker.openvino import load
-from worker.openvino.logits.operation import HookFailed
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
+from worker.openvino import load
+from worker.openvino.logits.operation import HookFailed
 
 MODEL = MODELS / "qwen2-byte-level-bpe"
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.protocol.request import PromptScoring, Sampling
+from worker.engine.protocol import Sequence
 from worker.openvino.logits.operation import Logits, StepInput
 from worker.openvino.logits.readers import RowLost, RowReader, log_normalizer, read_rows, top
 from worker.openvino.logits.rows import FollowedSequence, RowAssigner, readers_of
-from worker.engine.protocol import Sequence
 
 WIDTH = 8
 

@@ -6,7 +6,7 @@ import pytest
 from numpy.typing import NDArray
 from openvino import opset13 as opset
 
-from worker.model import int8
+from worker.openvino import int8
 from worker.openvino.int8 import DamagedModel, compress, fast_properties
 
 

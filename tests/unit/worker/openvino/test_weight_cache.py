@@ -12,14 +12,14 @@ import pytest
 from filelock import FileLock
 
 from shared.runtime.settings import EngineSettings
-from worker.openvino import weights
 from worker.engine.options import EngineOptions
-from worker.openvino.weights import serving_path
-from worker.model import files, int8
+from worker.model import files
 from worker.model.cache import cache_folder
 from worker.model.files import read_properties, write_properties
-from worker.openvino.int8 import DamagedModel
 from worker.model.local import ModelError
+from worker.openvino import int8, weights
+from worker.openvino.int8 import DamagedModel
+from worker.openvino.weights import serving_path
 
 
 class _Readable:

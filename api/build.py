@@ -7,8 +7,6 @@ from functools import cache
 from arq.connections import ArqRedis
 from prometheus_client import CollectorRegistry
 
-from api.base.fairness import FairThread
-from api.base.histogram import RecentTimes
 from api.batches.metrics import BatchMetrics
 from api.batches.request import BatchServices
 from api.batches.routes import BatchesHandler
@@ -24,6 +22,7 @@ from api.chat.settlement import Settlement
 from api.chat.streams import OpenStreams
 from api.chat.submission import Submission
 from api.chat.usage import RequestMetrics
+from api.fairness import FairThread
 from api.files.folder import MIN_FREE_DISK, FilesFolder, storage_root
 from api.files.routes import FilesHandler
 from api.files.store import MAX_FILES, FileStore
@@ -37,6 +36,7 @@ from api.keys import Keyring
 from api.limits import Limiter
 from api.media.download import Downloads
 from api.media.loader import MediaLoader
+from api.metrics.histogram import RecentTimes
 from api.models.directory import Directory
 from api.models.routes import ModelsHandler
 from api.operations import openapi

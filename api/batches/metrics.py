@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry
 
-from api.base import metrics as catalogue
+from api.metrics import catalogue
 
 
 class BatchMetrics:

@@ -12,7 +12,6 @@ from functools import partial
 
 import msgspec
 
-from api.base.store_errors import store_unavailable
 from api.batches.input import read_line
 from api.batches.metrics import BatchMetrics
 from api.batches.record import Batch
@@ -28,6 +27,7 @@ from api.files.store import FileStore
 from api.http.bodies import BodyParser, check_body_size
 from api.keys import ApiKey, Keyring
 from api.models.directory import Directory
+from api.records.errors import store_unavailable
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest
 from shared.runtime.backoff import Backoff

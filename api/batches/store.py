@@ -13,10 +13,10 @@ import msgspec
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
-from api.base.audit import log_change
-from api.base.paging import keep_place, read_page
-from api.base.store_errors import store_errors
 from api.batches.record import Batch, is_batch_id
+from api.keys.audit import log_change
+from api.records.errors import store_errors
+from api.records.paging import keep_place, read_page
 from shared.protocol.errors import ProblemKind, refuse
 from shared.redis import keys
 from shared.redis.clock import store_time
@@ -100,7 +100,7 @@ class BatchStore:
         return found if found is not None and found.owner == owner else None
 
     async def cancel(self, batch: Batch, *, by: str) -> None:
-        """Log that ``by`` asks to cancel ``batch`` (:mod:`api.base.audit`), and then ask its feeder."""
+        """Log that ``by`` asks to cancel ``batch`` (:mod:`api.keys.audit`), and then ask its feeder."""
         async with store_errors():
             now = int(await store_time(self._redis))
             await log_change(self._redis, by, "batch.cancelled", batch.id)

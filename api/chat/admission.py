@@ -11,7 +11,6 @@ from typing import Any, Literal
 import msgspec
 from redis.exceptions import RedisError
 
-from api.base.store_errors import store_unavailable
 from api.chat.choices import MAX_RESPONSE_BYTES, check_response_size, jobs_per_prompt, most_tokens
 from api.chat.settlement import Settlement
 from api.dialects.base.interface import Lookup
@@ -20,6 +19,7 @@ from api.keys import ApiKey, Team
 from api.keys.record import Limited
 from api.limits import Counts, Limiter, LimitName, Refusal, Reservation
 from api.models.directory import Directory
+from api.records.errors import store_unavailable
 from shared.protocol.cost import LARGEST, prompt_cost, response_cost
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.queue import EQUAL, Weights

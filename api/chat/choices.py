@@ -3,8 +3,8 @@
 import msgspec
 from msgspec.structs import replace
 
-from api.base.fairness import TenantBytes
 from api.dialects.base.interface import Choice
+from api.fairness import TenantBytes
 from shared.protocol.cost import LARGEST, prompt_cost
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest, Embed

@@ -9,7 +9,6 @@ from dataclasses import InitVar, dataclass, field
 
 import msgspec
 
-from api.base.fairness import TenantBytes
 from api.chat import span as chat_span
 from api.chat.admission import Admission, AdmittedRequest, LimitReached
 from api.chat.settlement import Settlement
@@ -18,6 +17,7 @@ from api.chat.streams import OpenStreams
 from api.chat.submission import Submission
 from api.chat.usage import RequestMetrics, UsageRecorder
 from api.dialects.base.interface import Lookup
+from api.fairness import TenantBytes
 from api.http.exchange import HttpExchange, milliseconds
 from api.keys import ApiKey
 from api.limits import Counts, LimitName

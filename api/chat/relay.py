@@ -12,8 +12,8 @@ import time
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
-from api.base.histogram import LatencyHistogram
 from api.chat.stream import LOST, ChoiceStream, ResponseStream
+from api.metrics.histogram import LatencyHistogram
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import Delta, decode_frame, decode_journal
 from shared.redis import keys, outage

@@ -12,7 +12,6 @@ import msgspec
 from quart import Response, request
 from quart import request as http_request
 
-from api.base.fairness import FairPlaces, FairThread
 from api.chat.exchange import ChatExchange, ChatServices
 from api.chat.queue_events import HEADER, QueueEvents
 from api.chat.results import embedded, results
@@ -35,6 +34,7 @@ from api.dialects.openai.tokens import (
     render_tokens,
 )
 from api.dialects.ovms import tokens as ovms
+from api.fairness import FairPlaces, FairThread
 from api.http.bodies import LARGE_BODIES, LARGE_BODIES_OF_TENANT, BodyParser, check_body_size
 from api.http.connection_extension import connection_extension
 from api.http.exchange import HttpExchange, current_exchange, is_admin, key_owner

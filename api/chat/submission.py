@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import msgspec
 from redis.exceptions import RedisError
 
-from api.base.store_errors import store_unavailable
 from api.chat.choices import jobs_per_prompt, needs_logprobs, parts_of
 from api.chat.queues import JobQueues
 from api.chat.stream import ResponseStream
 from api.chat.streams import OpenStreams
 from api.models.directory import Directory
+from api.records.errors import store_unavailable
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.queue import EQUAL, JobsTooLarge, QueueFull, Weights
 from shared.protocol.request import NO_FORM, ChatRequest, Job, TraceContext

@@ -7,12 +7,12 @@ from typing import get_args
 
 from prometheus_client import CollectorRegistry
 
-from api.base import metrics as catalogue
-from api.base.fairness import Holding
-from api.base.histogram import RecentTimes
 from api.chat.choices import LOGPROB_BYTES, TEXT_BYTES
 from api.chat.stream import ResponseStream
 from api.dialects.base.interface import Usage
+from api.fairness import Holding
+from api.metrics import catalogue
+from api.metrics.histogram import RecentTimes
 from shared.protocol.errors import ProblemKind
 from shared.protocol.events import Alternatives, Delta, Finished, MoveCause, Started
 

@@ -13,8 +13,8 @@ from typing import BinaryIO, TypeVar
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from api.base.store_errors import store_errors, store_unavailable
 from api.files.storage import DirectoryRoot, FilesDirError, Storage, StorageRoot
+from api.records.errors import store_errors, store_unavailable
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.redis import keys
 

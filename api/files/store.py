@@ -17,11 +17,11 @@ from typing import BinaryIO, cast
 import msgspec
 from redis.asyncio import Redis
 
-from api.base.paging import keep_place, read_page
-from api.base.store_errors import store_errors
 from api.files.folder import FilesFolder, in_storage, opened
 from api.files.record import FileRecord, is_file_id
 from api.files.storage import Storage
+from api.records.errors import store_errors
+from api.records.paging import keep_place, read_page
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.redis import keys
 from shared.redis.clock import store_time

@@ -6,7 +6,7 @@ from typing import Literal
 
 from redis.asyncio import Redis
 
-from api.base.audit import log_change
+from api.keys.audit import log_change
 from shared.protocol.registry import WorkerInfo, registered
 from shared.redis import keys
 from shared.redis.client import database_of
@@ -25,7 +25,7 @@ class CommandIgnored(Exception):
 
 
 async def command_worker(redis: Redis, worker: str, command: Literal["drain", "resume"], *, by: str) -> WorkerInfo:
-    """Have ``worker`` claim no more requests, or claim them again, and log that ``by`` asked (:mod:`api.base.audit`).
+    """Have ``worker`` claim no more requests, or claim them again, and log that ``by`` asked (:mod:`api.keys.audit`).
 
     Returns its record once it obeys. Raises :class:`UnknownWorker`, :class:`CommandIgnored`, and what redis-py raises.
     """

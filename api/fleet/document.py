@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from api.base.histogram import WINDOW, percentile
 from api.batches.record import Batch
+from api.metrics.histogram import WINDOW, percentile
 from shared.protocol.formats import ModelFormats
 from shared.protocol.queue.occupancy import Move, Occupancy
 from shared.protocol.queue.texts import PRIORITY_CLASSES, ServedTier

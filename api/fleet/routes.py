@@ -9,7 +9,6 @@ import msgspec
 from quart import Response, request
 from redis.asyncio import Redis
 
-from api.base.store_errors import store_errors
 from api.chat.routes import stream_response
 from api.chat.streams import OpenStreams
 from api.fleet.commands import CommandIgnored, UnknownWorker, command_worker
@@ -18,6 +17,7 @@ from api.http.exchange import actor, current_exchange, key_owner, require_admin
 from api.http.guards import CrossOrigin
 from api.http.routes import STORE_ERRORS, json_response, route
 from api.keys import Keyring
+from api.records.errors import store_errors
 from shared.protocol.errors import ProblemKind, refuse
 
 

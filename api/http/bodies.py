@@ -11,7 +11,7 @@ from quart import Request
 from quart.wrappers.request import Body
 from werkzeug.exceptions import RequestEntityTooLarge
 
-from api.base.fairness import SMALL, FairThread, TenantBytes
+from api.fairness import SMALL, FairThread, TenantBytes
 from api.http.codings import coding_of, decode
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest

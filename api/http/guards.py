@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterable, Mapping
 
 from quart import Response, request
 
-from api.base.store_errors import store_errors
 from api.dialects.base.interface import Lookup
 from api.http.connection_extension import connection_extension
 from api.http.exchange import current_exchange
 from api.http.routes import METRICS_PATH, OPEN_PATHS, PROBE_PATHS
 from api.keys import ApiKey, Keyring
 from api.keys.secret import masked
+from api.records.errors import store_errors
 from shared.protocol.errors import ProblemKind, refuse
 
 _MAX_AGE = "600"

@@ -5,7 +5,7 @@ import time
 
 from prometheus_client import CollectorRegistry
 
-from api.base import metrics as catalogue
+from api.metrics import catalogue
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import msgspec
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
-from api.base.audit import log_change
+from api.keys.audit import log_change
 from api.keys.record import ApiKey, InvalidRecord, Limited, Team, encoded
 from api.keys.secret import digest, new_secret
 from shared.redis import keys
@@ -93,7 +93,7 @@ def _new_id(of: type[Limited]) -> str:
 
 
 async def put_record(redis: Redis, record: _Record, *, by: str) -> None:
-    """Store a new ``record``, and log that ``by`` has (:mod:`api.base.audit`).
+    """Store a new ``record``, and log that ``by`` has (:mod:`api.keys.audit`).
 
     If there are as many as there may be, it replaces the one that was revoked or archived first. Raises
     :class:`TooManyRecords` if none was, :class:`RecordExists`, :class:`InvalidRecord`, and :class:`UnknownRecord` for a

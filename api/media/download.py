@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 import httpcore2
 
-from api.base.fairness import FairPlaces, Holding, TenantBytes
+from api.fairness import FairPlaces, Holding, TenantBytes
 from api.media.data_url import MAX_IMAGE_BYTES, MediaError, too_large
 from api.media.lookups import Lookups
 from api.media.network import CheckedNetwork, Meter

@@ -11,10 +11,10 @@ from typing import Literal, NamedTuple, get_args
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from api.base import metrics as catalogue
-from api.base.fairness import Holding
+from api.fairness import Holding
 from api.media.data_url import MAX_IMAGE_BYTES, MediaError, decode_data_url, is_data_url, too_large
 from api.media.download import Downloads
+from api.metrics import catalogue
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import LOCAL, ChatRequest, Image
 from shared.runtime.settings import ApiSettings

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 
-from api.base.fairness import FairPlaces
+from api.fairness import FairPlaces
 from api.media.data_url import MediaError
 from shared.runtime.tasks import BackgroundTasks
 

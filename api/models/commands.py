@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from redis.asyncio import Redis
 
-from api.base.audit import log_change
+from api.keys.audit import log_change
 from shared.protocol.model_commands import Action, ModelCommand, send_command
 from shared.protocol.registry import NodeInfo
 
@@ -12,7 +12,7 @@ from shared.protocol.registry import NodeInfo
 async def command_model(
     redis: Redis, nodes: Iterable[NodeInfo], model: str, action: Action, *, by: str
 ) -> ModelCommand:
-    """Command ``nodes`` to load or unload ``model``, and log that ``by`` asked (:mod:`api.base.audit`).
+    """Command ``nodes`` to load or unload ``model``, and log that ``by`` asked (:mod:`api.keys.audit`).
 
     Raises as :func:`shared.protocol.model_commands.send_command` does.
     """

@@ -12,10 +12,10 @@ import msgspec
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
-from api.base.store_errors import store_errors
 from api.keys import ApiKey
 from api.models.catalogue import CatalogueModel, catalogue
 from api.models.service_rate import ServiceRate
+from api.records.errors import store_errors
 from shared.protocol.errors import ProblemKind, RequestRefused, logits_refused, modality_refused, refuse
 from shared.protocol.registry import (
     EMBED,

@@ -3,7 +3,6 @@
 from arq.connections import ArqRedis
 from quart import Response, request
 
-from api.base.store_errors import store_errors
 from api.dialects import ROUTES, SharedModels
 from api.dialects.base.interface import Models
 from api.dialects.base.models import NamedModel, parse_named_model
@@ -15,6 +14,7 @@ from api.http.guards import CrossOrigin
 from api.http.routes import json_response, route, serving
 from api.models.commands import command_model
 from api.models.directory import Directory
+from api.records.errors import store_errors
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.model_commands import Action, CommandRefused
 from shared.protocol.registry import ModelInfo, read_registry

@@ -11,13 +11,13 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from api.base import metrics as catalogue
-from api.base.histogram import LatencyHistogram
-from api.base.metrics import Description
 from api.chat.queues import JobQueues
 from api.chat.relay import Relay
 from api.chat.streams import OpenStreams
 from api.chat.usage import RequestMetrics
+from api.metrics import catalogue
+from api.metrics.catalogue import Description
+from api.metrics.histogram import LatencyHistogram
 from api.models.directory import Directory
 from shared.protocol.queue.protocol import Route
 from shared.protocol.registry import PlacementStatus, UnloadCause

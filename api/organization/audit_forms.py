@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from api.base.audit import Change
-from api.base.paging import unknown_cursor
 from api.dialects.base.fields import Strict
 from api.dialects.base.lists import render_list
 from api.dialects.base.unsupported import Only, Refused, check_supported, unsupported_value
+from api.keys.audit import Change
+from api.records.paging import unknown_cursor
 
 EVENTS = (
     "api_key.created",

@@ -10,8 +10,6 @@ from quart import Response, request
 from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError
 
-from api.base.audit import read_changes
-from api.base.store_errors import store_errors
 from api.dialects.base.lists import find_page, render_list
 from api.dialects.base.query import validate_query
 from api.dialects.base.routes import Body
@@ -19,6 +17,7 @@ from api.http.bodies import BodyParser
 from api.http.exchange import actor, current_exchange, is_admin, key_owner, require_admin
 from api.http.routes import STORE_ERRORS, json_response, route
 from api.keys import ApiKey, Keyring, Team
+from api.keys.audit import read_changes
 from api.keys.record import InvalidRecord, Limited
 from api.keys.store import (
     TooManyRecords,
@@ -35,6 +34,7 @@ from api.keys.store import (
 )
 from api.organization import audit_forms, key_forms, usage_forms
 from api.organization.usage import read_days
+from api.records.errors import store_errors
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.usage import DAY
 from shared.redis import keys

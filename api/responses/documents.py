@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from api.base.fairness import SMALL
 from api.chat.stream import ResponseStream
 from api.chat.usage import UsageRecorder
 from api.chat.writer import collect
 from api.chat.writer import stream as written
 from api.dialects.openai import OpenAI
 from api.dialects.responses.render import ResponsesEncoder
+from api.fairness import SMALL
 from api.stored.record import StoredResponse, is_completion_id
 from api.stored.store import ResponseStore
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused

@@ -9,9 +9,9 @@ import msgspec
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
-from api.base.fairness import FairThread
-from api.base.paging import keep_place, read_page
-from api.base.store_errors import store_errors
+from api.fairness import FairThread
+from api.records.errors import store_errors
+from api.records.paging import keep_place, read_page
 from api.stored.record import Selection, StoredResponse, from_fields, is_completion_id, is_id, to_fields
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.queue.texts import JOB_TTL_MS

@@ -6,7 +6,7 @@ import click
 import msgspec
 from arq.connections import ArqRedis
 
-from api.base.audit import Change, read_changes
+from api.keys.audit import Change, read_changes
 from cli.base.instances import store_option
 from cli.base.output import echo
 from cli.base.store_reader import read_store

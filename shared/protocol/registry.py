@@ -127,7 +127,7 @@ class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     protocol: _Count = 1
     """Version of the jobs that the replica writes (see :mod:`shared.protocol.version`)."""
     first_token_times: dict[str, dict[_Count, _Count]] = {}
-    """Histogram of the recent times to first token of each model (see :mod:`api.base.histogram`)."""
+    """Histogram of the recent times to first token of each model (see :mod:`api.metrics.histogram`)."""
     failures: dict[str, _Count] = {}
     """Number of requests for each model that have failed since the replica started."""
 

@@ -48,7 +48,7 @@ TEAMS = PREFIX + "teams"
 """Hash of team id to the encoded record of the team."""
 
 AUDIT = PREFIX + "audit"
-"""Stream of bounded length: the changes of keys, teams, batches, workers and models (see :mod:`api.base.audit`)."""
+"""Stream of bounded length: the changes of keys, teams, batches, workers and models (see :mod:`api.keys.audit`)."""
 
 UNFINISHED_BATCHES = PREFIX + "batches"
 """Sorted set of the ids of unfinished batches, scored by the time (ms) at which the lease of their feeder ends."""

@@ -17,8 +17,8 @@ import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from api.base.metrics import CATALOGUE
 from api.build import openapi_document
+from api.metrics.catalogue import CATALOGUE
 from shared.runtime.settings import SECRETS, ApiSettings, NodeSettings, Settings, WorkerSettings
 from tests.support.dockerfile import variables
 from tests.support.eventually import PATIENCE

@@ -5,8 +5,8 @@ from typing import Any
 
 from arq.connections import ArqRedis
 
-from api.base.fairness import FairThread
 from api.dialects.responses import Responses, StoredConversation
+from api.fairness import FairThread
 from api.stored.record import StoredResponse, record_of
 from api.stored.store import ResponseStore
 from shared.protocol.request import ChatRequest, Message, ResponseForm, Sampling

@@ -3,7 +3,7 @@
 ``python -m tools.docs.metrics_table docs/metrics.md`` writes it.
 """
 
-from api.base.metrics import CATALOGUE, Description
+from api.metrics.catalogue import CATALOGUE, Description
 from cli.base.options import flag
 from tools.docs.generated import replaced, rewrite
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from api.base.paging import unknown_cursor
 from api.dialects.base.body import json_text
+from api.records.paging import unknown_cursor
 
 
 def render_list(items: Sequence[object], ids: Sequence[str], *, more: bool) -> bytes:

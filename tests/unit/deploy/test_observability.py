@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from api.base.metrics import CATALOGUE
 from api.chat.usage import FAILURES
+from api.metrics.catalogue import CATALOGUE
 from shared.protocol.errors import ProblemKind
 from tests.support.paths import ROOT
 

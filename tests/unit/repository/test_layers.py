@@ -36,7 +36,7 @@ LAYERS = {
         ("dialects",),
         ("limits",),
         ("keys", "media", "stored"),
-        ("base",),
+        ("fairness", "metrics", "records"),
     ),
     "worker": (
         ("main", "node"),

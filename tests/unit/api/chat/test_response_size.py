@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from arq.connections import ArqRedis
 
-from api.base.fairness import SMALL
 from api.build import Parts, build
 from api.chat.choices import LOGPROB_BYTES, check_response_size, most_tokens, response_room
 from api.chat.exchange import ChatExchange
@@ -20,6 +19,7 @@ from api.chat.writer import collect, stream
 from api.dialects.base.interface import Choice, Usage
 from api.dialects.openai import OpenAI, OpenAICompletions
 from api.dialects.openai.render import ChatResponseEncoder
+from api.fairness import SMALL
 from api.keys import ApiKey
 from api.keys.store import put_record
 from api.responses.documents import run_to_end

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from arq.connections import ArqRedis
 
-from api.base.histogram import FINE_BUCKETS, WINDOW, RecentTimes, percentile
 from api.batches.record import Batch, Counts
 from api.batches.store import BatchStore
 from api.fleet.watch import FleetWatch, Watcher
+from api.metrics.histogram import FINE_BUCKETS, WINDOW, RecentTimes, percentile
 from api.models.directory import Directory
 from shared.protocol.queue import JobQueue
 from shared.protocol.queue.occupancy import Holder, OccupancyReader

@@ -14,9 +14,9 @@ from quart import Request
 from werkzeug.datastructures import Headers
 
 from api.app import create_app
-from api.base.fairness import SMALL, FairPlaces, FairThread
 from api.build import build
 from api.dialects.base import body
+from api.fairness import SMALL, FairPlaces, FairThread
 from api.http.bodies import BodyParser
 from api.http.codings import decode
 from shared.protocol.errors import ProblemKind, RequestRefused

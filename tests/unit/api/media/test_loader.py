@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from api.base.fairness import Holding, TenantBytes
+from api.fairness import Holding, TenantBytes
 from api.media.data_url import MediaError
 from api.media.download import Downloads
 from api.media.loader import MediaLoader

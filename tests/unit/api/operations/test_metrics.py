@@ -8,11 +8,11 @@ from arq.connections import ArqRedis
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from api.base.histogram import BUCKETS, LatencyHistogram
-from api.base.metrics import CATALOGUE, VLLM_LORA
 from api.build import Parts, build
 from api.chat.stream import ResponseStream
 from api.chat.usage import UsageRecorder
+from api.metrics.catalogue import CATALOGUE, VLLM_LORA
+from api.metrics.histogram import BUCKETS, LatencyHistogram
 from shared.protocol.errors import ProblemKind
 from shared.protocol.events import Delta, Started, encode_event, encode_frame, entry_head
 from shared.protocol.registry import DeclaredModel, ModelInfo, NodeInfo, announce

@@ -9,15 +9,15 @@ import pytest
 from arq.connections import ArqRedis
 from msgspec.structs import replace
 
-from api.base.fairness import FairThread
-from api.base.store_errors import store_unavailable
 from api.chat.queue_events import QueueEvents
 from api.chat.queues import JobQueues
 from api.dialects.responses import Responses, ValidatedRequest
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.schema import ResponsesRequest
+from api.fairness import FairThread
 from api.http.bodies import BodyParser
 from api.models.directory import Directory
+from api.records.errors import store_unavailable
 from api.responses.conversation import stored_conversation
 from api.responses.replay import follow
 from api.stored.store import ResponseStore

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from arq.connections import ArqRedis
 
-from api.base.fairness import SMALL
+from api.fairness import SMALL
 from api.responses.documents import document_of, find, finish_completions
 from api.stored.record import Selection, StoredResponse
 from api.stored.store import ResponseStore

@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.base.fairness import NO_KEY, FairPlaces, TenantBytes
+from api.fairness import NO_KEY, FairPlaces, TenantBytes
 from shared.protocol.errors import RequestRefused
 from tests.support.eventually import PATIENCE
 

@@ -10,7 +10,7 @@ from typing import Literal
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from api.base.histogram import BUCKETS
+from api.metrics.histogram import BUCKETS
 
 # The time at which each series began is of no use here, and doubles the number of series.
 disable_created_metrics()  # type: ignore[no-untyped-call] # the function has no annotations

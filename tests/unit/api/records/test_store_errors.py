@@ -3,7 +3,7 @@
 import pytest
 from redis.exceptions import ConnectionError, NoPermissionError, OutOfMemoryError, TimeoutError
 
-from api.base.store_errors import store_errors
+from api.records.errors import store_errors
 from shared.protocol.errors import ProblemKind, RequestRefused
 
 

@@ -1,0 +1,1 @@
+"""The replica's metrics: their catalogue, and percentiles from histograms."""

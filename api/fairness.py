@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -26,34 +26,38 @@ class FairPlaces:
         """Who waits, by tenant, in the order in which the tenants get the next places."""
 
     @asynccontextmanager
-    async def of(self, tenant: str) -> AsyncIterator[None]:
-        """Occupy a place of ``tenant`` until the context ends. Waits for one if there is none."""
+    async def of(self, tenant: str, *, patience: float | None = None, full: str = "") -> AsyncIterator[None]:
+        """Occupy a place of ``tenant`` until the context ends. Waits, and raises, as :meth:`take` does."""
+        await self.take(tenant, patience=patience, full=full)
+        try:
+            yield
+        finally:
+            self.free(tenant)
+
+    async def take(self, tenant: str, *, patience: float | None, full: str) -> None:
+        """Occupy a place of ``tenant`` until :meth:`free` is called. Waits for one if there is none.
+
+        Raises :class:`RequestRefused`, with the reason ``full``, if there is none after ``patience`` seconds.
+        """
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(tenant, deque()).append(turn)
         self._hand_out()
         try:
-            await turn
-            yield
-        finally:
-            if turn.done() and not turn.cancelled():
-                self._free += 1
-                self._held -= Counter((tenant,))
-                self._hand_out()
-
-    @asynccontextmanager
-    async def of_soon(self, tenant: str, *, patience: float, full: str) -> AsyncIterator[None]:
-        """Occupy a place as :meth:`of` does.
-
-        Raises :class:`RequestRefused`, with the reason ``full``, if ``tenant`` has none after ``patience`` seconds.
-        """
-        async with AsyncExitStack() as held:
-            try:
-                async with asyncio.timeout(patience):
-                    await held.enter_async_context(self.of(tenant))
-            except TimeoutError:
+            async with asyncio.timeout(patience):
+                await turn
+        except BaseException as error:
+            if not turn.cancel() and not turn.cancelled():
+                self.free(tenant)
+            if isinstance(error, TimeoutError):
                 message = f"{full} Please try again later."
                 raise refuse(ProblemKind.QUEUE_FULL, message, retry_after=_RETRY) from None
-            yield
+            raise
+
+    def free(self, tenant: str) -> None:
+        """Leave a place that ``tenant`` occupies."""
+        self._free += 1
+        self._held -= Counter((tenant,))
+        self._hand_out()
 
     def _hand_out(self) -> None:
         for tenant in list(self._waiting):

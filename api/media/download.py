@@ -70,7 +70,7 @@ class Downloads:
         try:
             full = "Too many images are being downloaded at a time."
             async with (
-                self._places.of_soon(share.tenant, patience=TIMEOUT, full=full),
+                self._places.of(share.tenant, patience=TIMEOUT, full=full),
                 asyncio.timeout(TIMEOUT),
             ):
                 return await self._follow(url, share)

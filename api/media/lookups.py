@@ -8,11 +8,10 @@ import ipaddress
 import socket
 import threading
 from collections.abc import Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 
 from api.fairness import FairPlaces
 from api.media.data_url import MediaError
-from shared.runtime.tasks import BackgroundTasks
 
 MAX_LOOKUPS = 32
 """Maximum number of concurrent lookups."""
@@ -63,7 +62,6 @@ class Lookups:
         """``patience`` is how many seconds a lookup waits for a thread."""
         self._places = FairPlaces(MAX_LOOKUPS, share=LOOKUPS_OF_TENANT)
         self._patience = patience
-        self._tasks = BackgroundTasks()
 
     async def addresses(self, host: str, port: int, *, tenant: str) -> Sequence[str]:
         """Return the addresses of ``host``.
@@ -72,13 +70,11 @@ class Lookups:
         """
         with suppress(ValueError):
             return [str(ipaddress.ip_address(host))]
-        async with AsyncExitStack() as stack:
-            full = "The names of too many image hosts are being looked up."
-            await stack.enter_async_context(self._places.of_soon(tenant, patience=self._patience, full=full))
-            lookup = _look_up(host, port)
-            # The thread occupies its place until it has a result, even if nobody waits for that any more.
-            occupied = stack.pop_all()
-            lookup.add_done_callback(lambda _: self._tasks.run(occupied.aclose(), "end of a lookup"))
+        full = "The names of too many image hosts are being looked up."
+        await self._places.take(tenant, patience=self._patience, full=full)
+        lookup = _look_up(host, port)
+        # The thread occupies its place until it has a result, even if nobody waits for that any more.
+        lookup.add_done_callback(lambda _: self._places.free(tenant))
         addresses = await asyncio.shield(lookup)
         if not addresses:
             raise MediaError(f"the host '{host[:_SHOWN]}' can't be resolved")

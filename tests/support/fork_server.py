@@ -5,6 +5,7 @@ is a process of its own from its command line on. The forking process, ``python 
 one thread and no event loop, and ends with the process that has started it.
 """
 
+import atexit
 import gc
 import json
 import os
@@ -85,6 +86,7 @@ def _requests() -> socket.socket:
         command = module_command("tests.support.fork_server", str(theirs.fileno()))
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
     threading.Thread(target=process.wait, daemon=True).start()
+    atexit.register(ours.close)
     return ours
 
 

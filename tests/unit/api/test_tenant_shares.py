@@ -9,12 +9,12 @@ from tests.support.eventually import PATIENCE
 
 async def test_whoever_waits_too_long_for_a_place_is_refused() -> None:
     places = FairPlaces(1, share=1)
-    async with places.of_soon("a", patience=PATIENCE, full="Too many."):
+    async with places.of("a", patience=PATIENCE, full="Too many."):
         with pytest.raises(RequestRefused, match=r"Too many\. Please try again later") as refusal:
-            async with places.of_soon("b", patience=0.01, full="Too many."):
+            async with places.of("b", patience=0.01, full="Too many."):
                 raise AssertionError
     assert refusal.value.problem.retry_after == 1.0
-    async with places.of_soon("b", patience=PATIENCE, full="Too many."):
+    async with places.of("b", patience=PATIENCE, full="Too many."):
         pass
 
 

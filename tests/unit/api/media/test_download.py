@@ -13,7 +13,7 @@ from api.media.data_url import MediaError
 from api.media.download import DOWNLOADS_OF_TENANT, MAX_DOWNLOADS, Downloads
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.runtime.settings import ApiSettings
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE, eventually
 
 PNG = b"\x89PNG..."
 LIMIT = 1000
@@ -23,11 +23,12 @@ CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 @pytest.fixture(autouse=True, scope="module")
-def one_tls_context() -> Iterator[None]:
-    """Each downloader reads the system's certificates, which takes 50 ms."""
+def one_tls_context_and_patience() -> Iterator[None]:
+    """Each downloader reads the system's certificates, which takes 50 ms. On a busy machine, files come late."""
     context = httpcore2.default_ssl_context()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(httpcore2, "default_ssl_context", lambda: context)
+        patch.setattr("api.media.download.TIMEOUT", PATIENCE)
         yield
 
 

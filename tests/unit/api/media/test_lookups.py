@@ -81,3 +81,18 @@ async def test_unknown_names_and_addresses(names: NameServer) -> None:
         await lookups.addresses("unknown", 80, tenant="a")
     assert await lookups.addresses("127.0.0.1", 80, tenant="a") == ["127.0.0.1"]
     assert names.asked == ["unknown"]
+
+
+def test_lookups_that_outlive_the_event_loop_do_no_harm(names: NameServer) -> None:
+    complaints: list[Any] = []
+
+    async def look_up() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        lookups = Lookups(patience=PATIENCE)
+        tasks = [asyncio.create_task(lookups.addresses("silent", 80, tenant=str(n))) for n in range(MAX_LOOKUPS)]
+        await eventually(lambda: len(names.asked) == MAX_LOOKUPS, "the lookups")
+        for task in tasks:
+            task.cancel()
+
+    asyncio.run(look_up())
+    assert not complaints

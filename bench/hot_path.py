@@ -34,7 +34,7 @@ from tests.support.fleet import free_port
 from tests.support.job_rig import JobRig
 from tests.support.store import Store
 from worker.engine.options import EngineOptions
-from worker.engine.protocol import RawEngineReport, RawStep, Sequence, Stepped
+from worker.engine.protocol import EngineSequence, RawEngineReport, RawStep, Stepped
 from worker.jobs.publisher import Publisher
 from worker.prompt.messages import Prepared
 from worker.simulated.engine import SimulatedEngine
@@ -218,7 +218,7 @@ class _Engine:
     def __len__(self) -> int:
         return self._engine.gauges().requests
 
-    def add(self, sequence: Sequence) -> None:
+    def add(self, sequence: EngineSequence) -> None:
         self._engine.add(sequence)
         if len(self) == self._most:
             self.full.set()

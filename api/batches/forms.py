@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from pydantic import Field
 
-from api.batches.record import COMPLETION_WINDOW, Batch, Counts, new_batch_id
+from api.batches.record import COMPLETION_WINDOW, Batch, BatchCounts, new_batch_id
 from api.dialects import BATCHED
 from api.dialects.base.body import decode_object
 from api.dialects.base.fields import Strict
@@ -119,7 +119,7 @@ def _error(error: Any) -> dict[str, Any]:
     return {"code": error.code, "message": error.message, "param": error.param, "line": error.line}
 
 
-def _usage(counts: Counts) -> dict[str, Any]:
+def _usage(counts: BatchCounts) -> dict[str, Any]:
     return {
         "input_tokens": counts.prompt_tokens,
         "input_tokens_details": {"cached_tokens": counts.cached_tokens},

@@ -36,7 +36,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     size: int
 
 
-class Counts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BatchCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     total: int = 0
     completed: int = 0
     failed: int = 0
@@ -66,7 +66,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How often feeding it failed unexpectedly since its last result."""
     model: str | None = None
     """The model, if all requests name the same one."""
-    counts: Counts = Counts()
+    counts: BatchCounts = BatchCounts()
     segments: tuple[Segment, ...] = ()
     outcome: Outcome | None = None
     """Final status, set while the batch is being finalized."""

@@ -12,7 +12,7 @@ import msgspec
 from redis.exceptions import RedisError
 
 from api.batches.input import Lines, find_lines, read_line, validate_file
-from api.batches.record import Batch, Counts, LineError, Outcome, Segment, segment_name
+from api.batches.record import Batch, BatchCounts, LineError, Outcome, Segment, segment_name
 from api.batches.request import BatchServices, serve_request
 from api.batches.results import Result, assemble, encode, failure_of, remove_segments
 from api.batches.store import LEASE, BatchClaim, BatchStore, Superseded
@@ -179,7 +179,7 @@ class BatchRun:
             return None
         self._done = bytearray((len(found.lines) + 7) // 8)
         now = await self._now()
-        batch = msgspec.structs.replace(batch, model=found.model, counts=Counts(total=len(found.lines)))
+        batch = msgspec.structs.replace(batch, model=found.model, counts=BatchCounts(total=len(found.lines)))
         await self._commit(batch.at("in_progress", now))
         logger.info("batch %s: %d requests", batch.id, len(found.lines))
         return found.lines
@@ -394,9 +394,9 @@ def _read_at(file: BinaryIO, offset: int, size: int) -> bytes:
     return os.pread(file.fileno(), size, offset)
 
 
-def _add_counts(counts: Counts, results: list[Result]) -> Counts:
+def _add_counts(counts: BatchCounts, results: list[Result]) -> BatchCounts:
     completed = sum(result.kind == "o" for result in results)
-    return Counts(
+    return BatchCounts(
         total=counts.total,
         completed=counts.completed + completed,
         failed=counts.failed + len(results) - completed,

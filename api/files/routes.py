@@ -11,7 +11,7 @@ from api.dialects.base.lists import render_deleted
 from api.files import forms as dialect
 from api.files.folder import in_storage
 from api.files.record import FileRecord, new_file_id
-from api.files.storage import Writer
+from api.files.storage import FileWriter
 from api.files.store import FileStore
 from api.files.upload import FORM_OVERHEAD, Upload, boundary_of, file_too_large, receive
 from api.http.connection_extension import connection_extension
@@ -141,7 +141,7 @@ class FilesHandler:
             raise dialect.not_found(file_id)
         return json_response(render_deleted(file_id, "file"))
 
-    async def _received(self, boundary: bytes, writer: Writer) -> Upload:
+    async def _received(self, boundary: bytes, writer: FileWriter) -> Upload:
         """Write the file in the request's form. Raises :class:`RequestRefused`."""
         settings = self._settings
 

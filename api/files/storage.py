@@ -30,7 +30,7 @@ class StoredName(NamedTuple):
     modified: float
 
 
-class Writer(Protocol):
+class FileWriter(Protocol):
     """Writes a new file, which is invisible until it is complete."""
 
     def write(self, data: bytes) -> None:
@@ -49,7 +49,7 @@ class Storage(Protocol):
     write_every: float
     """Least number of seconds between two writes into a file that grows."""
 
-    def create(self) -> Writer:
+    def create(self) -> FileWriter:
         """Start a new file."""
 
     def open(self, name: str) -> BinaryIO:

@@ -15,7 +15,7 @@ Stored = Mapping[bytes, bytes]
 """A day's usage, as the store has it."""
 
 
-class Usage(NamedTuple):
+class DailyUsage(NamedTuple):
     """What a key used of a model on one day (:mod:`shared.protocol.usage`). ``key`` is empty without one.
 
     ``team`` is the one that the key belonged to, or empty.
@@ -38,16 +38,16 @@ async def read_days(redis: Redis, days: Iterable[int]) -> Sequence[Stored]:
     return found
 
 
-def decoded(day: int, stored: Stored) -> Iterator[Usage]:
+def decoded(day: int, stored: Stored) -> Iterator[DailyUsage]:
     """Yield what is in ``stored``. Unreadable records are reported and skipped."""
     for name, counts in stored.items():
         with skipped_unreadable(f"{keys.usage(str(day))} {name!r}"):
             account, kind, model = name.decode().split(" ", 2)
             key, _, team = account.partition("@")
-            yield Usage(day, key, team, kind == "batch", model, UsageCounts.decode(counts))
+            yield DailyUsage(day, key, team, kind == "batch", model, UsageCounts.decode(counts))
 
 
-def summed(found: Iterable[Usage], group: Callable[[Usage], _Group]) -> dict[_Group, UsageCounts]:
+def summed(found: Iterable[DailyUsage], group: Callable[[DailyUsage], _Group]) -> dict[_Group, UsageCounts]:
     sums: dict[_Group, UsageCounts] = {}
     for one in found:
         of = group(one)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from api.dialects.base.fields import Strict
 from api.dialects.base.unsupported import Only, Refused, check_supported, unsupported_value
-from api.organization.usage import Stored, Usage, decoded, summed
+from api.organization.usage import DailyUsage, Stored, decoded, summed
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.usage import DAY, UsageCounts
 
@@ -16,7 +16,7 @@ _NO_USERS = Refused("This server has no users; group by 'api_key_id'.")
 _PAGE = "page_"
 _LAST_DAY = 10**6
 
-_GROUPS: dict[str, Callable[[Usage], Any]] = {
+_GROUPS: dict[str, Callable[[DailyUsage], Any]] = {
     "api_key_id": lambda usage: usage.key or None,
     "project_id": lambda usage: usage.team or None,
     "model": lambda usage: usage.model,
@@ -74,7 +74,7 @@ def render_usage(
 ) -> bytes:
     """Encode a page: a bucket for each of ``days``. ``owner`` is the only key whose usage is shown, None for all."""
 
-    def shown(usage: Usage) -> bool:
+    def shown(usage: DailyUsage) -> bool:
         return (
             (owner is None or usage.key == owner)
             and (wanted.api_key_ids is None or usage.key in wanted.api_key_ids)
@@ -97,7 +97,7 @@ def render_usage(
     return msgspec.json.encode({"object": "page", "data": buckets, "has_more": more, "next_page": next_page})
 
 
-def _results(found: Iterable[Usage], groups: Sequence[str]) -> list[dict[str, Any]]:
+def _results(found: Iterable[DailyUsage], groups: Sequence[str]) -> list[dict[str, Any]]:
     sums = summed(found, lambda usage: tuple(_GROUPS[name](usage) for name in groups))
     return [
         _result(counts) | dict(zip(groups, values, strict=True))

@@ -19,7 +19,7 @@ from bench.report import save, table
 from shared.protocol.request import ChatRequest, Constraint, Message, Sampling, Tokenize
 from shared.runtime.settings import EngineSettings
 from worker.engine.options import EngineOptions
-from worker.engine.protocol import Sequence as EngineSequence
+from worker.engine.protocol import EngineSequence
 from worker.grammar.plan import Plan
 from worker.model.local import default_model
 from worker.openvino.engine import OpenVINOEngine

@@ -19,7 +19,7 @@ class Piece(NamedTuple):
     text: str
 
 
-class Conversation:
+class ChatHistory:
     """The messages so far, and the fields that are sent with each request."""
 
     def __init__(

@@ -10,7 +10,7 @@ import click
 
 from cli.base.api_client import ApiClient, api_options
 from cli.base.output import echo
-from cli.chat.conversation import Conversation
+from cli.chat.conversation import ChatHistory
 from shared.runtime.logs import escaped
 
 _QUOTES = '"""'
@@ -71,7 +71,7 @@ def chat(
         known = ", ".join(served)
         raise click.ClickException(escaped(f"The model '{model}' is not served. Served models: {known}."))
     fields = {"temperature": temperature, "seed": seed}
-    conversation = Conversation(
+    conversation = ChatHistory(
         api,
         model or served[0],
         {name: value for name, value in fields.items() if value is not None},
@@ -91,7 +91,7 @@ def _served_models(api: ApiClient) -> list[str]:
     return models
 
 
-def _converse(conversation: Conversation, images: Sequence[Path]) -> None:
+def _converse(conversation: ChatHistory, images: Sequence[Path]) -> None:
     """Respond to messages until the input ends."""
     with suppress(ImportError):
         import readline  # noqa: F401 - gives input() line editing and a history
@@ -139,7 +139,7 @@ def _read() -> str:
     return message.removesuffix(_QUOTES)
 
 
-def _respond(conversation: Conversation, message: str, images: Sequence[Path]) -> None:
+def _respond(conversation: ChatHistory, message: str, images: Sequence[Path]) -> None:
     """Write a response until it ends or is interrupted; write an error if it fails."""
     try:
         _write(conversation, message, images)
@@ -149,7 +149,7 @@ def _respond(conversation: Conversation, message: str, images: Sequence[Path]) -
         error.show()
 
 
-def _write(conversation: Conversation, message: str, images: Iterable[Path]) -> None:
+def _write(conversation: ChatHistory, message: str, images: Iterable[Path]) -> None:
     with closing(conversation.ask(message, tuple(images))) as pieces:
         for piece in pieces:
             echo(piece.text, nl=False, dim=piece.kind == "reasoning")

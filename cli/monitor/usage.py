@@ -12,7 +12,7 @@ from arq.connections import ArqRedis
 from api.keys import ApiKey, Team
 from api.keys.store import decoded as decoded_records
 from api.keys.store import stored_records
-from api.organization.usage import Usage, decoded, read_days, summed
+from api.organization.usage import DailyUsage, decoded, read_days, summed
 from cli.base.instances import store_option
 from cli.base.output import echo
 from cli.base.store_reader import read_store
@@ -21,7 +21,7 @@ from shared.protocol.usage import DAY, RETENTION, UsageCounts
 from shared.redis.clock import store_time
 from shared.runtime.logs import escaped
 
-_GROUPS: dict[str, Callable[[Usage], str]] = {
+_GROUPS: dict[str, Callable[[DailyUsage], str]] = {
     "key": lambda usage: usage.key,
     "team": lambda usage: usage.team,
     "model": lambda usage: usage.model,
@@ -54,7 +54,7 @@ def usage(redis_url: str, by: tuple[str, ...], since: datetime.datetime | None, 
     vinoqueue usage --by key --by model --since 2026-11-01 --csv > november.csv
     """
 
-    async def read(redis: ArqRedis) -> tuple[list[Usage], dict[str, str]]:
+    async def read(redis: ArqRedis) -> tuple[list[DailyUsage], dict[str, str]]:
         today = int(await store_time(redis)) // DAY
         days = range(max(_first(since, today), today + 1 - RETENTION // DAY), today + 1)
         keys, teams = await stored_records(redis, ApiKey), await stored_records(redis, Team)

@@ -13,7 +13,7 @@ from shared.protocol.registry import EMBED, FINDING_FILES, WorkerInfo
 from shared.runtime.logs import escaped
 
 
-class Progress:
+class StartProgress:
     """Prints status messages and suppresses repeated ones. A context manager."""
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Progress:
         self._serving: int | None = None
         self._devices_told = False
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> "StartProgress":
         return self
 
     def __exit__(self, *_: object) -> None:

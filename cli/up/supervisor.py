@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 
 from api.http.listener import bind
 from cli.monitor.health import reachable
-from cli.up.progress import Progress
+from cli.up.progress import StartProgress
 from cli.up.store import EmbeddedValkey, wait_for_store
 from shared.protocol.registry import RegistrySnapshot, WorkerInfo, read_registry
 from shared.redis.client import connect
@@ -42,12 +42,12 @@ def run(settings: UpSettings) -> int:
 
     Raises :class:`click.ClickException` if a process can't be started, or the embedded store exits.
     """
-    with Progress() as progress:
+    with StartProgress() as progress:
         return asyncio.run(_Supervisor(settings, progress).run())
 
 
 class _Supervisor:
-    def __init__(self, settings: UpSettings, progress: Progress) -> None:
+    def __init__(self, settings: UpSettings, progress: StartProgress) -> None:
         if settings.require_keys and not (settings.redis_url or settings.api_keys or settings.keys_file):
             raise click.ClickException(
                 "--require-keys is set, but there is no API key, and the embedded Valkey starts without any. Give keys "

@@ -19,7 +19,7 @@ from tests.support.engine_driver import TOPICS, Bench
 from tests.support.engine_outputs import deltas_of, text_of, tokens_of
 from tests.support.eventually import PATIENCE
 from tests.support.paths import MODELS
-from worker.engine.protocol import Refused, StepOutput
+from worker.engine.protocol import SequenceRefused, StepOutput
 from worker.grammar.schema.compiler import schema_grammar
 
 TRIES = 4
@@ -28,9 +28,9 @@ TRIES = 4
 BROKEN = Constraint(kind="structural_tag", value='{"type": "nonsense"}')
 
 
-def drain(bench: Bench) -> tuple[list[StepOutput], list[Refused]]:
+def drain(bench: Bench) -> tuple[list[StepOutput], list[SequenceRefused]]:
     outputs: list[StepOutput] = []
-    refused: list[Refused] = []
+    refused: list[SequenceRefused] = []
     while bench.engine.busy():
         outputs += bench.engine.step()
         refused += bench.engine.refused()

@@ -15,7 +15,7 @@ from shared.protocol.request import PromptScoring, Sampling
 from tests.support.engine_driver import TOPICS, Bench, small_cache
 from tests.support.engine_outputs import tokens_of
 from tests.support.paths import MODELS
-from worker.engine.protocol import Sequence, StepOutput
+from worker.engine.protocol import EngineSequence, StepOutput
 from worker.openvino.logits.operation import LogitsHook, StepInput
 
 TINY = MODELS / "qwen2-byte-level-bpe"
@@ -60,9 +60,9 @@ def ids(bench: Bench, text: str) -> tuple[int, ...]:
     return tuple(int(token) for token in bench.tokenizer.encode(text, add_special_tokens=False).input_ids.data[0])
 
 
-def request(number: int, prompt: tuple[int, ...], **fields: Any) -> Sequence:
+def request(number: int, prompt: tuple[int, ...], **fields: Any) -> EngineSequence:
     sampling = Sampling(**({"temperature": 0.0, "seed": 1, "max_tokens": 4, "ignore_eos": True} | fields))
-    return Sequence(number=number, prompt=prompt, sampling=sampling)
+    return EngineSequence(number=number, prompt=prompt, sampling=sampling)
 
 
 def first(outputs: list[StepOutput]) -> dict[int, int]:
@@ -75,7 +75,7 @@ def test_conversations_in_a_busy_batch(bench: Bench, spy: Spy) -> None:
     kind = random.Random(5)
     texts = {name: ids(bench, f"{TOPICS[name]}. " + TEXT * 60) for name in range(10)}
     turns, lengths = dict.fromkeys(texts, 0), dict.fromkeys(texts, 0)
-    active: dict[int, Sequence] = {}
+    active: dict[int, EngineSequence] = {}
     seen: dict[int, int] = {}
     numbers = itertools.count(1)
     found: list[tuple[int, int]] = []
@@ -125,7 +125,7 @@ def test_shared_prefixes_add_up(bench: Bench, spy: Spy) -> None:
     own = [
         shared[:length] + ids(bench, topic) * 3 for length, topic in zip([20, 70, 160, 300] * 4, TOPICS, strict=True)
     ]
-    added: list[Sequence] = []
+    added: list[EngineSequence] = []
     cached: dict[int, int] = {}
     while len(added) < 60 or bench.engine.busy():
         for _ in range(kind.choice([0, 0, 1, 2, 4]) if len(added) < 60 else 0):

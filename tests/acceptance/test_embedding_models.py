@@ -19,7 +19,7 @@ from worker.embed.encoder import make_encoder, read_safetensors
 from worker.embed.engine import STEP_TOKENS, EmbeddingEngine
 from worker.embed.tokens import EmbeddingTokens, open_tokens
 from worker.engine.options import EngineOptions
-from worker.engine.protocol import EngineLoadError, Sequence
+from worker.engine.protocol import EngineLoadError, EngineSequence
 from worker.model.embedding import MODULES, is_embedder, read_files
 from worker.model.identity import model_identity
 from worker.model.local import resolve
@@ -33,18 +33,18 @@ def engine_of(folder: Path) -> EmbeddingEngine:
     return EmbeddingEngine(options, lambda stage: None)
 
 
-def sequence(number: int, texts: Iterable[Iterable[int]], dimensions: int = 0) -> Sequence:
+def sequence(number: int, texts: Iterable[Iterable[int]], dimensions: int = 0) -> EngineSequence:
     rows = [tuple(text) for text in texts]
     ids = tuple(token for row in rows for token in row)
     lengths = tuple(map(len, rows))
-    return Sequence(number=number, prompt=ids, sampling=Sampling(), lengths=lengths, dimensions=dimensions)
+    return EngineSequence(number=number, prompt=ids, sampling=Sampling(), lengths=lengths, dimensions=dimensions)
 
 
 def rows(found: Embedded) -> Any:
     return numpy.frombuffer(found.vectors, "<f4").reshape(found.texts, -1)
 
 
-def computed(engine: EmbeddingEngine, *sequences: Sequence) -> dict[int, Any]:
+def computed(engine: EmbeddingEngine, *sequences: EngineSequence) -> dict[int, Any]:
     for one in sequences:
         engine.add(one)
     outputs: dict[int, Any] = {}

@@ -15,7 +15,7 @@ from tests.support.engine_driver import CONTEXT, TOPICS, Bench, options
 from tests.support.engine_outputs import deltas_of, text_of, tokens_of
 from tests.support.logits_reference import Reference
 from tests.support.paths import MODELS
-from worker.engine.protocol import EngineLoadError, Sequence
+from worker.engine.protocol import EngineLoadError, EngineSequence
 from worker.openvino.engine import OpenVINOEngine
 
 TINY = MODELS / "qwen2-byte-level-bpe"
@@ -70,7 +70,7 @@ def test_a_resumed_sequence_makes_the_identical_rest(tiny: Bench) -> None:
 def test_preempted_sequences_make_the_same_texts(tiny: Bench, steps: int) -> None:
     """Also when they are preempted again before their first new token, and with an arrival in between."""
 
-    def sequences() -> list[Sequence]:
+    def sequences() -> list[EngineSequence]:
         fields: list[dict[str, object]] = [{}, {"stop": (" light",)}, {"logprobs": True}, {"repetition_penalty": 1.2}]
         return [tiny.sequence(f"Tell me about {topic}.", max_tokens=32, **more)  # type: ignore[arg-type]
                 for topic, more in zip(TOPICS, fields, strict=False)]  # fmt: skip
@@ -283,7 +283,7 @@ def test_what_the_engine_cannot_do_is_refused_by_name(bench: Bench) -> None:
     for prompt, kind in [((), ProblemKind.INVALID), ((-1,), ProblemKind.INVALID), ((10**6,), ProblemKind.INVALID),
                          ((5,) * CONTEXT, ProblemKind.CONTEXT_LENGTH)]:  # fmt: skip
         with pytest.raises(RequestRefused) as caught:
-            bench.engine.add(Sequence(number=999_999, prompt=prompt, sampling=sampling))
+            bench.engine.add(EngineSequence(number=999_999, prompt=prompt, sampling=sampling))
         assert caught.value.problem.kind is kind
     assert not bench.engine.busy()
 

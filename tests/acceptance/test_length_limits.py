@@ -11,7 +11,7 @@ from tests.support.engine_outputs import text_of, tokens_of
 from tests.support.paths import MODELS
 from worker.engine import lengths
 from worker.engine.lengths import LengthLimits
-from worker.engine.protocol import Sequence
+from worker.engine.protocol import EngineSequence
 from worker.grammar.json_text import json_mode_grammar
 from worker.grammar.schema.compiler import schema_grammar
 
@@ -41,7 +41,7 @@ def bench(real_engine: Bench) -> Bench:
     return real_engine
 
 
-def limited(bench: Bench, text: str, generated: tuple[int, ...] = (), **sampling: Any) -> Sequence:
+def limited(bench: Bench, text: str, generated: tuple[int, ...] = (), **sampling: Any) -> EngineSequence:
     sequence = bench.sequence(
         text,
         constraint=Constraint(kind="grammar", value=schema_grammar(SCHEMA)),

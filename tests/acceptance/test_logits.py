@@ -23,7 +23,7 @@ from tests.support.engine_driver import CONTEXT, TOPICS, Bench, options, small_c
 from tests.support.engine_outputs import deltas_of, tokens_of
 from tests.support.logits_reference import Reference
 from tests.support.paths import MODELS
-from worker.engine.protocol import EngineLoadError, Sequence
+from worker.engine.protocol import EngineLoadError, EngineSequence
 from worker.model.local import default_model
 from worker.openvino.engine import OpenVINOEngine
 from worker.openvino.export import export_gguf
@@ -47,7 +47,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
     return Reference(export_gguf(default_model(), CONTEXT, tmp_path_factory.mktemp("reference")))
 
 
-def check(bench: Bench, reference: Reference, sequence: Sequence, deltas: list[Delta]) -> None:
+def check(bench: Bench, reference: Reference, sequence: EngineSequence, deltas: list[Delta]) -> None:
     """Compare all log probabilities of an output with the reference."""
     tokens = tuple(token for delta in deltas for token in delta.tokens)
     expected = reference.logprobs(sequence.prompt + tokens)[len(sequence.prompt) - 1 :]
@@ -115,7 +115,7 @@ def check_batch(bench: Bench, reference: Reference, left: int, *, preempting: bo
     Returns how many of them had their log probabilities compared with the reference.
     """
     kind, steps = random.Random(18), 0
-    wanted: list[Sequence] = []
+    wanted: list[EngineSequence] = []
     outputs: dict[int, list[Delta]] = {}
     while left or bench.engine.busy():
         while left and kind.random() < 0.4:
@@ -196,7 +196,7 @@ def test_an_interrupted_sequence_goes_on_with_its_bias_and_log_probabilities(tin
     sequence = tiny.sequence("Write a poem.", generated=whole[:10], **fields)
     (outputs,) = tiny.run([sequence])
     assert tokens_of(outputs) == whole[10:]
-    resumed = Sequence(number=0, prompt=sequence.prompt + whole[:10], sampling=sequence.sampling)
+    resumed = EngineSequence(number=0, prompt=sequence.prompt + whole[:10], sampling=sequence.sampling)
     check(tiny, Reference(TINY), resumed, deltas_of(outputs))
 
 
@@ -211,7 +211,7 @@ def test_an_engine_without_a_tap_refuses_by_name() -> None:
     off = options(str(TINY), logits="off")
     engine = OpenVINOEngine(off, lambda stage: None)
     for field, value in (("top_logprobs", 2), ("logit_bias", ((5, 1.0),))):
-        sequence = Sequence(number=1, prompt=(1, 2), sampling=Sampling(seed=1, **{field: value}))  # type: ignore[arg-type]
+        sequence = EngineSequence(number=1, prompt=(1, 2), sampling=Sampling(seed=1, **{field: value}))  # type: ignore[arg-type]
         with pytest.raises(RequestRefused, match=field) as refusal:
             engine.add(sequence)
         assert refusal.value.problem.param == field
@@ -257,7 +257,7 @@ def test_thousands_of_steps_leak_nothing() -> None:
 
     def steps(count: int) -> None:
         sampling = Sampling(temperature=0.0, seed=1, max_tokens=count, ignore_eos=True, logprobs=True, top_logprobs=2)
-        engine.add(Sequence(number=1, prompt=(5, 6, 7), sampling=sampling))
+        engine.add(EngineSequence(number=1, prompt=(5, 6, 7), sampling=sampling))
         while engine.busy():
             engine.step()
 

@@ -15,7 +15,7 @@ from tests.support.engine_driver import options, small_cache
 from tests.support.engine_outputs import tokens_of
 from tests.support.logits_reference import Reference
 from tests.support.paths import MODELS
-from worker.engine.protocol import Sequence, StepOutput
+from worker.engine.protocol import EngineSequence, StepOutput
 from worker.openvino.engine import OpenVINOEngine
 from worker.openvino.logits.operation import LogitsHook
 
@@ -46,7 +46,7 @@ class Run:
             self.outputs.setdefault(output.number, []).append(output)
         assert self.engine.refused() == []
 
-    def all(self, sequences: Iterable[Sequence]) -> None:
+    def all(self, sequences: Iterable[EngineSequence]) -> None:
         for sequence in sequences:
             self.engine.add(sequence)
         while self.engine.busy():
@@ -66,17 +66,17 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run]:
 numbers = iter(range(1, 1_000_000))
 
 
-def sequence(prompt: tuple[int, ...], top: int | None = 2, **fields: Any) -> Sequence:
+def sequence(prompt: tuple[int, ...], top: int | None = 2, **fields: Any) -> EngineSequence:
     scoring = None if top is None else PromptScoring(top=top)
     sampling = Sampling(**{"temperature": 0.0, "seed": 1, "max_tokens": 4, "prompt_scoring": scoring, **fields})
-    return Sequence(number=next(numbers), prompt=prompt, sampling=sampling)
+    return EngineSequence(number=next(numbers), prompt=prompt, sampling=sampling)
 
 
 def prompt_of(length: int, seed: int = 0) -> tuple[int, ...]:
     return tuple(random.Random(seed).choices(range(WORDS), k=length))
 
 
-def check(reference: Reference, one: Sequence, found: list[PromptLogprobs]) -> None:
+def check(reference: Reference, one: EngineSequence, found: list[PromptLogprobs]) -> None:
     """Compare the log probabilities of a prompt, which were reported once, with the reference."""
     (prompt,) = found
     expected = reference.logprobs(one.prompt)

@@ -8,7 +8,7 @@ from shared.parsers.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint
 from tests.support.engine_driver import Bench
 from tests.support.engine_outputs import text_of, tokens_of
-from worker.engine.protocol import ReasoningLimit, Sequence
+from worker.engine.protocol import EngineSequence, ReasoningLimit
 from worker.grammar.planner import make_plan
 
 BUDGET = 9
@@ -24,7 +24,7 @@ def ids(bench: Bench, text: str) -> tuple[int, ...]:
     return tuple(map(int, bench.tokenizer.encode(text, add_special_tokens=False).input_ids.data[0]))
 
 
-def thinking(bench: Bench, text: str, **fields: Any) -> Sequence:
+def thinking(bench: Bench, text: str, **fields: Any) -> EngineSequence:
     sequence = bench.sequence(text, **fields)
     limit = ReasoningLimit(
         tokens=BUDGET, begin="<think>", ends=("</think>",), end_tokens=ids(bench, "</think>"), opened=True

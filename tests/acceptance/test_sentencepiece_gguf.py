@@ -9,7 +9,7 @@ from tests.support.engine_driver import options
 from tests.support.engine_outputs import text_of
 from tests.support.gguf_files import tiny_llama
 from tests.unit.worker.model.test_gguf_tokenizer import PIECES, SENTENCE_PIECE
-from worker.engine.protocol import Sequence, StepOutput
+from worker.engine.protocol import EngineSequence, StepOutput
 from worker.openvino.engine import OpenVINOEngine
 
 
@@ -23,7 +23,7 @@ def test_it_writes_follows_grammars_and_ends(tmp_path: Path, monkeypatch: pytest
 
     def run(constraint: Constraint | None = None, allowed: tuple[int, ...] = ()) -> list[StepOutput]:
         sampling = Sampling(temperature=0.0, max_tokens=8, allowed_token_ids=allowed)
-        engine.add(Sequence(number=1, prompt=(1, 5), sampling=sampling, constraint=constraint))
+        engine.add(EngineSequence(number=1, prompt=(1, 5), sampling=sampling, constraint=constraint))
         outputs: list[StepOutput] = []
         while engine.busy():
             outputs += engine.step()

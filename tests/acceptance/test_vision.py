@@ -25,7 +25,7 @@ from tests.support.pictures import data_url, picture
 from tests.support.processes import family
 from tests.support.unfused_attention import copy_unfused
 from worker.engine.options import EngineOptions
-from worker.engine.protocol import EngineLoadError, PlacedImage, Refused, Sequence, StepOutput
+from worker.engine.protocol import EngineLoadError, EngineSequence, PlacedImage, SequenceRefused, StepOutput
 from worker.grammar.schema.compiler import schema_grammar
 from worker.openvino.engine import OpenVINOEngine
 from worker.openvino.logits.operation import LogitsHook
@@ -65,9 +65,9 @@ class Driver:
         self._numbers = iter(range(1, 10_000))
 
     def sequence(self, *images: PlacedImage, generated: tuple[int, ...] = (), constraint: Constraint | None = None,
-                 **sampling: Any) -> Sequence:  # fmt: skip
+                 **sampling: Any) -> EngineSequence:  # fmt: skip
         fields = {"temperature": 0.0, "seed": 1, "max_tokens": 30, "ignore_eos": True, **sampling}
-        return Sequence(
+        return EngineSequence(
             number=next(self._numbers),
             prompt=self.prompt,
             images=images,
@@ -76,9 +76,9 @@ class Driver:
             constraint=constraint,
         )
 
-    def run(self, *sequences: Sequence) -> tuple[list[list[StepOutput]], list[Refused]]:
+    def run(self, *sequences: EngineSequence) -> tuple[list[list[StepOutput]], list[SequenceRefused]]:
         outputs: dict[int, list[StepOutput]] = {sequence.number: [] for sequence in sequences}
-        refused: list[Refused] = []
+        refused: list[SequenceRefused] = []
         for sequence in sequences:
             self.engine.add(sequence)
         while self.engine.busy():
@@ -87,7 +87,7 @@ class Driver:
             refused += self.engine.refused()
         return list(outputs.values()), refused
 
-    def tokens(self, *sequences: Sequence) -> list[tuple[int, ...]]:
+    def tokens(self, *sequences: EngineSequence) -> list[tuple[int, ...]]:
         outputs, refused = self.run(*sequences)
         assert not refused
         assert all(one[-1].reason == "length" for one in outputs)
@@ -260,7 +260,7 @@ def test_a_step_that_fails_is_survived_by_prompts_with_images(driver: Driver) ->
     driver.engine.add(text)
     outputs = driver.engine.step() + driver.engine.step()
     driver.engine.add(guilty)
-    refused: list[Refused] = []
+    refused: list[SequenceRefused] = []
     while driver.engine.busy():
         outputs += driver.engine.step()
         refused += driver.engine.refused()

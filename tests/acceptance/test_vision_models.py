@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Sequence as Several
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pytest
 from shared.protocol.request import Image, Sampling
 from tests.support.engine_driver import options
 from tests.support.pictures import HELD_OUT, Pixels, picture, question
-from worker.engine.protocol import PlacedImage, Sequence
+from worker.engine.protocol import EngineSequence, PlacedImage
 from worker.images.tokens import ImageTokens
 from worker.openvino.engine import OpenVINOEngine
 
@@ -38,7 +38,7 @@ def tokenizer(model: str) -> openvino_genai.Tokenizer:
     return openvino_genai.Tokenizer(str(MODELS / model))
 
 
-def places(model: str, prompt: str, images: Several[Pixels]) -> tuple[list[int], list[PlacedImage]]:
+def places(model: str, prompt: str, images: Sequence[Pixels]) -> tuple[list[int], list[PlacedImage]]:
     """The tokens of a prompt, and the images among them."""
     tokens: list[int] = []
     placed = []
@@ -51,13 +51,13 @@ def places(model: str, prompt: str, images: Several[Pixels]) -> tuple[list[int],
     return tokens, placed
 
 
-def engine_texts(model: str, prompts: Several[tuple[str, Several[Pixels]]]) -> list[str]:
+def engine_texts(model: str, prompts: Sequence[tuple[str, Sequence[Pixels]]]) -> list[str]:
     """The texts that our engine makes of all prompts in one batch."""
     engine = OpenVINOEngine(options(str(MODELS / model)), lambda stage: None)
     for number, (prompt, images) in enumerate(prompts, 1):
         tokens, placed = places(model, prompt, images)
         sampling = Sampling(temperature=0.0, seed=1, max_tokens=TOKENS)
-        engine.add(Sequence(number=number, prompt=tuple(tokens), sampling=sampling, images=tuple(placed)))
+        engine.add(EngineSequence(number=number, prompt=tuple(tokens), sampling=sampling, images=tuple(placed)))
     texts = [""] * len(prompts)
     while engine.busy():
         for output in engine.step():
@@ -65,7 +65,7 @@ def engine_texts(model: str, prompts: Several[tuple[str, Several[Pixels]]]) -> l
     return texts
 
 
-def pipeline_texts(model: str, prompts: Several[tuple[str, Several[Pixels]]]) -> list[str]:
+def pipeline_texts(model: str, prompts: Sequence[tuple[str, Sequence[Pixels]]]) -> list[str]:
     """The texts that OpenVINO GenAI's pipeline makes of the prompts, one after the other."""
     pipeline = openvino_genai.VLMPipeline(str(MODELS / model), "CPU", **EXACT)
     config = openvino_genai.GenerationConfig(max_new_tokens=TOKENS, do_sample=False, apply_chat_template=False)
@@ -117,7 +117,7 @@ def test_images_have_as_many_tokens_as_are_counted(model: str, most: int | None,
     for width, height in [(56, 56), (30, 42), (200, 100), (300, 500), (20, 30)]:
         tokens, placed = places(model, "Which? \0", [numpy.full((height, width, 3), 200, numpy.uint8)])
         sampling = Sampling(temperature=0.0, max_tokens=1)
-        engine.add(Sequence(number=1, prompt=tuple(tokens), sampling=sampling, images=tuple(placed)))
+        engine.add(EngineSequence(number=1, prompt=tuple(tokens), sampling=sampling, images=tuple(placed)))
         endings = [output.ending for _ in iter(engine.busy, False) for output in engine.step()]
         assert endings[-1] is not None
         expected = endings[-1].prompt_tokens - len(tokens)

@@ -12,7 +12,7 @@ from shared.protocol.request import ChatRequest, Constraint, Message, Sampling, 
 from shared.runtime.settings import EngineSettings
 from tests.support.grammar_oracle import GrammarOracle
 from worker.engine.options import EngineOptions
-from worker.engine.protocol import Sequence
+from worker.engine.protocol import EngineSequence
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan
 from worker.model.local import default_model
@@ -76,7 +76,7 @@ class TinyEngine:
         """The texts that the model makes under the plans, each to its own end."""
         for number, plan in enumerate(plans):
             self._engine.add(
-                Sequence(
+                EngineSequence(
                     number=number,
                     prompt=(5, 6, 7),
                     sampling=Sampling(temperature=1.5, seed=seed + number, max_tokens=600),

@@ -10,7 +10,7 @@ import msgspec
 
 from api.batches.forms import BatchesQuery, parse_batch, render_batch
 from api.batches.input import validate_file
-from api.batches.record import Batch, Counts, LineError
+from api.batches.record import Batch, BatchCounts, LineError
 from api.batches.results import failure_of, response_of
 from api.dialects.base.interface import Dialect, ResponseEncoder
 from api.dialects.base.query import validate_query
@@ -132,7 +132,7 @@ class Batches(Adapter):
             retention=3600,
             errors=(LineError(code="c", message="m", line=1, param="p"),),
             model="m",
-            counts=Counts(
+            counts=BatchCounts(
                 total=3,
                 completed=2,
                 failed=1,

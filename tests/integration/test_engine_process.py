@@ -14,7 +14,7 @@ from tests.support.engine_reports import ReportingEngine
 from tests.support.eventually import eventually
 from worker.engine.handle import CurrentEngine, EngineSupervisor
 from worker.engine.options import EngineOptions
-from worker.engine.protocol import Output, RawStep, Refused, Sequence, StepOutput, Stepped
+from worker.engine.protocol import EngineSequence, Output, RawStep, SequenceRefused, StepOutput, Stepped
 from worker.processes.child import LoadError
 from worker.simulated.engine import encode
 
@@ -24,8 +24,8 @@ def options(path: str = "") -> EngineOptions:
     return EngineOptions.from_settings(settings, path=f"[[tokens 6]] {path}", context_length=1000)
 
 
-def sequence(number: int, text: str) -> Sequence:
-    return Sequence(number=number, prompt=encode(text), sampling=Sampling())
+def sequence(number: int, text: str) -> EngineSequence:
+    return EngineSequence(number=number, prompt=encode(text), sampling=Sampling())
 
 
 def unpacked(report: RawStep) -> list[StepOutput]:
@@ -100,7 +100,7 @@ async def test_outputs_come_in_order_and_the_gauges_come_to_rest(engine: Reporti
     outputs: list[StepOutput] = []
     refused: list[int] = []
     async for report in engine.reports():
-        if isinstance(report, Refused):
+        if isinstance(report, SequenceRefused):
             refused.append(report.number)
         else:
             outputs += unpacked(report)
@@ -132,7 +132,7 @@ async def test_a_crash_ends_the_reports_after_all_that_was_made_before(engine: R
 
 async def test_a_sequence_that_crashed_an_engine_goes_on_behind_the_crash(engine: ReportingEngine) -> None:
     prompt = encode("[[crash at 3]] [[say abcdef]]")
-    engine.add(Sequence(number=1, prompt=prompt, generated=encode("abc"), sampling=Sampling()))
+    engine.add(EngineSequence(number=1, prompt=prompt, generated=encode("abc"), sampling=Sampling()))
     text = ""
     async for report in engine.reports():
         assert isinstance(report, Stepped)

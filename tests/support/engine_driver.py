@@ -12,7 +12,7 @@ from shared.protocol.request import Constraint, Sampling
 from shared.runtime.settings import EngineSettings
 from tests.support.fleet import ONE_THREAD
 from worker.engine.options import EngineOptions
-from worker.engine.protocol import Sequence, StepOutput
+from worker.engine.protocol import EngineSequence, StepOutput
 from worker.model.local import default_model
 from worker.openvino.engine import OpenVINOEngine
 
@@ -53,11 +53,11 @@ class Bench:
         self._numbers = iter(range(1, 1_000_000))
 
     def sequence(self, text: str, *, generated: tuple[int, ...] = (), constraint: Constraint | None = None,
-                 alternatives: int = 1, **sampling: object) -> Sequence:  # fmt: skip
+                 alternatives: int = 1, **sampling: object) -> EngineSequence:  # fmt: skip
         prompt = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
         ids = self.tokenizer.encode(prompt, add_special_tokens=False).input_ids.data[0]
         fields = {"temperature": 0.0, "seed": 1, "max_tokens": 40, **sampling}
-        return Sequence(
+        return EngineSequence(
             number=next(self._numbers),
             prompt=tuple(int(token) for token in ids),
             sampling=Sampling(**fields),  # type: ignore[arg-type]
@@ -72,7 +72,7 @@ class Bench:
             outputs += self.engine.step()
         return outputs
 
-    def run(self, sequences: Iterable[Sequence]) -> list[list[StepOutput]]:
+    def run(self, sequences: Iterable[EngineSequence]) -> list[list[StepOutput]]:
         numbers = []
         for sequence in sequences:
             self.engine.add(sequence)

@@ -7,14 +7,14 @@ from msgspec.structs import replace
 
 from worker.engine.handle import EngineProcess
 from worker.engine.options import EngineOptions
-from worker.engine.protocol import RawStep, Refused
+from worker.engine.protocol import RawStep, SequenceRefused
 
 
 class ReportingEngine(EngineProcess):
     """An engine process that keeps its reports for :meth:`reports`."""
 
     def __init__(self, options: EngineOptions, on_loading: Callable[[str], None] = lambda stage: None) -> None:
-        self._reports: asyncio.Queue[RawStep | Refused | None] = asyncio.Queue()
+        self._reports: asyncio.Queue[RawStep | SequenceRefused | None] = asyncio.Queue()
         super().__init__(
             options,
             step_timeout=60,
@@ -23,7 +23,7 @@ class ReportingEngine(EngineProcess):
             on_loading=on_loading,
         )
 
-    async def reports(self) -> AsyncIterator[RawStep | Refused]:
+    async def reports(self) -> AsyncIterator[RawStep | SequenceRefused]:
         """Yield the reports until the process ends."""
         ended = asyncio.create_task(self.ended())
         ended.add_done_callback(lambda _: self._reports.put_nowait(None))

@@ -21,11 +21,11 @@ from worker.engine.protocol import (
     EngineBroken,
     EngineInfo,
     EngineLoadError,
+    EngineSequence,
     Gauges,
     Output,
     PromptOutput,
-    Refused,
-    Sequence,
+    SequenceRefused,
 )
 from worker.model.embedding import EmbeddingFiles, read_files
 from worker.model.identity import model_identity
@@ -46,7 +46,7 @@ Vectors = NDArray[numpy.float32]
 class _Texts:
     """The texts of a job, and the vectors of those that were computed."""
 
-    def __init__(self, sequence: Sequence) -> None:
+    def __init__(self, sequence: EngineSequence) -> None:
         self.number = sequence.number
         self.dimensions = sequence.dimensions
         self.remaining: dict[int, list[int]] = {}
@@ -82,7 +82,7 @@ class EmbeddingEngine:
         self._inputs = {name for one in self._model.inputs for name in one.get_names()}
         self._jobs: dict[int, _Texts] = {}
         self._preempted: frozenset[int] = frozenset()
-        self._refused: list[Refused] = []
+        self._refused: list[SequenceRefused] = []
         self._steps = self._tokens = self._scheduled = 0
         self._seconds = 0.0
         digest = hashlib.sha256(versions.encode()).hexdigest()[:12]
@@ -112,7 +112,7 @@ class EmbeddingEngine:
         properties |= engine_threads(options).properties | options.plugin_config
         return core.compile_model(model, options.device, properties), int(files.config.get("vocab_size") or 0)
 
-    def add(self, sequence: Sequence) -> None:
+    def add(self, sequence: EngineSequence) -> None:
         """Add the texts of a job. Raises :class:`RequestRefused` for tokens that the model does not have."""
         if sum(sequence.lengths) != len(sequence.prompt) or not all(sequence.lengths):
             raise refuse(ProblemKind.INTERNAL, "The lengths of the texts are not those of their tokens.")
@@ -161,7 +161,7 @@ class EmbeddingEngine:
         for (job, index), vector in zip(batch, vectors, strict=True):
             if not numpy.isfinite(vector).all() and self._jobs.pop(job.number, None) is not None:
                 problem = Problem(kind=ProblemKind.INTERNAL, message="The model's vector of a text is not finite.")
-                self._refused.append(Refused(job.number, problem))
+                self._refused.append(SequenceRefused(job.number, problem))
             job.vectors[index] = self._encoded(vector, job.dimensions)
         done = [
             job for job in {id(job): job for job, _ in batch}.values() if not job.remaining and job.number in self._jobs
@@ -196,7 +196,7 @@ class EmbeddingEngine:
         """Return nothing: there are no log probabilities."""
         return []
 
-    def refused(self) -> list[Refused]:
+    def refused(self) -> list[SequenceRefused]:
         """Return and clear the jobs that have failed."""
         refused, self._refused = self._refused, []
         return refused

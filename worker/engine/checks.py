@@ -4,7 +4,7 @@ from typing import Literal
 
 from shared.protocol.errors import ContextExcess, ProblemKind, RequestRefused, context_exceeded, logits_refused, refuse
 from shared.protocol.request import LOGITS, Sampling
-from worker.engine.protocol import Sequence
+from worker.engine.protocol import EngineSequence
 from worker.model.generation_config import OPEN_ABOVE, OPEN_BELOW, RANGES, in_range
 
 Speculation = Literal["none", "draft", "lookup"]
@@ -23,7 +23,7 @@ _REASONS: dict[Speculation, str] = {
 }
 
 
-def max_output_tokens(sequence: Sequence, *, vocabulary: int, context_length: int, cache_tokens: int) -> int:
+def max_output_tokens(sequence: EngineSequence, *, vocabulary: int, context_length: int, cache_tokens: int) -> int:
     """Return the maximum output length in tokens. Raises :class:`RequestRefused` if the sequence does not fit.
 
     ``vocabulary`` is the number of token ids; the other two are in tokens.
@@ -44,7 +44,7 @@ def max_output_tokens(sequence: Sequence, *, vocabulary: int, context_length: in
     return context_length - prompt
 
 
-def check_sampling(sequence: Sequence) -> None:
+def check_sampling(sequence: EngineSequence) -> None:
     """Raise :class:`RequestRefused` when a sampling field is outside the range that the pipeline supports."""
     for field, (least, most) in RANGES.items():
         value = getattr(sequence.sampling, field)
@@ -89,7 +89,7 @@ def check_logits(sampling: Sampling, vocabulary_size: int, *, hooked: bool, sees
                 raise _invalid(field, message)
 
 
-def check_speculation(sequence: Sequence, speculation: Speculation) -> None:
+def check_speculation(sequence: EngineSequence, speculation: Speculation) -> None:
     """Raise :class:`RequestRefused` for a field that this engine does not support, or an invalid value."""
     sampling = sequence.sampling
     for field in ("num_assistant_tokens", "assistant_confidence_threshold", "max_ngram_size"):
@@ -118,7 +118,7 @@ def check_stateful(sampling: Sampling, *, hooked: bool) -> None:
         raise logits_refused("logprobs")
 
 
-def _check_beams(sequence: Sequence) -> None:
+def _check_beams(sequence: EngineSequence) -> None:
     """Raise :class:`RequestRefused` for fields that the pipeline rejects or ignores in a beam search."""
     sampling = sequence.sampling
     if sampling.beams == 1:

@@ -27,7 +27,7 @@ from worker.engine.protocol import (
     Loading,
     Preempt,
     Ready,
-    Refused,
+    SequenceRefused,
     Stepped,
 )
 from worker.processes.channel import ChildChannel
@@ -86,7 +86,7 @@ def serve(engine: Engine, channel: Channel) -> NoReturn:
                     try:
                         engine.add(sequence)
                     except RequestRefused as refusal:
-                        channel.send(Refused(sequence.number, refusal.problem))
+                        channel.send(SequenceRefused(sequence.number, refusal.problem))
                 case Cancel(number):
                     engine.cancel(number)
                 case Preempt(numbers):

@@ -1,12 +1,11 @@
 """The state of one sequence: its token ids, their text, and its end condition."""
 
-from collections.abc import Iterable
-from collections.abc import Sequence as Series
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from shared.protocol.events import Delta, TopToken
 from worker.engine.lengths import LengthChecker
-from worker.engine.protocol import Ending, Output, Sequence, StepOutput, StopReason
+from worker.engine.protocol import Ending, EngineSequence, Output, StepOutput, StopReason
 from worker.engine.reasoning import ReasoningBudget
 from worker.engine.stops import StopSearch
 from worker.engine.text import TextStream, Vocabulary
@@ -24,7 +23,7 @@ class Generation:
 
     def __init__(
         self,
-        sequence: Sequence,
+        sequence: EngineSequence,
         vocabulary: Vocabulary,
         *,
         end_tokens: Iterable[int],
@@ -135,10 +134,10 @@ class Generation:
 
     def append(
         self,
-        tokens: Series[int],
-        logprobs: Series[float],
+        tokens: Sequence[int],
+        logprobs: Sequence[float],
         reason: StopReason | None = None,
-        top: Series[tuple[TopToken, ...]] = (),
+        top: Sequence[tuple[TopToken, ...]] = (),
     ) -> StepOutput:
         """Append a step's tokens and return the output. Tokens after the sequence's end are ignored.
 

@@ -20,14 +20,14 @@ from worker.engine.protocol import (
     Cancel,
     Command,
     EngineInfo,
+    EngineSequence,
     Gauges,
     Loading,
     Preempt,
     RawEngineReport,
     RawStep,
     Ready,
-    Refused,
-    Sequence,
+    SequenceRefused,
     Stepped,
 )
 from worker.engine.unchanged import ModelChanged
@@ -58,7 +58,7 @@ class EngineProcess(ChildProcess[RawEngineReport, Command, Ready]):
         *,
         step_timeout: float,
         on_stepped: Callable[[RawStep], None],
-        on_refused: Callable[[Refused], None],
+        on_refused: Callable[[SequenceRefused], None],
         on_loading: Callable[[str], None],
     ) -> None:
         """``step_timeout`` is the maximum duration of a step in seconds (see :mod:`worker.engine.watchdog`).
@@ -81,7 +81,7 @@ class EngineProcess(ChildProcess[RawEngineReport, Command, Ready]):
         if self.pid is not None:
             self.watchdog.cpu_time = CpuTime(self.pid).usable
 
-    def add(self, sequence: Sequence) -> None:
+    def add(self, sequence: EngineSequence) -> None:
         """Start a sequence. Its outputs, or its refusal, arrive as reports."""
         pixels = sum(image.width * image.height for image in sequence.images)
         self.watchdog.add(
@@ -105,7 +105,7 @@ class EngineProcess(ChildProcess[RawEngineReport, Command, Ready]):
                 if output.reason is not None:
                     self.watchdog.discard(output.number)
             self._on_stepped(report)
-        elif isinstance(report, Refused):
+        elif isinstance(report, SequenceRefused):
             self.watchdog.on_report(())
             self.watchdog.discard(report.number)
             self._on_refused(report)
@@ -182,7 +182,7 @@ class EngineSupervisor:
     step_timeout: float
     """Maximum duration of a step in seconds (see :mod:`worker.engine.watchdog`)."""
     on_stepped: Callable[[RawStep], None]
-    on_refused: Callable[[Refused], None]
+    on_refused: Callable[[SequenceRefused], None]
     on_change: Callable[[], None]
     """Called when an engine becomes ready, and when it ends."""
     release_jobs: Callable[[], Awaitable[None]]

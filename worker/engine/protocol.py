@@ -49,7 +49,7 @@ class ReasoningLimit(msgspec.Struct, frozen=True, kw_only=True):
     again: bool = False
 
 
-class Sequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class EngineSequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A sequence to generate.
 
     - ``prompt``: token ids.
@@ -188,7 +188,7 @@ class Engine(Protocol):
 
     engine_info: EngineInfo
 
-    def add(self, sequence: Sequence) -> None:
+    def add(self, sequence: EngineSequence) -> None:
         """Add a sequence to the batch. Raises :class:`RequestRefused`, without affecting other sequences."""
 
     def cancel(self, number: int) -> None:
@@ -212,7 +212,7 @@ class Engine(Protocol):
         They precede the outputs of that step.
         """
 
-    def refused(self) -> list["Refused"]:
+    def refused(self) -> list["SequenceRefused"]:
         """Return and clear the sequences that were removed because they made a step fail."""
 
     def busy(self) -> bool:
@@ -228,7 +228,7 @@ class Engine(Protocol):
 class Add(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """Start a sequence."""
 
-    sequence: Sequence
+    sequence: EngineSequence
 
 
 class Cancel(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -270,14 +270,14 @@ class Stepped(msgspec.Struct, Generic[DeltaT], frozen=True, array_like=True, tag
     gauges: Gauges
 
 
-class Refused(msgspec.Struct, frozen=True, array_like=True, tag=4):
+class SequenceRefused(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """A sequence could not be added, or was removed because it made a later step fail, perhaps after outputs."""
 
     number: int
     problem: Problem
 
 
-Report = Loading | Ready | LoadFailed | Stepped[DeltaT] | Refused
+Report = Loading | Ready | LoadFailed | Stepped[DeltaT] | SequenceRefused
 
 EngineReport = Report[Delta | PromptLogprobs | None]
 """A report in the engine process."""

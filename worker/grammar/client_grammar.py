@@ -8,7 +8,7 @@ import re
 from worker.grammar.ebnf import character_class, without
 from worker.grammar.patterns import whole_regex_of
 from worker.grammar.recursion import unproductive_rule
-from worker.grammar.regex import Characters, Choice, PatternError
+from worker.grammar.regex import Alternation, Characters, PatternError
 from worker.grammar.xgrammar import character_of, protect_alternatives, split
 
 _PART = re.compile(r'#[^\n]*|"(?:[^"\\\n]|\\.)*"|\[(?:[^\]\\\n]|\\.)*\]', re.DOTALL)
@@ -47,7 +47,7 @@ def _rewritten(part: str) -> str:
 def _class(text: str) -> str:
     try:
         match whole_regex_of(_UNIT.sub(lambda unit: _in_regex(unit[0]), text)):
-            case Choice((Characters(sure),)) if members := without(sure, _NUL):
+            case Alternation((Characters(sure),)) if members := without(sure, _NUL):
                 return character_class(members)
     except PatternError:
         pass

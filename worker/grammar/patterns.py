@@ -13,12 +13,12 @@ from worker.grammar.regex import (
     ANYTHING,
     EVERY,
     NOTHING,
+    Alternation,
     Characters,
-    Choice,
+    Concatenation,
     Node,
     PatternError,
     Repeat,
-    Sequence,
     joined,
     lengths,
     not_ahead,
@@ -83,8 +83,8 @@ def without_upper_limit(node: Node) -> tuple[Node, int | None]:
     is none, or the repetitions are few enough for a grammar, ``node`` itself and None.
     """
     match node:
-        case Choice((option,)):
-            parts = option.parts if isinstance(option, Sequence) else (option,)
+        case Alternation((option,)):
+            parts = option.parts if isinstance(option, Concatenation) else (option,)
             match [one for one in parts if len(set(lengths(one))) > 1]:
                 case [Repeat(part, minimum, int(maximum)) as limited] if len(set(lengths(part))) == 1:
                     size = _largest_class(part)
@@ -100,7 +100,7 @@ def _largest_class(node: Node) -> int:
             return sum(last - first + 1 for first, last in sure)
         case Repeat(part):
             return _largest_class(part)
-        case Sequence(parts) | Choice(parts):
+        case Concatenation(parts) | Alternation(parts):
             return max(map(_largest_class, parts), default=1)
 
 
@@ -149,11 +149,11 @@ class _PatternParser:
             raise PatternError("a negative look-ahead excludes every text")
         return option
 
-    def _options(self, read: Callable[[], Node]) -> Choice:
+    def _options(self, read: Callable[[], Node]) -> Alternation:
         options = [read()]
         while self._take("|"):
             options.append(read())
-        return Choice(tuple(options))
+        return Alternation(tuple(options))
 
     def _sequence(self) -> Node:
         parts: list[Node] = []

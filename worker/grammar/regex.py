@@ -28,13 +28,13 @@ class Characters(msgspec.Struct, frozen=True):
     possible: Ranges
 
 
-class Sequence(msgspec.Struct, frozen=True):
+class Concatenation(msgspec.Struct, frozen=True):
     """All of ``parts``, one after the other."""
 
     parts: "tuple[Node, ...]"
 
 
-class Choice(msgspec.Struct, frozen=True):
+class Alternation(msgspec.Struct, frozen=True):
     """Any one of ``options``."""
 
     options: "tuple[Node, ...]"
@@ -48,9 +48,9 @@ class Repeat(msgspec.Struct, frozen=True):
     maximum: int | None
 
 
-Node = Characters | Sequence | Choice | Repeat
+Node = Characters | Concatenation | Alternation | Repeat
 
-NOTHING = Sequence(())
+NOTHING = Concatenation(())
 """The empty text."""
 _VOID = Characters((), ())
 ANYTHING = Repeat(Characters(EVERY, EVERY), 0, None)
@@ -61,8 +61,8 @@ def joined(parts: Iterable[Node]) -> Node:
     """Return the sequence of ``parts``."""
     flat: list[Node] = []
     for part in parts:
-        flat += part.parts if isinstance(part, Sequence) else [part]
-    return flat[0] if len(flat) == 1 else Sequence(tuple(flat))
+        flat += part.parts if isinstance(part, Concatenation) else [part]
+    return flat[0] if len(flat) == 1 else Concatenation(tuple(flat))
 
 
 def lengths(node: Node) -> tuple[int, int | None]:
@@ -75,10 +75,10 @@ def lengths(node: Node) -> tuple[int, int | None]:
             if maximum == 0 or most == 0:
                 return minimum * least, 0
             return minimum * least, None if maximum is None or most is None else maximum * most
-        case Sequence(parts):
+        case Concatenation(parts):
             least_of, most_of = _both(parts)
             return sum(least_of), None if None in most_of else sum(length or 0 for length in most_of)
-        case Choice(options):
+        case Alternation(options):
             least_of, most_of = _both(options)
             return min(least_of), None if None in most_of else max(length or 0 for length in most_of)
 
@@ -93,10 +93,10 @@ def begins(node: Node) -> Iterator[tuple[Characters, Node]]:
     match node:
         case Characters():
             yield node, NOTHING
-        case Choice(options):
+        case Alternation(options):
             for option in options:
                 yield from begins(option)
-        case Sequence(parts):
+        case Concatenation(parts):
             for index, part in enumerate(parts):
                 for first, rest in begins(part):
                     yield first, joined([rest, *parts[index + 1 :]])
@@ -122,7 +122,7 @@ def beginning_without(node: Node, taken: Ranges) -> Node | None:
         for first, rest in begins(node)
         if (sure := without(first.sure, taken))
     ]
-    return Choice(tuple(options)) if options else None
+    return Alternation(tuple(options)) if options else None
 
 
 def not_ahead(node: Node, ahead: Node) -> Node:
@@ -131,7 +131,7 @@ def not_ahead(node: Node, ahead: Node) -> Node:
     options = [joined([Characters(without(first.sure, taken), first.possible), rest]) for first, rest in begins(node)]
     if not lengths(node)[0] and lengths(ahead)[0]:
         options.append(NOTHING)
-    return Choice(tuple(options)) if options else _VOID
+    return Alternation(tuple(options)) if options else _VOID
 
 
 def is_void(node: Node) -> bool:
@@ -139,9 +139,9 @@ def is_void(node: Node) -> bool:
     match node:
         case Characters(sure):
             return not sure
-        case Sequence(parts):
+        case Concatenation(parts):
             return any(map(is_void, parts))
-        case Choice(options):
+        case Alternation(options):
             return all(map(is_void, options))
         case Repeat(part, minimum):
             return minimum > 0 and is_void(part)

@@ -5,7 +5,7 @@ In JSON strings, matched characters are escaped: a quotation mark in the text is
 
 from worker.grammar.ebnf import Ranges, Rules, character_class, either, literal, repeated, sequence, united, without
 from worker.grammar.json_text import JsonRules
-from worker.grammar.regex import ANYTHING, Characters, Choice, Node, PatternError, Repeat, Sequence, is_void
+from worker.grammar.regex import ANYTHING, Alternation, Characters, Concatenation, Node, PatternError, Repeat, is_void
 
 _ESCAPED = {0x22: '"', 0x5C: "\\", 0x08: "b", 0x0C: "f", 0x0A: "n", 0x0D: "r", 0x09: "t"}
 _ESCAPED_IN_JSON: Ranges = ((0x00, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0xD800, 0xDFFF))
@@ -21,9 +21,9 @@ def written(rules: Rules, node: Node, *, in_json: bool) -> str:
     match node:
         case Characters(sure):
             return either(_characters(sure, in_json=in_json))
-        case Sequence(parts):
+        case Concatenation(parts):
             return sequence(written(rules, part, in_json=in_json) for part in parts)
-        case Choice(options):
+        case Alternation(options):
             left = [option for option in options if not is_void(option)]
             if not left:
                 raise PatternError("a look-ahead leaves no text")

@@ -12,13 +12,13 @@ from shared.protocol.events import Event, Failed, MoveCause, Rejected, Started, 
 from shared.protocol.queue import Claim, Lease
 from shared.protocol.request import ChatRequest, QueuedJob, Sampling
 from worker.engine.handle import EngineProcess
-from worker.engine.protocol import Sequence
+from worker.engine.protocol import EngineSequence
 
 SUSPECT_LOST_WORKERS = 2
 """Lost workers from which on a request is a suspect. More than one, because workers disappear for other reasons."""
 
 _NOT_STARTED = Started(worker="", prompt_tokens=0, fingerprint="")
-_NOT_PREPARED = Sequence(number=0, prompt=(), sampling=Sampling())
+_NOT_PREPARED = EngineSequence(number=0, prompt=(), sampling=Sampling())
 
 
 class StopCause(Enum):
@@ -53,7 +53,7 @@ class Attempt:
     lease: Lease = field(init=False)
     request: ChatRequest | None = None
     """The job's request, once it was read."""
-    sequence: Sequence = _NOT_PREPARED
+    sequence: EngineSequence = _NOT_PREPARED
     """What the engine gets."""
     holds: list[Hold] = field(default_factory=list)
     """Those of its holds for which its next output matters."""

@@ -1,12 +1,12 @@
 """Runs jobs that return vectors of texts: tokens, gates, engine."""
 
-from collections.abc import Sequence as Ordered
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shared.protocol.events import Started
 from shared.protocol.request import Embed, Job, Sampling
 from worker.engine.handle import CurrentEngine
-from worker.engine.protocol import Sequence
+from worker.engine.protocol import EngineSequence
 from worker.jobs.attempt import Attempt
 from worker.jobs.gates import Gate
 from worker.jobs.generation import compute
@@ -21,7 +21,7 @@ class EmbeddingRunner:
     """The id of this worker."""
     engine: CurrentEngine
     requests: RequestCache
-    gates: Ordered[Gate]
+    gates: Sequence[Gate]
     """What an attempt enters, in this order."""
 
     async def run(self, attempt: Attempt, job: Job) -> None:
@@ -37,7 +37,7 @@ class EmbeddingRunner:
             attempt=claim.attempt,
             cause=claim.cause,
         )
-        attempt.sequence = Sequence(
+        attempt.sequence = EngineSequence(
             number=attempt.number,
             prompt=prepared.tokens,
             sampling=Sampling(),

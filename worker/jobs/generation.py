@@ -3,7 +3,7 @@
 import logging
 import secrets
 import time
-from collections.abc import Sequence as Ordered
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from shared.protocol.events import Started
 from shared.protocol.queue import Claim
 from shared.protocol.request import Job, Sampling, fill_in
 from worker.engine.handle import CurrentEngine
-from worker.engine.protocol import EngineInfo, ReasoningLimit, Sequence
+from worker.engine.protocol import EngineInfo, EngineSequence, ReasoningLimit
 from worker.grammar.plan import Plan
 from worker.grammar.service import GrammarProcess
 from worker.jobs.attempt import Attempt
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 _SEED_RANGE = 2**64
 
 
-async def compute(attempt: Attempt, engine: CurrentEngine, gates: Ordered[Gate]) -> None:
+async def compute(attempt: Attempt, engine: CurrentEngine, gates: Sequence[Gate]) -> None:
     """Pass the gates, and have the engine compute the sequence of ``attempt`` to its end."""
     with ExitStack() as held:
         for gate in gates:
@@ -54,7 +54,7 @@ class GenerationRunner:
     requests: RequestCache
     grammars: GrammarProcess | None
     """Without it, every grammar is accepted."""
-    gates: Ordered[Gate]
+    gates: Sequence[Gate]
     """What an attempt enters, in this order."""
     sampling: Sampling
     """The model's defaults."""
@@ -75,14 +75,14 @@ class GenerationRunner:
             logger.info("job %s continues here after %d tokens", job.id, attempt.resumed)
         await compute(attempt, self.engine, self.gates)
 
-    def _sequence(self, attempt: Attempt, job: Job, prepared: Prepared, engine: EngineInfo) -> Sequence:
+    def _sequence(self, attempt: Attempt, job: Job, prepared: Prepared, engine: EngineInfo) -> EngineSequence:
         """Return what the engine gets."""
         plan, (generated, scored) = prepared.plan, read_history(attempt.claim)
         sampling = self._resolve_sampling(job, len(prepared.tokens), engine)
         # A chat reports the log probabilities of its prompt for its first choice only.
         if scored or (job.choice and not job.request.prompts):
             sampling = msgspec.structs.replace(sampling, prompt_scoring=None)
-        return Sequence(
+        return EngineSequence(
             number=attempt.number,
             prompt=prepared.tokens,
             images=prepared.images,

@@ -5,7 +5,7 @@ import msgspec
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import Alternatives, Failed, Finished, FinishReason, FrameOnly
 from worker.engine.handle import CurrentEngine
-from worker.engine.protocol import EMPTY_DELTA_BYTES, Ending, Output, RawStep, Refused
+from worker.engine.protocol import EMPTY_DELTA_BYTES, Ending, Output, RawStep, SequenceRefused
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.publisher import Publisher
 
@@ -44,7 +44,7 @@ class OutputProcessor:
                 publisher.end(attempt, _terminal_event(output))
         publisher.flush()
 
-    def on_refused(self, report: Refused) -> None:
+    def on_refused(self, report: SequenceRefused) -> None:
         """End the job of a sequence that the engine refused."""
         attempt = self._jobs.by_number.get(report.number)
         if attempt is not None:

@@ -21,7 +21,7 @@ from worker.model.generation_config import default_sampling
 from worker.model.gguf import GGUFError, read_header
 from worker.model.header import check_header
 from worker.model.huggingface import Download
-from worker.model.source import ModelError, Source, parse_source
+from worker.model.source import ModelError, ModelSource, parse_source
 from worker.model.split import parts
 
 logger = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ def describe(text: str, *, max_context: int = 0) -> LocalModel:
     return _described(source, _fetch(source, download=False), max_context)
 
 
-def _described(source: Source, location: Path, max_context: int) -> LocalModel:
+def _described(source: ModelSource, location: Path, max_context: int) -> LocalModel:
     kind: ModelKind = "openvino" if location.is_dir() else "gguf"
     own: int | None
     own, warnings = (_folder_context(location), ()) if kind == "openvino" else _read_gguf(location, max_context)
@@ -168,7 +168,7 @@ def default_model() -> Path:
     )
 
 
-def _fetch(source: Source, *, download: bool, on_download: Callable[[Download], None] | None = None) -> Path:
+def _fetch(source: ModelSource, *, download: bool, on_download: Callable[[Download], None] | None = None) -> Path:
     match source.kind:
         case "default":
             return default_model()

@@ -42,7 +42,7 @@ def check_parser(kind: ParserKind, name: str) -> str:
     return known[name]
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
     """A parsed source. ``name`` is the served name; ``location`` is a path or a repository id."""
 
     kind: SourceKind
@@ -52,7 +52,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     file: str | None = None
 
 
-def parse_source(text: str) -> Source:
+def parse_source(text: str) -> ModelSource:
     """Parse ``[NAME=]SOURCE``.
 
     Without ``NAME``, a GGUF file is served under its stem without the quantisation suffix
@@ -63,7 +63,7 @@ def parse_source(text: str) -> Source:
     """
     name, location = _split(text.strip())
     if location == DEFAULT_SOURCE:
-        return Source(kind="default", name=check_name(DEFAULT_NAME if name is None else name), location=location)
+        return ModelSource(kind="default", name=check_name(DEFAULT_NAME if name is None else name), location=location)
     path = Path(os.path.expanduser(location))
     if location and path.exists():
         # Not resolve(): in the Hugging Face cache, model.gguf is a link to a file without a suffix.
@@ -71,10 +71,10 @@ def parse_source(text: str) -> Source:
         path = (split_model_in(path) or path) if path.is_dir() else parts(path)[0]
         kind: SourceKind = "folder" if path.is_dir() else "file"
         own_name = _as_name(path.name if kind == "folder" else _stem(path.name))
-        return Source(kind=kind, name=check_name(own_name if name is None else name), location=str(path))
+        return ModelSource(kind=kind, name=check_name(own_name if name is None else name), location=str(path))
     hub = _HUB.fullmatch(location)
     if hub is not None and not hub["repository"].endswith(".gguf"):
-        return Source(
+        return ModelSource(
             kind="hub",
             name=check_name(hub["repository"] if name is None else name),
             location=hub["repository"],

@@ -27,7 +27,7 @@ from worker.node.catalogue import CatalogueEntry, CatalogueError, read_catalogue
 from worker.node.devices import HOST, Memory, place
 from worker.node.memory import Measurement, Measurements, expected, needed
 from worker.node.placements import Placements
-from worker.node.policy import ModelState, Plan, Rules, plan
+from worker.node.policy import KnownModel, MemoryPlan, PolicyTimes, plan
 from worker.node.resident import Resident
 
 logger = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class Node:
         """Set when a worker has exited."""
         self._placements = Placements(redis, node, lease=settings.lease)
         self._occupancies = OccupancyReader(redis)
-        self._rules = Rules(
+        self._rules = PolicyTimes(
             spread_wait=settings.spread_wait,
             swap_wait=settings.swap_wait,
             min_residence=settings.swap_wait,
@@ -163,7 +163,7 @@ class Node:
         for resident in self._residents.values():
             resident.kill()
 
-    async def _state(self, resident: Resident, workers: list[WorkerInfo]) -> ModelState:
+    async def _state(self, resident: Resident, workers: list[WorkerInfo]) -> KnownModel:
         entry = resident.entry
         occupancy, leases = await asyncio.gather(self._occupancies.read(entry.name), self._placements.count(entry.name))
         waiting, batch = _waiting(occupancy)
@@ -179,7 +179,7 @@ class Node:
         resident.waited = 0.0 if serving else waited
         alone = sum(worker.model == entry.name and "/" not in worker.id for worker in workers)
         own = resident.here != "absent" and not resident.has_lease
-        return ModelState(
+        return KnownModel(
             name=entry.name,
             priority=entry.priority,
             keep=entry.keep_seconds,
@@ -223,7 +223,7 @@ class Node:
         elif info.used == 0:
             old.unload("changed", "its entry has changed")
 
-    async def _make_room(self, todo: Plan, workers: Mapping[str, WorkerInfo]) -> None:
+    async def _make_room(self, todo: MemoryPlan, workers: Mapping[str, WorkerInfo]) -> None:
         """Unload what the policy says. What makes room for a model does so only once this node may load that model."""
         granted = set()
         for name in todo.awaited:
@@ -237,7 +237,7 @@ class Node:
             elif (reserved := todo.reserved_for.get(name)) is None or reserved in granted:
                 self._residents[name].unload(*why)
 
-    async def _keep_leases(self, todo: Plan) -> None:
+    async def _keep_leases(self, todo: MemoryPlan) -> None:
         for name, resident in self._residents.items():
             if resident.here != "absent":
                 resident.has_lease = await self._placements.take(name, resident.entry.most)

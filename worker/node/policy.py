@@ -18,7 +18,7 @@ more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class PolicyTimes:
     """Times of the policy, in seconds."""
 
     spread_wait: float
@@ -33,7 +33,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelState:
+class KnownModel:
     """What a node knows about one model of its catalogue. Sizes are in bytes, times in seconds."""
 
     name: str
@@ -94,7 +94,7 @@ class Unload(NamedTuple):
 
 
 @dataclass(slots=True)
-class Plan:
+class MemoryPlan:
     """What to do now. ``load`` and ``unload`` map names of models to the reason."""
 
     load: dict[str, str] = field(default_factory=dict)
@@ -108,9 +108,9 @@ class Plan:
     """Models for which there is no room yet, mapped to what those leave that never give way."""
 
 
-def plan(models: Sequence[ModelState], capacity: Memory, rules: Rules) -> Plan:
+def plan(models: Sequence[KnownModel], capacity: Memory, rules: PolicyTimes) -> MemoryPlan:
     """Return what a node with ``capacity`` for its ``models`` does."""
-    result = Plan()
+    result = MemoryPlan()
     for model in models:
         if model.here == "loaded" and model.unwanted:
             result.unload[model.name] = Unload("changed", "its entry has changed")
@@ -145,7 +145,7 @@ def plan(models: Sequence[ModelState], capacity: Memory, rules: Rules) -> Plan:
     return result
 
 
-def _is_wanted(model: ModelState, rules: Rules) -> bool:
+def _is_wanted(model: KnownModel, rules: PolicyTimes) -> bool:
     if model.here != "absent" or model.blocked or model.unwanted or model.workers >= model.most:
         return False
     if model.workers == 0:
@@ -153,7 +153,7 @@ def _is_wanted(model: ModelState, rules: Rules) -> bool:
     return model.workers < model.least or (model.waiting > 0 and model.waited > rules.spread_wait)
 
 
-def _reason(model: ModelState) -> str:
+def _reason(model: KnownModel) -> str:
     if model.requested:
         return "an operator has loaded it"
     jobs = model.waiting + model.waiting_batch
@@ -161,8 +161,8 @@ def _reason(model: ModelState) -> str:
 
 
 def _victims(
-    model: ModelState, models: Iterable[ModelState], missing: Counter[str], rules: Rules, leaving: Iterable[str]
-) -> list[ModelState] | None:
+    model: KnownModel, models: Iterable[KnownModel], missing: Counter[str], rules: PolicyTimes, leaving: Iterable[str]
+) -> list[KnownModel] | None:
     """Return the models that give what is ``missing`` to ``model``, or ``None`` if they may not, or are too small.
 
     Idle ones go first, those on the same device before others, the one idle for longest before the others, then those
@@ -172,7 +172,7 @@ def _victims(
     candidates = [other for other in candidates if _gives_way(other, model, rules)]
     same = model.memory.keys()
     candidates.sort(key=lambda other: (other.busy, other.memory.keys() != same, -other.idle, other.need))
-    victims: list[ModelState] = []
+    victims: list[KnownModel] = []
     for candidate in candidates:
         if any(missing[place] > 0 for place in candidate.memory):
             victims.append(candidate)
@@ -180,7 +180,7 @@ def _victims(
     return victims if all(size <= 0 for size in missing.values()) else None
 
 
-def _gives_way(other: ModelState, model: ModelState, rules: Rules) -> bool:
+def _gives_way(other: KnownModel, model: KnownModel, rules: PolicyTimes) -> bool:
     if not other.spare:
         return False
     if not other.busy:

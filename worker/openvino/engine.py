@@ -4,8 +4,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
-from collections.abc import Sequence as Series
+from collections.abc import Callable, Collection, Sequence
 
 import openvino_genai
 
@@ -22,12 +21,12 @@ from worker.engine.checks import (
 from worker.engine.generation import Generation
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import (
+    EngineSequence,
     Gauges,
     GrammarError,
     Output,
     PromptOutput,
-    Refused,
-    Sequence,
+    SequenceRefused,
     StepOutput,
     StopReason,
 )
@@ -69,7 +68,7 @@ class OpenVINOEngine:
         started = time.monotonic()
         devices = check_available(options)
         self._table = SequenceTable()
-        self._refused: list[Refused] = []
+        self._refused: list[SequenceRefused] = []
         self._prompts: list[PromptOutput] = []
         self._request_ids = itertools.count(WARM_UP_ID + 1)
         self._clearing = self._steps = self._tokens = self._lost_rows = self._preemptions = 0
@@ -100,7 +99,7 @@ class OpenVINOEngine:
             # Takes about a second. Safe while the engine runs: virtual addresses do not change.
             threading.Thread(target=use_huge_pages, name="huge pages", daemon=True).start()
 
-    def add(self, sequence: Sequence) -> None:
+    def add(self, sequence: EngineSequence) -> None:
         """Add a sequence to the batch. Raises :class:`RequestRefused`, without affecting other sequences."""
         check_sampling(sequence)
         check_logits(
@@ -189,7 +188,7 @@ class OpenVINOEngine:
         prompts, self._prompts = self._prompts, []
         return prompts
 
-    def refused(self) -> list[Refused]:
+    def refused(self) -> list[SequenceRefused]:
         """Return and clear the sequences that were removed because they made a step fail."""
         refused, self._refused = self._refused, []
         return refused
@@ -213,7 +212,7 @@ class OpenVINOEngine:
             self._preemptions,
         )
 
-    def _generation(self, sequence: Sequence) -> Generation:
+    def _generation(self, sequence: EngineSequence) -> Generation:
         """Return a new :class:`Generation`. Raises :class:`RequestRefused` if the sequence does not fit."""
         room = max_output_tokens(
             sequence,
@@ -325,7 +324,7 @@ class OpenVINOEngine:
                     continue
                 if not tokens:
                     continue
-            top: Series[tuple[TopToken, ...]] = ()
+            top: Sequence[tuple[TopToken, ...]] = ()
             if running.reader is not None and running.reader.reads and tokens:
                 try:
                     reported = logprobs if self._batched else None
@@ -402,4 +401,4 @@ class OpenVINOEngine:
     def _refuse(self, generation: Generation, problem: Problem) -> None:
         """Remove a sequence, and report why."""
         self.cancel(generation.sequence.number)
-        self._refused.append(Refused(generation.sequence.number, problem))
+        self._refused.append(SequenceRefused(generation.sequence.number, problem))

@@ -45,7 +45,7 @@ class DamagedModel(ModelError):
     """A model has weights that are not finite, so it can't be served."""
 
 
-class Weights(NamedTuple):
+class WeightMatrix(NamedTuple):
     """A weight matrix where an operation reads it. A row, along ``axis``, holds all weights of one output, or of one
     entry of an embedding table."""
 
@@ -62,7 +62,7 @@ class Weights(NamedTuple):
 class Group(NamedTuple):
     """What becomes one int8 matrix: the only one of ``matrices``, in all its ``uses``, or those of merged products."""
 
-    uses: tuple[Weights, ...]
+    uses: tuple[WeightMatrix, ...]
     matrices: tuple[openvino.Output, ...]
 
     @property
@@ -110,13 +110,13 @@ def _check_finite(model: openvino.Model) -> None:
         )
 
 
-def weights_of(model: openvino.Model) -> Iterator[Weights]:
+def weights_of(model: openvino.Model) -> Iterator[WeightMatrix]:
     """Yield the weight matrices of ``model``, packed or not."""
     for user in model.get_ordered_ops():
         for at, port in enumerate(user.inputs()):
             axis = _row_axis(user, at)
             if axis is not None and _is_matrix(port.get_source_output()):
-                yield Weights(user, port, axis)
+                yield WeightMatrix(user, port, axis)
 
 
 def _row_axis(user: openvino.Node, at: int) -> int | None:
@@ -153,14 +153,14 @@ def _key(output: openvino.Output) -> tuple[str, int]:
 _ROWS = {"transpose_a": False, "transpose_b": True}
 
 
-def groups_of(weights: Iterable[Weights]) -> list[Group]:
+def groups_of(weights: Iterable[WeightMatrix]) -> list[Group]:
     """Group the uses of a matrix, and the products that share an input and have a matrix with a row per output.
 
     Each product has a fixed cost independent of its size. Attention multiplies its input by three matrices, a gated
     layer by two.
     """
-    by_input: dict[tuple[str, int], list[Weights]] = defaultdict(list)
-    by_matrix: dict[tuple[tuple[str, int], int], list[Weights]] = defaultdict(list)
+    by_input: dict[tuple[str, int], list[WeightMatrix]] = defaultdict(list)
+    by_matrix: dict[tuple[tuple[str, int], int], list[WeightMatrix]] = defaultdict(list)
     for one in weights:
         if one.user.get_type_name() == "MatMul" and one.user.get_attributes() == _ROWS:
             by_input[_key(one.user.input_value(0))].append(one)

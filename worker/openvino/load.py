@@ -48,25 +48,25 @@ def check_available(options: EngineOptions) -> tuple[str, ...]:
     return tuple(available)
 
 
-class Choice(NamedTuple):
+class EngineChoice(NamedTuple):
     """The engine to load a model with, and why, human-readable."""
 
     kind: EngineKind
     reason: str
 
 
-def choose(options: EngineOptions) -> Choice:
+def choose(options: EngineOptions) -> EngineChoice:
     """Return the engine for the device, unless the settings name one. Raises :class:`EngineLoadError`."""
     on_npu = device_kind(options.device) == "NPU"
     if options.engine == "stateful":
-        return Choice("stateful", "the setting --engine")
+        return EngineChoice("stateful", "the setting --engine")
     if options.engine == "batched":
         if on_npu:
             raise EngineLoadError("OpenVINO GenAI has no pipeline with a paged KV cache for NPUs: use --engine auto")
-        return Choice("batched", "the setting --engine")
+        return EngineChoice("batched", "the setting --engine")
     if on_npu:
-        return Choice("stateful", "OpenVINO GenAI has no pipeline with a paged KV cache for NPUs")
-    return Choice("batched", "the default")
+        return EngineChoice("stateful", "OpenVINO GenAI has no pipeline with a paged KV cache for NPUs")
+    return EngineChoice("batched", "the default")
 
 
 class LoadedPipeline(NamedTuple):
@@ -74,7 +74,7 @@ class LoadedPipeline(NamedTuple):
     per token; 0 if they can't be read. ``sees_images`` is set for a vision-language model. Without ``grammars``, the
     pipeline compiles them in its steps. ``shape`` is set on an NPU."""
 
-    choice: Choice
+    choice: EngineChoice
     pipeline: Pipeline
     vocabulary: Vocabulary
     cache_tokens: int
@@ -101,13 +101,13 @@ def load_model(options: EngineOptions, served: Path, progress: Callable[[str], N
         suits = served.is_dir() and options.speculation == "none"
         if options.engine in ("batched", "stateful") or choice.kind == "stateful" or not suits:
             raise
-        choice = Choice("stateful", f"the batched engine can't load the model: {error.reason}")
+        choice = EngineChoice("stateful", f"the batched engine can't load the model: {error.reason}")
     # Not inside the block above: its exception may refer to the first pipeline, which must be freed.
     return _load_with_logits(options, served, choice, progress)
 
 
 def _load_with_logits(
-    options: EngineOptions, served: Path, choice: Choice, progress: Callable[[str], None]
+    options: EngineOptions, served: Path, choice: EngineChoice, progress: Callable[[str], None]
 ) -> LoadedPipeline:
     """Load the model with a logits hook if possible.
 
@@ -166,7 +166,7 @@ def describe(
 
 
 def _load(
-    options: EngineOptions, served: Path, hooked: Path | None, choice: Choice, progress: Callable[[str], None]
+    options: EngineOptions, served: Path, hooked: Path | None, choice: EngineChoice, progress: Callable[[str], None]
 ) -> LoadedPipeline:
     shape = static_shape(options)
     pipeline, vocabulary = load_pipeline(options, served, hooked, choice.kind)

@@ -16,12 +16,12 @@ from shared.protocol.request import Sampling
 from worker.engine.checks import Speculation
 from worker.engine.generation import Generation
 from worker.engine.options import EngineOptions
-from worker.engine.protocol import Ending, Output, Sequence, StepOutput
+from worker.engine.protocol import Ending, EngineSequence, Output, StepOutput
 from worker.openvino.grammar_compiler import structured_output_config
 
 
 def configure(
-    sequence: Sequence,
+    sequence: EngineSequence,
     end_tokens: Collection[int],
     *,
     done: int,
@@ -122,7 +122,7 @@ _LENGTH = openvino_genai.GenerationFinishReason.LENGTH
 def rank(
     generation: Generation,
     beams: Iterable[GenerationOutput],
-    make: Callable[[Sequence], Generation],
+    make: Callable[[EngineSequence], Generation],
 ) -> StepOutput:
     """Return the output of a beam search: the best texts of ``beams``, best first.
 

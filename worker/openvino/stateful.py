@@ -43,7 +43,7 @@ class Chunk(NamedTuple):
     score: float = 0.0
 
 
-class Metrics(NamedTuple):
+class StatefulMetrics(NamedTuple):
     """The pipeline's metrics. Cache usage is in percent of the context."""
 
     requests: int
@@ -242,13 +242,13 @@ class StatefulPipeline:
         """Return whether a request is running or waits."""
         return self._current is not None or any(not handle.cancelled for handle in self._waiting)
 
-    def get_metrics(self) -> Metrics:
+    def get_metrics(self) -> StatefulMetrics:
         """Return the number of requests, and the use of the context."""
         current = self._current
         scheduled = int(current is not None)
         percent = 100 / self._context_length
         usage = current.tokens * percent if current is not None else 0.0
-        return Metrics(scheduled + len(self._waiting), scheduled, usage, self._most_tokens * percent)
+        return StatefulMetrics(scheduled + len(self._waiting), scheduled, usage, self._most_tokens * percent)
 
     def await_step(self) -> bool:
         """Called with the logits of each token: wait until the tokens before it were read, and the next step began.

@@ -12,7 +12,7 @@ import msgspec
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
 from worker.processes.child import ChildProcess, CpuTime, LoadError, LoadInterrupted, cpu_seconds
 from worker.processes.fair_queue import FairQueue, ShareUsedUp
-from worker.processes.messages import Loaded, LoadFailed, Refused, Replied
+from worker.processes.messages import CallRefused, Loaded, LoadFailed, Replied
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ load: if it dies, the settings or the installation are at fault."""
 
 Call = TypeVar("Call")
 Reply = TypeVar("Reply")
-Message = Replied[msgspec.Raw] | Refused | Loaded | LoadFailed
+Message = Replied[msgspec.Raw] | CallRefused | Loaded | LoadFailed
 """What the subprocess sends."""
 
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
@@ -299,7 +299,7 @@ class CallProcess(Generic[Call, Reply]):
             case Replied(body, seconds):
                 self._queue.charge(current.tenant, seconds)
                 current.deliver(self._decoder.decode(body))
-            case Refused(problem, seconds):
+            case CallRefused(problem, seconds):
                 self._queue.charge(current.tenant, seconds)
                 current.fail(RequestRefused(problem))
         # Later, so that the caller's next call, if it has one, is queued before the next one is chosen.

@@ -17,7 +17,7 @@ import msgspec
 
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.runtime.processes import die_with_parent
-from worker.processes.messages import READ_SIZE, Loaded, LoadFailed, MessageReader, Refused, Replied, encode_message
+from worker.processes.messages import READ_SIZE, CallRefused, Loaded, LoadFailed, MessageReader, Replied, encode_message
 
 CHANNEL_VARIABLE = "VINOQUEUE_CHANNEL_FD"
 """Environment variable with the channel's file descriptor."""
@@ -113,7 +113,7 @@ def serve(
     ``load`` returns the function that computes replies. It may raise :class:`RequestRefused`. An exception of ``load``
     is reported to the supervisor.
     """
-    channel: ChildChannel[Call, Replied[Reply] | Refused | Loaded | LoadFailed]
+    channel: ChildChannel[Call, Replied[Reply] | CallRefused | Loaded | LoadFailed]
     channel = ChildChannel.inherited(decoder)
     try:
         compute = load(msgspec.json.decode(sys.argv[1], type=options))
@@ -122,7 +122,7 @@ def serve(
         return 1
     channel.send(Loaded())
 
-    def reply(message: Call) -> Replied[Reply] | Refused:
+    def reply(message: Call) -> Replied[Reply] | CallRefused:
         began = time.process_time()
         try:
             body = compute(message)
@@ -135,7 +135,7 @@ def serve(
             problem = Problem(kind=ProblemKind.INTERNAL, message=text)
         else:
             return Replied(body, time.process_time() - began)
-        return Refused(problem, time.process_time() - began)
+        return CallRefused(problem, time.process_time() - began)
 
     channel.serve(reply)
     return 0

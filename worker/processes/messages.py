@@ -34,7 +34,7 @@ class Replied(msgspec.Struct, Generic[Body], frozen=True, array_like=True, tag=2
     seconds: float
 
 
-class Refused(msgspec.Struct, frozen=True, array_like=True, tag=3):
+class CallRefused(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """The call of a service is refused. ``seconds`` is the CPU time that it took."""
 
     problem: Problem

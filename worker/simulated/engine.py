@@ -20,10 +20,10 @@ from worker.engine.options import EngineOptions
 from worker.engine.protocol import (
     EngineInfo,
     EngineLoadError,
+    EngineSequence,
     Gauges,
     PromptOutput,
-    Refused,
-    Sequence,
+    SequenceRefused,
     StepOutput,
 )
 from worker.engine.text import Vocabulary
@@ -198,7 +198,7 @@ class SimulatedEngine:
             reason="the setting --engine",
         )
 
-    def add(self, sequence: Sequence) -> None:
+    def add(self, sequence: EngineSequence) -> None:
         """Add a sequence to the batch.
 
         Raises :class:`RequestRefused` for ``[[refuse]]``, for a prompt that is too long, for a constraint without
@@ -258,7 +258,7 @@ class SimulatedEngine:
         """Return nothing: this engine has no log probabilities of prompts."""
         return []
 
-    def refused(self) -> list[Refused]:
+    def refused(self) -> list[SequenceRefused]:
         """Return nothing: this engine refuses sequences only when they are added."""
         return []
 
@@ -283,7 +283,7 @@ class _SimulatedSequence:
     """A running sequence, with the directives of its prompt."""
 
     def __init__(
-        self, sequence: Sequence, prompt_directives: Directives, words: Vocabulary, room: int, default_tokens: int
+        self, sequence: EngineSequence, prompt_directives: Directives, words: Vocabulary, room: int, default_tokens: int
     ) -> None:
         self._directives = prompt_directives
         self._resumed_at = len(sequence.generated)

@@ -19,7 +19,7 @@ from api.dialects.anthropic.blocks import (
     URLSource,
     UserBlock,
 )
-from api.dialects.anthropic.schema import AssistantMessage, Message, SystemContent, SystemMessage, UserMessage
+from api.dialects.anthropic.schema import AnthropicAssistant, AnthropicSystem, AnthropicUser, Message, SystemContent
 from api.dialects.base.body import json_text
 from api.dialects.base.conversation import Conversation, Part, image
 from api.dialects.base.encoded_reasoning import decode_reasoning
@@ -43,14 +43,14 @@ def translate_messages(
     """
     conversation = Conversation(joined=["user", "assistant"])
     _add_system(system, conversation)
-    last_of_user = max((at for at, one in enumerate(messages) if isinstance(one, UserMessage)), default=-1)
+    last_of_user = max((at for at, one in enumerate(messages) if isinstance(one, AnthropicUser)), default=-1)
     for index, message in enumerate(messages):
         match message:
-            case SystemMessage(clear_at="next_user_message") if index < last_of_user:
+            case AnthropicSystem(clear_at="next_user_message") if index < last_of_user:
                 continue
-            case SystemMessage():
+            case AnthropicSystem():
                 _add_system(message.content, conversation)
-            case AssistantMessage():
+            case AnthropicAssistant():
                 _add_assistant(f"messages[{index}]", message, conversation)
             case _ if isinstance(message.content, str):
                 conversation.user([message.content])
@@ -72,7 +72,7 @@ def _add_system(system: SystemContent | None, conversation: Conversation) -> Non
         conversation.system([text])
 
 
-def _add_assistant(path: str, message: AssistantMessage, conversation: Conversation) -> None:
+def _add_assistant(path: str, message: AnthropicAssistant, conversation: Conversation) -> None:
     blocks = message.content if isinstance(message.content, list) else [TextBlock(type="text", text=message.content)]
     calls = [block for block in blocks if isinstance(block, ToolUseBlock)]
     ids = {call.id for call in calls}

@@ -12,18 +12,18 @@ import msgspec
 from api.dialects.anthropic.blocks import ToolReferenceBlock, ToolResultBlock
 from api.dialects.anthropic.conversation import translate_messages
 from api.dialects.anthropic.schema import (
+    AnthropicAssistant,
+    AnthropicOutput,
     AnthropicTool,
-    AssistantMessage,
+    AnthropicUser,
     CountTokensRequest,
     DisabledThinking,
     EnabledThinking,
     FreeChoice,
     MessagesRequest,
+    MessagesTool,
     NamedChoice,
     NoChoice,
-    OutputFormat,
-    Tool,
-    UserMessage,
 )
 from api.dialects.base.body import decode_object, json_text
 from api.dialects.base.conversation import continued
@@ -49,7 +49,7 @@ def parse_messages(body: bytes) -> ChatRequest:
     """Parse a Messages body. Raises :class:`RequestRefused` and no other exception."""
     request = validate(MessagesRequest, decode_object(body), unknown=_unknown)
     prompt = _prompt(request)
-    if isinstance(request.messages[-1], AssistantMessage):
+    if isinstance(request.messages[-1], AnthropicAssistant):
         prompt = continued(prompt, f"messages[{len(request.messages) - 1}]")
     return msgspec.structs.replace(
         prompt,
@@ -102,7 +102,7 @@ def _unknown(names: Sequence[str]) -> RequestRefused:
     return refuse(ProblemKind.INVALID, "Extra inputs are not permitted", param=names[0][:_SHOWN])
 
 
-def _format(request: CountTokensRequest) -> tuple[OutputFormat | None, str]:
+def _format(request: CountTokensRequest) -> tuple[AnthropicOutput | None, str]:
     """Return the form of the output, and the field that sets it."""
     form = request.output_config.format if request.output_config else None
     if form is not None and request.output_format is not None:
@@ -173,15 +173,15 @@ def _chosen(
             return "auto" if kind == "auto" else "required", None, not choice.disable_parallel_tool_use
         case NamedChoice():
             if choice.name not in {tool.name for tool in loaded}:
-                deferred = choice.name in {tool.name for tool in request.tools or () if isinstance(tool, Tool)}
+                deferred = choice.name in {tool.name for tool in request.tools or () if isinstance(tool, MessagesTool)}
                 reason = "is deferred, and no tool_reference loads it" if deferred else "not found in provided tools"
                 message = f"Tool '{choice.name[:_SHOWN]}' {reason}."
                 raise refuse(ProblemKind.INVALID, message, param="tool_choice.name")
             return "required", choice.name, False
 
 
-def _offered_tools(request: CountTokensRequest) -> dict[str, Tool]:
-    tools: dict[str, Tool] = {}
+def _offered_tools(request: CountTokensRequest) -> dict[str, MessagesTool]:
+    tools: dict[str, MessagesTool] = {}
     for index, tool in enumerate(request.tools or ()):
         if isinstance(tool, AnthropicTool):
             raise AssertionError("Anthropic's own tools are not served")
@@ -196,7 +196,7 @@ def _offered_tools(request: CountTokensRequest) -> dict[str, Tool]:
 def _references(request: CountTokensRequest) -> Iterator[tuple[str, str]]:
     """Yield the tools that tool results refer to, with the paths of the references."""
     for at, message in enumerate(request.messages):
-        if not isinstance(message, UserMessage) or isinstance(message.content, str):
+        if not isinstance(message, AnthropicUser) or isinstance(message.content, str):
             continue
         for place, block in enumerate(message.content):
             if isinstance(block, ToolResultBlock) and isinstance(block.content, list):
@@ -205,7 +205,7 @@ def _references(request: CountTokensRequest) -> Iterator[tuple[str, str]]:
                         yield part.tool_name, f"messages[{at}].content[{place}].content[{index}].tool_name"
 
 
-def _internal(tool: Tool) -> internal.Tool:
+def _internal(tool: MessagesTool) -> internal.Tool:
     return internal.Tool(
         name=tool.name,
         description=tool.description,

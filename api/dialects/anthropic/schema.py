@@ -19,7 +19,7 @@ MAX_STOP_SEQUENCES = 16
 SystemContent = StringOrItems[TextBlock]
 
 
-class UserMessage(History):
+class AnthropicUser(History):
     """A message of the user, with the results of tool calls."""
 
     role: Literal["user"]
@@ -28,12 +28,12 @@ class UserMessage(History):
     ]
 
 
-class AssistantMessage(History):
+class AnthropicAssistant(History):
     role: Literal["assistant"]
     content: StringOrItems[AssistantBlock]
 
 
-class SystemMessage(History):
+class AnthropicSystem(History):
     """Instructions in the middle of a conversation."""
 
     role: Literal["system"]
@@ -45,10 +45,10 @@ class SystemMessage(History):
     ] = None
 
 
-Message = Annotated[UserMessage | AssistantMessage | SystemMessage, ByKey("role")]
+Message = Annotated[AnthropicUser | AnthropicAssistant | AnthropicSystem, ByKey("role")]
 
 
-class Tool(Strict):
+class MessagesTool(Strict):
     name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]+$", min_length=1, max_length=128)]
     type: Literal["custom"] | None = None
     description: str | None = None
@@ -72,7 +72,7 @@ class AnthropicTool(BaseModel):
     type: Annotated[str, Refused(NO_SERVER_TOOLS)]
 
 
-AnyTool = Annotated[Tool | AnthropicTool, ByKey("type", untyped=lambda _: "custom")]
+AnyTool = Annotated[MessagesTool | AnthropicTool, ByKey("type", untyped=lambda _: "custom")]
 
 
 class FreeChoice(Strict):
@@ -129,14 +129,14 @@ class DisabledThinking(Strict):
 Thinking = Annotated[EnabledThinking | AdaptiveThinking | DisabledThinking, ByKey("type")]
 
 
-class OutputFormat(Strict):
+class AnthropicOutput(Strict):
     type: Literal["json_schema"]
     schema_: Annotated[dict[str, Any], Field(alias="schema")]
 
 
 class OutputConfig(Strict):
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
-    format: OutputFormat | None = None
+    format: AnthropicOutput | None = None
     task_budget: Annotated[dict[str, Any] | None, Refused("Models here know no budget.")] = None
 
 
@@ -167,7 +167,7 @@ class CountTokensRequest(Strict):
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
-    output_format: OutputFormat | None = None
+    output_format: AnthropicOutput | None = None
     """``output_config.format`` by its name in SDKs of 2025."""
     billing_policy: Annotated[
         dict[str, Any] | None, Refused("Nothing is billed.", neutral=({"type": "billing_policy", "bill_to": "self"},))

@@ -62,7 +62,7 @@ Mark = Refused | Only | OtherModality | Ignored
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Unsupported:
     """An unsupported ``value`` in a request, at ``path``, and the annotation of its field."""
 
     path: str
@@ -89,7 +89,7 @@ def check_supported(body: BaseModel) -> Notes:
     return ignored(found)
 
 
-def ignored(found: Iterable[Finding]) -> Notes:
+def ignored(found: Iterable[Unsupported]) -> Notes:
     """Return the header that names what is ignored, if anything is."""
     paths = (re.sub(r"\[\d+\]", "[]", finding.path) for finding in found if isinstance(finding.mark, Ignored))
     return note(IGNORED_HEADER, paths)
@@ -109,7 +109,7 @@ def also_ignored(notes: Notes, name: str) -> Notes:
     return tuple((before | {IGNORED_HEADER: ", ".join(filter(None, (before.get(IGNORED_HEADER), name)))}).items())
 
 
-def findings(value: Any, path: str = "") -> Iterator[Finding]:
+def findings(value: Any, path: str = "") -> Iterator[Unsupported]:
     """Yield all unsupported features in a validated request, or in a part of one that is at ``path``."""
     if isinstance(value, list):
         for index, item in enumerate(value):
@@ -117,7 +117,7 @@ def findings(value: Any, path: str = "") -> Iterator[Finding]:
     if not isinstance(value, BaseModel):
         return
     for name in value.model_extra or ():
-        yield Finding(f"{path}.{name}" if path else name, _IGNORED, None)
+        yield Unsupported(f"{path}.{name}" if path else name, _IGNORED, None)
     for name, field, mark in _visited(type(value)):
         given = getattr(value, name)
         if given is None:
@@ -126,9 +126,9 @@ def findings(value: Any, path: str = "") -> Iterator[Finding]:
         if mark is None:
             yield from findings(given, place)
         elif isinstance(mark, OtherModality):
-            yield Finding(path, mark, given)
+            yield Unsupported(path, mark, given)
         elif isinstance(mark, Ignored) or not _is_supported(given, mark):
-            yield Finding(place, mark, given)
+            yield Unsupported(place, mark, given)
 
 
 def marked_fields(model: type[BaseModel]) -> dict[str, Refused | Only]:

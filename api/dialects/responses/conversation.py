@@ -19,10 +19,10 @@ from api.dialects.responses.items import (
     InputImage,
     InputText,
     Item,
-    Message,
+    MessageItem,
     OutputPart,
     OutputText,
-    Reasoning,
+    ReasoningItem,
     RefusalText,
 )
 from api.dialects.responses.offered_tools import qualified_name
@@ -44,13 +44,13 @@ def translate_items(
     leading = [instructions or ""]
     for path, item in items:
         match item:
-            case Message(role="system" | "developer"):
+            case MessageItem(role="system" | "developer"):
                 leading.append(flatten(_parts(path, item)))
-            case Message(role="user"):
+            case MessageItem(role="user"):
                 conversation.user(_parts(path, item))
-            case Message():
+            case MessageItem():
                 conversation.assistant(flatten(_parts(path, item)))
-            case Reasoning():
+            case ReasoningItem():
                 conversation.assistant(reasoning=_reasoning(item) or None)
             case FunctionCall():
                 name = qualified_name(item.namespace, item.name)
@@ -82,13 +82,13 @@ def _output(path: str, item: CallOutput) -> Iterator[Part]:
         yield part if isinstance(part, str) else _part(part, f"{path}.output[{place}]")
 
 
-def _reasoning(item: Reasoning) -> str:
+def _reasoning(item: ReasoningItem) -> str:
     """Return earlier reasoning, from where there is most of it. Encrypted content of other services can't be read."""
     decoded = "" if item.content or item.encrypted_content is None else decode_reasoning(item.encrypted_content)
     return decoded or "\n".join(part.text for part in item.content or item.summary or ())
 
 
-def _parts(path: str, message: Message) -> Iterator[Part]:
+def _parts(path: str, message: MessageItem) -> Iterator[Part]:
     if isinstance(message.content, str):
         yield message.content
         return

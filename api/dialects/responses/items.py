@@ -78,7 +78,7 @@ PARTS_BY_ROLE: dict[str, tuple[str, ...]] = {
 MessageContent = StringOrItems[ContentPart]
 
 
-class Message(History):
+class MessageItem(History):
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
     content: MessageContent
@@ -87,7 +87,7 @@ class Message(History):
     status: Status = None
 
 
-class Call(History):
+class CallItem(History):
     """What the calls of function tools and of custom tools have in common."""
 
     call_id: NonEmptyText
@@ -99,7 +99,7 @@ class Call(History):
     status: Status = None
 
 
-class FunctionCall(Call):
+class FunctionCall(CallItem):
     """A call of a function tool. ``arguments`` is JSON text as the model generated it, possibly invalid."""
 
     type: Literal["function_call"]
@@ -107,7 +107,7 @@ class FunctionCall(Call):
     created_by: str | None = None
 
 
-class CustomCall(Call):
+class CustomCall(CallItem):
     """A call of a custom tool, with free text as its input."""
 
     type: Literal["custom_tool_call"]
@@ -148,7 +148,7 @@ class ReasoningText(History):
     text: str
 
 
-class Reasoning(History):
+class ReasoningItem(History):
     type: Literal["reasoning"]
     summary: Items[SummaryText] | None = None
     content: Items[ReasoningText] | None = None
@@ -181,10 +181,10 @@ def _untyped(item: Mapping[str, Any]) -> str | None:
 
 
 Item = Annotated[
-    Message
+    MessageItem
     | FunctionCall
     | FunctionCallOutput
-    | Reasoning
+    | ReasoningItem
     | CustomCall
     | CustomCallOutput
     | AdditionalTools

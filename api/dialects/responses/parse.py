@@ -26,7 +26,7 @@ from api.dialects.responses.tools import (
     AllowedFunctions,
     ChosenTool,
     CustomDefinition,
-    GrammarInput,
+    GrammarFormat,
 )
 from shared.protocol import request as internal
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
@@ -223,7 +223,7 @@ def _check_names(tools: Iterable[OfferedFunction]) -> None:
 
 def _tool(tool: OfferedFunction) -> internal.Tool:
     if isinstance(tool.definition, CustomDefinition):
-        form = tool.definition.format if isinstance(tool.definition.format, GrammarInput) else None
+        form = tool.definition.format if isinstance(tool.definition.format, GrammarFormat) else None
         return custom_tool(
             tool.name,
             tool.description,

@@ -31,7 +31,7 @@ class FunctionDefinition(ClientTool):
     output_schema: dict[str, Any] | None = None
 
 
-class GrammarInput(Strict):
+class GrammarFormat(Strict):
     """Input format of a custom tool: text that matches a grammar."""
 
     type: Literal["grammar"]
@@ -41,7 +41,7 @@ class GrammarInput(Strict):
 
 class CustomDefinition(ClientTool):
     type: Literal["custom"]
-    format: Annotated[TextInput | GrammarInput, ByKey("type")] | None = None
+    format: Annotated[TextInput | GrammarFormat, ByKey("type")] | None = None
 
 
 class OtherTool(BaseModel):

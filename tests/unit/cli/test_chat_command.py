@@ -11,7 +11,7 @@ import click
 import pytest
 
 from cli.base.api_client import ApiClient
-from cli.chat.conversation import Conversation
+from cli.chat.conversation import ChatHistory
 
 
 class RecordingClient(ApiClient):
@@ -43,7 +43,7 @@ def said(client: RecordingClient) -> list[tuple[str, object]]:
 
 def test_each_request_has_the_system_message_and_the_history(tmp_path: Path) -> None:
     client = RecordingClient()
-    chat = Conversation(client, "tiny", {"temperature": 0.5}, max_tokens=9, system="Be brief.")
+    chat = ChatHistory(client, "tiny", {"temperature": 0.5}, max_tokens=9, system="Be brief.")
     assert "".join(piece.text for piece in chat.ask("one")) == "answer 1"
     assert client.sent[0] == {
         "model": "tiny",

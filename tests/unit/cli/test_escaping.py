@@ -20,7 +20,7 @@ from cli.base.api_client import ApiClient
 from cli.base.output import echo
 from cli.batch.commands import _described, _end, _reasons
 from cli.main import main
-from cli.up.progress import Progress
+from cli.up.progress import StartProgress
 from shared.protocol.registry import WorkerInfo
 from shared.protocol.usage import DAY, UsageCounts, account_of
 from shared.redis import keys
@@ -61,7 +61,7 @@ def test_models_of_up_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
         id="w", host="h", pid=1, model=NAME, status="loading", engine="simulated", device="CPU", fingerprint="",
         started=0.0, slots=1,
     )  # fmt: skip
-    with Progress() as progress:
+    with StartProgress() as progress:
         progress.loading(worker)
         progress.serving(worker.pid, {worker.model: worker.kinds}, "http://127.0.0.1:1", "", web=False)
     written = capsys.readouterr().out

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from cli.up.progress import Progress
+from cli.up.progress import StartProgress
 from shared.protocol.registry import WorkerInfo
 
 WORKER = WorkerInfo(
@@ -14,7 +14,7 @@ WORKER = WorkerInfo(
 
 def test_devices_are_named_once_with_the_way_to_another(capsys: pytest.CaptureFixture[str]) -> None:
     worker = msgspec.structs.replace(WORKER, devices=("CPU", "GPU.0", "NPU"))
-    with Progress() as progress:
+    with StartProgress() as progress:
         progress.devices(WORKER)
         progress.devices(worker)
         progress.devices(worker)
@@ -24,6 +24,6 @@ def test_devices_are_named_once_with_the_way_to_another(capsys: pytest.CaptureFi
 
 
 def test_a_single_device_is_not_worth_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with Progress() as progress:
+    with StartProgress() as progress:
         progress.devices(msgspec.structs.replace(WORKER, devices=("CPU",)))
     assert capsys.readouterr().out == ""

@@ -136,6 +136,16 @@ def test_few_modules_are_outside_of_subpackages(package: str) -> None:
     assert len([file for file in (ROOT / package).glob("*.py") if file.name != "__init__.py"]) <= MAX_TOP_MODULES
 
 
+def test_a_class_has_a_name_of_its_own() -> None:
+    places: dict[str, list[str]] = {}
+    for module, file in modules().items():
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(module)
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+    assert not {"Sequence", "Mapping", "Iterable", "Collection"} & places.keys()  # as in collections.abc
+
+
 def _packages(module: str) -> Iterator[str]:
     """The third-party packages that are imported with ``module``; functions import what may be missing."""
     wanted: list[ast.AST] = [ast.parse(modules()[module].read_text(encoding="utf-8"))]

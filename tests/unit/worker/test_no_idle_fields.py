@@ -14,7 +14,7 @@ from shared.runtime.settings import EngineSettings
 from tests.support.paths import ROOT
 from worker.engine.checks import Speculation
 from worker.engine.generation import Generation
-from worker.engine.protocol import Sequence
+from worker.engine.protocol import EngineSequence
 from worker.engine.text import Vocabulary
 from worker.openvino.logits.readers import Penalties, RowReader
 from worker.openvino.sampling import apply_speculation, configure
@@ -118,7 +118,7 @@ VOCABULARY = Vocabulary([b"a", b"b", b"c", b"<s>", b"</s>"], special=(3,))
 def given(sampling: Sampling) -> list[object]:
     """What the engine gets: its configs, the logits that it samples from, and the text that it returns."""
     words = ((1,),) if sampling.bad_words else ()
-    sequence = Sequence(number=1, prompt=(0, 1), sampling=sampling, bad_word_tokens=words)
+    sequence = EngineSequence(number=1, prompt=(0, 1), sampling=sampling, bad_word_tokens=words)
     found: list[object] = []
     for speculation in get_args(Speculation):
         config = configure(sequence, [4], done=0, max_new_tokens=9)

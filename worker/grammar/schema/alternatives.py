@@ -49,7 +49,7 @@ def target_of(document: Any, reference: Any, path: str) -> Any:
         raise SchemaError(where, f"the schema has nothing at '{reference}'") from None
 
 
-class Alternatives:
+class SchemaAlternatives:
     """Makes the flat schemas of the schemas in one document."""
 
     def __init__(self, document: Any, strings: Strings, step: Callable[[str], None], *, strict: bool) -> None:

@@ -17,7 +17,7 @@ import msgspec
 from shared.parsers.schema_types import hashable, kinds_of_value
 from worker.grammar.ebnf import Rules, either, literal, repeated, sequence
 from worker.grammar.json_text import COMMA, JsonRules, enclosed
-from worker.grammar.schema.alternatives import Alternatives, target_of
+from worker.grammar.schema.alternatives import SchemaAlternatives, target_of
 from worker.grammar.schema.flat import ABOUT, FLAT_KEYWORDS, KINDS, Flat, Schema, both, member_schemas
 from worker.grammar.schema.keywords import NoValue, SchemaError, UnsupportedKeyword, escaped
 from worker.grammar.schema.members import Member, counted_parts, object_of, subset_of
@@ -68,7 +68,7 @@ class SchemaCompiler:
         self._options = options
         self._strings = Strings(rules, options, self._step)
         self._unlisted = UnlistedMembers(rules, options, self._strings, self._lower)
-        self._alternatives = Alternatives(document, self._strings, self._step, strict=options.strict)
+        self._alternatives = SchemaAlternatives(document, self._strings, self._step, strict=options.strict)
         self._steps = 0
         self._named: dict[str, str] = {}
         self._waiting: deque[str] = deque()

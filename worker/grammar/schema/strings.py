@@ -22,7 +22,7 @@ from worker.grammar.regex import (
     lengths,
     matches,
 )
-from worker.grammar.regex import Choice as AnyOf
+from worker.grammar.regex import Alternation as AnyOf
 from worker.grammar.regex_writer import written
 from worker.grammar.schema.flat import Flat, whole
 from worker.grammar.schema.keywords import FORMATS, NoValue, UnsupportedKeyword

@@ -6,8 +6,7 @@ length and by its place: the pipeline computes sequences in the order in which t
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from collections.abc import Sequence as Series
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy
@@ -15,13 +14,13 @@ import openvino_genai
 from numpy.typing import NDArray
 
 from shared.protocol.request import PromptScoring
-from worker.engine.protocol import Sequence
+from worker.engine.protocol import EngineSequence
 from worker.openvino.logits.operation import Logits, StepInput
 from worker.openvino.logits.readers import Penalties, PromptReader, RowReader
 from worker.openvino.sampling import score_prompt
 
 
-class Segment(NamedTuple):
+class StepSegment(NamedTuple):
     """What a step computes of one sequence: the positions from ``past`` to ``end``, the last of which have rows.
 
     ``blocks`` are those of its KV cache after the step, ``rows`` the indices of its rows of logits.
@@ -33,14 +32,14 @@ class Segment(NamedTuple):
     rows: range
 
 
-def segments_of(step: StepInput) -> list[Segment]:
+def segments_of(step: StepInput) -> list[StepSegment]:
     """Split what a step computes, in its order."""
     past, begins, bounds = step.past_lens.tolist(), step.subsequence_begins, step.block_indices_begins.tolist()
     rows = numpy.searchsorted(step.sampled_tokens_indices, begins).tolist()
     ends = (step.past_lens + numpy.diff(begins)).tolist()
     blocks = step.block_indices.tolist()
     return [
-        Segment(past[at], ends[at], blocks[bounds[at] : bounds[at + 1]], range(rows[at], rows[at + 1]))
+        StepSegment(past[at], ends[at], blocks[bounds[at] : bounds[at + 1]], range(rows[at], rows[at + 1]))
         for at in range(len(past))
     ]
 
@@ -78,7 +77,7 @@ class FollowedSequence(ABC):
         0 until all is computed."""
 
     @abstractmethod
-    def generated(self, most: int) -> Series[int]:
+    def generated(self, most: int) -> Sequence[int]:
         """Return its last generated tokens, at most ``most``."""
 
     @property
@@ -86,18 +85,18 @@ class FollowedSequence(ABC):
         """Of each token, whether the limits of its JSON text exclude it as the next one; None without a limit."""
         return None
 
-    def continues(self, segment: Segment) -> bool:
+    def continues(self, segment: StepSegment) -> bool:
         """Return whether a segment has the blocks of this sequence. The last one may have been shared, and copied."""
         blocks = self._blocks
         if self.searching and self.started:
             return segment.blocks[0] == blocks[0] and len(segment.rows) == 1 == segment.end - segment.past
         return bool(blocks) and self._fits(segment) and segment.blocks[: len(blocks) - 1] == blocks[:-1]
 
-    def begins(self, segment: Segment) -> bool:
+    def begins(self, segment: StepSegment) -> bool:
         """Return whether a segment may be the first one of this sequence, or of what the pipeline computes again."""
         return (not self._blocks or not segment.past or segment.blocks[0] == self._blocks[0]) and self._fits(segment)
 
-    def _fits(self, segment: Segment) -> bool:
+    def _fits(self, segment: StepSegment) -> bool:
         """Return whether a segment may be this sequence's by its length."""
         if self._images is None:
             return True
@@ -107,7 +106,7 @@ class FollowedSequence(ABC):
         # With speculation, the tokens after the last known one have rows too.
         return segment.end - max(len(segment.rows) - 1, 0) == length if segment.rows else segment.end < length
 
-    def follow(self, segment: Segment) -> None:
+    def follow(self, segment: StepSegment) -> None:
         """Learn from a segment of this sequence."""
         self._blocks = segment.blocks
         if self.started:
@@ -118,7 +117,9 @@ class FollowedSequence(ABC):
         self.count_cached(segment.past, self._images or 0)
 
 
-def owners(sequences: Series[FollowedSequence], segments: list[Segment]) -> Iterator[tuple[FollowedSequence, Segment]]:
+def owners(
+    sequences: Sequence[FollowedSequence], segments: list[StepSegment]
+) -> Iterator[tuple[FollowedSequence, StepSegment]]:
     """Return the segments with the sequences that they belong to, both in the pipeline's order."""
     left = list(sequences)
     unknown = []
@@ -192,7 +193,7 @@ _MAX_ID = 2**31
 
 
 def readers_of(
-    sequence: Sequence,
+    sequence: EngineSequence,
     scoring: PromptScoring | None,
     input_tokens: tuple[int, ...],
     config: openvino_genai.GenerationConfig,

@@ -17,7 +17,7 @@ from arq.connections import ArqRedis
 from api.batches.feeder import BatchFeeder
 from api.batches.forms import render_batch
 from api.batches.input import validate_file
-from api.batches.record import UNFINISHED, Batch, Counts, Segment, new_batch_id, segment_name
+from api.batches.record import UNFINISHED, Batch, BatchCounts, Segment, new_batch_id, segment_name
 from api.batches.request import serve_request
 from api.batches.results import Result, assemble, encode, failure_of, response_of
 from api.batches.run import BatchRun
@@ -524,7 +524,7 @@ def test_only_committed_results_are_assembled(tmp_path: Path) -> None:
     storage.write_at(segment_name(batch.id, 2), 0, second + first)
     batch = msgspec.structs.replace(
         batch,
-        counts=Counts(total=4, completed=3, failed=1),
+        counts=BatchCounts(total=4, completed=3, failed=1),
         segments=(Segment(epoch=1, size=len(first)), Segment(epoch=2, size=len(second))),
         output_file=new_file_id(),
         error_file=new_file_id(),

@@ -26,7 +26,7 @@ from tests.support.dialects import DIALECTS as TRIED
 from tests.unit.shared.parsers.reading import read
 from tests.unit.shared.parsers.transcript import TOOLS, TRANSCRIPTS, Transcript
 from worker.engine.generation import Generation
-from worker.engine.protocol import Sequence as EngineSequence
+from worker.engine.protocol import EngineSequence
 from worker.engine.text import Vocabulary
 
 DIALECTS = [tried.make() for tried in CHATS]

@@ -12,7 +12,7 @@ from openai.types.shared import ErrorObject
 from pydantic import BaseModel
 
 from api.batches import forms as batches
-from api.batches.record import Batch, BatchStatus, Counts, LineError
+from api.batches.record import Batch, BatchCounts, BatchStatus, LineError
 from api.dialects.base.interface import Call, Choice, TokenLogprob, Usage
 from api.dialects.base.lists import render_deleted
 from api.dialects.base.models import render_model, render_models
@@ -143,7 +143,7 @@ def test_batches_have_every_field(status: BatchStatus) -> None:
         expires=TIME + 9,
         retention=9,
         errors=(LineError(code="invalid", message="why", line=2), LineError(code="empty", message="why")),
-        counts=Counts(total=3, completed=1, failed=1, prompt_tokens=5),
+        counts=BatchCounts(total=3, completed=1, failed=1, prompt_tokens=5),
     ).at(status, TIME)
     shown = complete(SDKBatch, batches.render_batch(batch))
     assert shown.status == status

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from arq.connections import ArqRedis
 
-from api.batches.record import Batch, Counts
+from api.batches.record import Batch, BatchCounts
 from api.batches.store import BatchStore
 from api.fleet.watch import FleetWatch, Watcher
 from api.metrics.histogram import FINE_BUCKETS, WINDOW, RecentTimes, percentile
@@ -144,10 +144,10 @@ async def test_batches_are_shown_until_a_minute_after_their_end(redis: ArqRedis,
     await store.create(batch)
     assert await shown() == [("validating", 0, 0)]
     (claim,) = await store.claim(1)
-    running = msgspec.structs.replace(batch.at("in_progress", now), counts=Counts(total=3, completed=1))
+    running = msgspec.structs.replace(batch.at("in_progress", now), counts=BatchCounts(total=3, completed=1))
     claim = await store.commit(claim, running, b"")
     assert await shown() == [("in_progress", 1, 3)]
-    whole = msgspec.structs.replace(running.at("completed", now), counts=Counts(total=3, completed=3))
+    whole = msgspec.structs.replace(running.at("completed", now), counts=BatchCounts(total=3, completed=3))
     await store.commit(claim, whole, b"", ended=True)
     assert await shown() == [("completed", 3, 3)]
     wall_clock.advance(61)

@@ -7,7 +7,7 @@ from shared.protocol.events import Delta
 from shared.protocol.request import Constraint, Sampling
 from worker.engine.generation import Generation
 from worker.engine.lengths import LengthLimits
-from worker.engine.protocol import Sequence
+from worker.engine.protocol import EngineSequence
 from worker.engine.text import Vocabulary
 
 PIECES = [b"Hello ", b"<too", b"l>", b"<", b"end", b"<|x|>", b"<|y|>"]
@@ -16,7 +16,7 @@ GRAMMAR = Constraint(kind="structural_tag", value="{}")
 
 
 def generation(*tokens: int, constraint: Constraint | None = None, triggers: tuple[str, ...] = ()) -> Generation:
-    sequence = Sequence(
+    sequence = EngineSequence(
         number=1, prompt=(1,), sampling=Sampling(), generated=tokens, constraint=constraint, triggers=triggers
     )
     return Generation(sequence, VOCABULARY, end_tokens=(), limit=100)
@@ -39,24 +39,24 @@ def test_without_a_constraint_nothing_holds() -> None:
 
 
 def test_shown_tokens_stay_in_the_text_and_other_special_ones_do_not() -> None:
-    sequence = Sequence(number=1, prompt=(1,), sampling=Sampling(), shown_tokens=(5,))
+    sequence = EngineSequence(number=1, prompt=(1,), sampling=Sampling(), shown_tokens=(5,))
     output = Generation(sequence, VOCABULARY, end_tokens=(), limit=100).append((5, 0, 6), ())
     assert output.delta == Delta(0, (5, 0, 6), "<|x|>Hello ")
 
 
 def test_tokens_after_the_limit_are_ignored() -> None:
     """The stateful engine computes on while nobody reads."""
-    sequence = Sequence(number=1, prompt=(1,), sampling=Sampling(), generated=(0,))
+    sequence = EngineSequence(number=1, prompt=(1,), sampling=Sampling(), generated=(0,))
     output = Generation(sequence, VOCABULARY, end_tokens=(), limit=3).append((1, 2, 0, 4), ())
     assert (output.delta, output.reason) == (Delta(1, (1, 2), "<tool>"), "length")
 
 
 @pytest.mark.parametrize("generated", [(), (1,), (1, 0)])
 def test_a_string_that_is_too_long_ends_the_sequence_like_the_limit_of_tokens(generated: tuple[int, ...]) -> None:
-    length_limits = (LengthLimits("", '{"type":"string","maxLength":5}'),)
-    sequence = Sequence(number=1, prompt=(1,), sampling=Sampling(), generated=generated, length_limits=length_limits)
+    limits = (LengthLimits("", '{"type":"string","maxLength":5}'),)
+    sequence = EngineSequence(number=1, prompt=(1,), sampling=Sampling(), generated=generated, length_limits=limits)
     # As the engine's process gets it.
-    sequence = msgspec.msgpack.decode(msgspec.msgpack.encode(sequence), type=Sequence)
+    sequence = msgspec.msgpack.decode(msgspec.msgpack.encode(sequence), type=EngineSequence)
     vocabulary = Vocabulary([b"abc", b'"', b"de"])
     going_on = Generation(sequence, vocabulary, end_tokens=(), limit=100)
     made = [going_on.append((token,), ()) for token in (1, 0, 2, 0)[len(generated) :]]
@@ -69,7 +69,7 @@ LIMITS = [(LengthLimits("", "{}"),), (LengthLimits("", '{"properties":{"a":{"max
 
 def excluded(tokens: tuple[int, ...], limits: tuple[LengthLimits, ...] = LIMITS[0], again: int = 0) -> list[int] | None:
     """The tokens that must not come after ``tokens``."""
-    sequence = Sequence(number=1, prompt=(1,), sampling=Sampling(), generated=tokens, length_limits=limits)
+    sequence = EngineSequence(number=1, prompt=(1,), sampling=Sampling(), generated=tokens, length_limits=limits)
     mask = Generation(sequence, Vocabulary(PARTS), end_tokens=(), limit=1000).excluded(again)
     return None if mask is None else [token for token, gone in enumerate(mask) if gone]
 

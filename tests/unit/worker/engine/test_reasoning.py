@@ -5,7 +5,7 @@ import pytest
 
 from shared.protocol.request import Sampling
 from worker.engine.generation import Generation
-from worker.engine.protocol import ReasoningLimit, Sequence
+from worker.engine.protocol import EngineSequence, ReasoningLimit
 from worker.engine.text import Vocabulary
 
 PIECES = [b"a", b" ", b"<think>", b"</", b"think>", b"<tool_call>", "é".encode()[:1], "é".encode()[1:], b"<th", b"ink>"]
@@ -17,9 +17,11 @@ def forced(*tokens: int, limit: ReasoningLimit = LIMIT) -> int | None:
     """The token that must follow ``tokens``; None if any may. It is the same wherever the output was interrupted."""
     found = set()
     for cut in range(len(tokens) + 1):
-        sequence = Sequence(number=1, prompt=(1,), sampling=Sampling(), generated=tokens[:cut], reasoning_limit=limit)
+        sequence = EngineSequence(
+            number=1, prompt=(1,), sampling=Sampling(), generated=tokens[:cut], reasoning_limit=limit
+        )
         # As the engine's process gets it.
-        sequence = msgspec.msgpack.decode(msgspec.msgpack.encode(sequence), type=Sequence)
+        sequence = msgspec.msgpack.decode(msgspec.msgpack.encode(sequence), type=EngineSequence)
         generation = Generation(sequence, Vocabulary(PIECES), end_tokens=(), limit=100)
         generation.append(tokens[cut:], ())
         mask = generation.excluded()
@@ -61,7 +63,7 @@ def test_reasoning_that_the_prompt_opens_counts_from_the_first_token() -> None:
 
 def test_content_follows_an_end_that_was_forced() -> None:
     def excluded(*tokens: int) -> list[int] | None:
-        sequence = Sequence(number=1, prompt=(1,), sampling=Sampling(), generated=tokens, reasoning_limit=LIMIT)
+        sequence = EngineSequence(number=1, prompt=(1,), sampling=Sampling(), generated=tokens, reasoning_limit=LIMIT)
         mask = Generation(sequence, Vocabulary(PIECES), end_tokens=(CALL,), limit=100).excluded()
         return None if mask is None else [token for token, gone in enumerate(mask) if gone]
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.paths import ROOT
 from worker.grammar.ebnf import Rules
-from worker.grammar.schema.alternatives import Alternatives
+from worker.grammar.schema.alternatives import SchemaAlternatives
 from worker.grammar.schema.compiler import schema_grammar
 from worker.grammar.schema.flat import Flat
 from worker.grammar.schema.strings import Options, Strings
@@ -22,7 +22,7 @@ _ABOUT_FLATS = [row for row in _ROWS if row[0].startswith("`{")]
 def test_flat_schemas_are_those_of_the_page(schema: str, flats: str) -> None:
     decoded: Any = json.loads(schema.strip("`"))
     strings = Strings(Rules(), Options(), lambda *_: None)
-    made = Alternatives(decoded, strings, lambda _: None, strict=True).of(decoded, "")
+    made = SchemaAlternatives(decoded, strings, lambda _: None, strict=True).of(decoded, "")
     assert ", ".join(f"`{_said(flat)}`" for flat in made) == flats
 
 

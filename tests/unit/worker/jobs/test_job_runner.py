@@ -25,7 +25,7 @@ from tests.support.eventually import PATIENCE
 from tests.support.job_rig import INFO, JobRig, claim_of
 from tests.support.recorded_spans import TRACE, RecordedSpans
 from worker.engine.handle import EngineProcess, LoadedEngine
-from worker.engine.protocol import Ending, EngineInfo, Gauges, Output, RawStep, Refused, Sequence, Stepped
+from worker.engine.protocol import Ending, EngineInfo, EngineSequence, Gauges, Output, RawStep, SequenceRefused, Stepped
 from worker.grammar.plan import Plan
 from worker.jobs.attempt import Attempt, Hold
 from worker.jobs.publisher import Publisher
@@ -43,11 +43,11 @@ class Engine:
     """An engine process that records its commands."""
 
     def __init__(self) -> None:
-        self.added: list[Sequence] = []
+        self.added: list[EngineSequence] = []
         self.cancelled: list[int] = []
         self.preempted: list[tuple[int, ...]] = []
 
-    def add(self, sequence: Sequence) -> None:
+    def add(self, sequence: EngineSequence) -> None:
         self.added.append(sequence)
 
     def preempt(self, numbers: Iterable[int]) -> None:
@@ -257,7 +257,7 @@ async def test_a_refusal_of_the_engine_rejects_a_job_that_has_not_started_and_fa
     rig.step(Output(1, 1, Delta(0, (7,), "x")))
     await settle()
     for number in (1, 2):
-        rig.outputs.on_refused(Refused(number, problem))
+        rig.outputs.on_refused(SequenceRefused(number, problem))
     assert [await over(task) for task in tasks] == [False, False]
     assert rig.published.record["a"][-1] == Failed(problem)
     assert rig.published.record["b"][-1] == Rejected(problem)

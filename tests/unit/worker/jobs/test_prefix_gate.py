@@ -10,7 +10,7 @@ from shared.protocol.request import Sampling
 from tests.support.job_rig import attempt_of
 from tests.support.jobs import job
 from worker.engine.handle import EngineProcess
-from worker.engine.protocol import Sequence
+from worker.engine.protocol import EngineSequence
 from worker.jobs.attempt import Hold
 from worker.jobs.gates.prefix import PrefixGate
 
@@ -31,7 +31,7 @@ async def enter(
     gate: PrefixGate, number: int, tokens: tuple[int, ...], *, is_batch: bool = False, engine: object = None
 ) -> Hold:
     attempt = attempt_of(BATCH_JOB if is_batch else f"job {number}", number)
-    attempt.sequence = Sequence(number=number, prompt=tokens, sampling=Sampling())
+    attempt.sequence = EngineSequence(number=number, prompt=tokens, sampling=Sampling())
     attempt.engine = cast(EngineProcess, engine)
     return await gate.enter(attempt)
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from worker.model.source import DEFAULT_NAME, ModelError, Source, check_name, parse_source
+from worker.model.source import DEFAULT_NAME, ModelError, ModelSource, check_name, parse_source
 
 
 def test_default_has_its_name_unless_another_is_given() -> None:
-    assert parse_source("default") == Source(kind="default", name=DEFAULT_NAME, location="default")
+    assert parse_source("default") == ModelSource(kind="default", name=DEFAULT_NAME, location="default")
     assert parse_source("chat=default").name == "chat"
 
 
@@ -36,7 +36,7 @@ def test_a_folder_is_served_under_its_name(tmp_path: Path, monkeypatch: pytest.M
     folder.mkdir()
     assert parse_source(str(folder)).name == "TinyLlama-ov"
     monkeypatch.chdir(folder)
-    assert parse_source(".") == Source(kind="folder", name="TinyLlama-ov", location=str(folder))
+    assert parse_source(".") == ModelSource(kind="folder", name="TinyLlama-ov", location=str(folder))
 
 
 def test_a_linked_file_keeps_its_own_name(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_linked_file_keeps_its_own_name(tmp_path: Path) -> None:
     ],
 )
 def test_hub_ids_are_taken_apart(text: str, name: str, repository: str, revision: str | None, file: str | None) -> None:
-    assert parse_source(text) == Source(kind="hub", name=name, location=repository, revision=revision, file=file)
+    assert parse_source(text) == ModelSource(kind="hub", name=name, location=repository, revision=revision, file=file)
 
 
 def test_an_existing_path_wins_over_a_hub_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_a_path_may_hold_an_equals_sign(tmp_path: Path) -> None:
     folder = tmp_path / "run=3"
     folder.mkdir()
     assert parse_source(str(folder)).location == str(folder)
-    assert parse_source(f"chat={folder}") == Source(kind="folder", name="chat", location=str(folder))
+    assert parse_source(f"chat={folder}") == ModelSource(kind="folder", name="chat", location=str(folder))
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from worker.node.devices import HOST
-from worker.node.policy import ModelState, Rules, plan
+from worker.node.policy import KnownModel, PolicyTimes, plan
 
-RULES = Rules(spread_wait=10, swap_wait=20, min_residence=20, batch_idle=10)
+RULES = PolicyTimes(spread_wait=10, swap_wait=20, min_residence=20, batch_idle=10)
 
 
-def model(name: str, **fields: Any) -> ModelState:
+def model(name: str, **fields: Any) -> KnownModel:
     values: dict[str, Any] = {
         "priority": 1.0,
         "keep": 900.0,
@@ -27,10 +27,10 @@ def model(name: str, **fields: Any) -> ModelState:
     values.setdefault("serving", values.get("workers", 0))
     if isinstance(values["memory"], int):
         values["memory"] = {HOST: values["memory"]}
-    return ModelState(name=name, **values)
+    return KnownModel(name=name, **values)
 
 
-def decide(*models: ModelState, capacity: int = 8, gpu: int = 0) -> tuple[list[str], list[str]]:
+def decide(*models: KnownModel, capacity: int = 8, gpu: int = 0) -> tuple[list[str], list[str]]:
     """Return the models that are loaded, and those that are unloaded."""
     found = plan(models, {HOST: capacity, "GPU.0": gpu}, RULES)
     return sorted(found.load), sorted(found.unload)
@@ -60,7 +60,7 @@ def decide(*models: ModelState, capacity: int = 8, gpu: int = 0) -> tuple[list[s
         pytest.param([model("a", here="loaded", unwanted=True, idle=0)], [], ["a"], id="a changed entry unloads"),
     ],
 )
-def test_one_model(models: list[ModelState], load: list[str], unload: list[str]) -> None:
+def test_one_model(models: list[KnownModel], load: list[str], unload: list[str]) -> None:
     assert decide(*models) == (load, unload)
 
 
@@ -139,7 +139,7 @@ def test_room_that_is_made_for_one_is_not_given_to_another() -> None:
     assert decide(idle, large, small) == ([], ["idle"])
 
 
-def on_gpu(name: str, memory: int = 8, **fields: Any) -> ModelState:
+def on_gpu(name: str, memory: int = 8, **fields: Any) -> KnownModel:
     return model(name, memory={HOST: 1, "GPU.0": memory}, **fields)
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from worker.node.devices import HOST
-from worker.node.policy import ModelState, Residence, Rules, plan
+from worker.node.policy import KnownModel, PolicyTimes, Residence, plan
 
-RULES = Rules(spread_wait=10, swap_wait=20, min_residence=20, batch_idle=10)
+RULES = PolicyTimes(spread_wait=10, swap_wait=20, min_residence=20, batch_idle=10)
 MIX, PHASE, SECONDS = (0.55, 0.25, 0.15, 0.05), 30.0, 160.0
 """Shares of the models in the requests, which move on by one model every PHASE seconds; duration of the load."""
 TICK, SERVICE, SLOTS, MAX_WAIT = 0.2, 2.5, 8, 60.0
@@ -46,8 +46,8 @@ class Model:
             self.waiting_since = now
         return began
 
-    def state(self, name: str, now: float, load: float) -> ModelState:
-        return ModelState(
+    def state(self, name: str, now: float, load: float) -> KnownModel:
+        return KnownModel(
             name=name,
             priority=1,
             keep=900,

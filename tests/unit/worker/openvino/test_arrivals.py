@@ -8,7 +8,7 @@ from openvino_genai.py_openvino_genai import GenerationHandle
 
 from shared.protocol.request import Constraint, Sampling
 from worker.engine.generation import Generation
-from worker.engine.protocol import GrammarError, PlacedImage, Sequence
+from worker.engine.protocol import EngineSequence, GrammarError, PlacedImage
 from worker.engine.text import Vocabulary
 from worker.openvino.arrivals import GrammarArrivals, ImageArrivals
 from worker.openvino.grammar_compiler import GrammarCompiler
@@ -89,7 +89,7 @@ class Engine:
 def generation(
     number: int, *, tokens: int = 0, image: bool = False, constraint: Constraint | None = None
 ) -> Generation:
-    sequence = Sequence(
+    sequence = EngineSequence(
         number=number,
         prompt=(1,),
         images=(PlacedImage(0, 1, 1, b"rgb"),) if image else (),

@@ -8,7 +8,7 @@ from shared.protocol.request import Constraint, Sampling
 from shared.runtime.settings import EngineSettings
 from tests.support.engine_outputs import deltas_of, text_of, tokens_of
 from worker.engine.options import EngineOptions
-from worker.engine.protocol import EngineLoadError, Output, Sequence, StepOutput
+from worker.engine.protocol import EngineLoadError, EngineSequence, Output, StepOutput
 from worker.simulated.engine import (
     END,
     Directives,
@@ -35,8 +35,8 @@ def test_only_workers_that_make_the_same_prompts_continue_a_stream() -> None:
     assert same.engine_info.vocabulary != other.engine_info.vocabulary
 
 
-def sequence(text: str, number: int = 1, generated: tuple[int, ...] = (), **sampling: object) -> Sequence:
-    return Sequence(
+def sequence(text: str, number: int = 1, generated: tuple[int, ...] = (), **sampling: object) -> EngineSequence:
+    return EngineSequence(
         number=number,
         prompt=encode(text),
         sampling=Sampling(**sampling),  # type: ignore[arg-type]
@@ -44,7 +44,7 @@ def sequence(text: str, number: int = 1, generated: tuple[int, ...] = (), **samp
     )
 
 
-def run(*sequences: Sequence) -> dict[int, list[StepOutput]]:
+def run(*sequences: EngineSequence) -> dict[int, list[StepOutput]]:
     machine = engine()
     outputs: dict[int, list[StepOutput]] = {one.number: [] for one in sequences}
     for one in sequences:

@@ -32,7 +32,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     hooked_pipeline: list[weakref.ref[Pipeline]] = []
 
     def load_one(
-        options: EngineOptions, served: Path, hooked: Path | None, choice: load.Choice, progress: object
+        options: EngineOptions, served: Path, hooked: Path | None, choice: load.EngineChoice, progress: object
     ) -> object:
         if hooked is None:
             freed = hooked_pipeline[0]() is None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.protocol.request import PromptScoring, Sampling
-from worker.engine.protocol import Sequence
+from worker.engine.protocol import EngineSequence
 from worker.openvino.logits.operation import Logits, StepInput
 from worker.openvino.logits.readers import RowLost, RowReader, log_normalizer, read_rows, top
 from worker.openvino.logits.rows import FollowedSequence, RowAssigner, readers_of
@@ -225,7 +225,7 @@ def test_only_biases_and_most_likely_tokens_need_rows() -> None:
 
 def test_a_scored_prompt_is_marked_and_the_mark_vanishes_modulo_the_width() -> None:
     def tokens(number: int, scoring: PromptScoring | None, sampling: Sampling) -> tuple[int, ...]:
-        sequence = Sequence(number=1, prompt=(1, 2, 3), sampling=sampling)
+        sequence = EngineSequence(number=1, prompt=(1, 2, 3), sampling=sampling)
         config = openvino_genai.GenerationConfig()
         return readers_of(sequence, scoring, (1, 2, 3), config, number=number, width=WIDTH).input_tokens
 

@@ -19,7 +19,7 @@ import jsonschema_rs
 from bench.report import table
 from shared.protocol.request import Constraint
 from tests.support.grammar_oracle import tiny_oracle
-from worker.engine.lengths import LengthChecker
+from worker.grammar.lengths import LengthChecker
 from worker.grammar.schema.compiler import schema_grammar
 from worker.grammar.schema.keywords import SchemaError
 from worker.grammar.schema.limits import length_limits_of

@@ -20,7 +20,7 @@ from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from tests.support.fuzzing import cases as examples
 from tests.support.grammar_oracle import GrammarOracle, tiny_oracle
 from tests.support.json_schemas import Case, cases, changed, narrowed_cases, single_cases
-from worker.engine.lengths import LengthChecker
+from worker.grammar.lengths import LengthChecker
 from worker.grammar.planner import make_plan
 from worker.grammar.schema.keywords import UNSUPPORTED
 from worker.model.local import default_model

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from shared.protocol.events import Delta, TopToken
-from worker.engine.lengths import LengthChecker
 from worker.engine.protocol import Ending, EngineSequence, Output, StepOutput, StopReason
 from worker.engine.reasoning import ReasoningBudget
 from worker.engine.stops import StopSearch
 from worker.engine.text import TextStream, Vocabulary
+from worker.grammar.lengths import LengthChecker
 
 if TYPE_CHECKING:
     import numpy

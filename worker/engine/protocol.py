@@ -14,7 +14,7 @@ from shared.parsers import Markup
 from shared.protocol.errors import Problem
 from shared.protocol.events import Alternative, Delta, PromptLogprobs
 from shared.protocol.request import Constraint, Sampling
-from worker.engine.lengths import LengthLimits
+from worker.grammar.lengths import LengthLimits
 from worker.processes.messages import LoadFailed
 
 StopReason = Literal["stop", "length", "exhausted"]

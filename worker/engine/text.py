@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from worker.engine.json_tokens import characters_in, closing_lengths, goes_on
 from worker.engine.stops import StopSearch
+from worker.grammar.json_tokens import characters_in, closing_lengths, goes_on
 
 if TYPE_CHECKING:
     import numpy
@@ -144,7 +144,7 @@ class Vocabulary:
     @cached_property
     def closing_lengths(self) -> "NDArray[numpy.int32]":
         """Three rows: the number of characters that each token adds to a JSON string before it closes it, if it begins
-        outside of the string, in it, and in it after a backslash (:func:`worker.engine.json_tokens.closing_lengths`).
+        outside of the string, in it, and in it after a backslash (:func:`worker.grammar.json_tokens.closing_lengths`).
         """
         import numpy
 

@@ -42,7 +42,7 @@ class JsonRules:
         """Return the rule of any number of characters of a string.
 
         With a rule for one character, XGrammar would scan its whole vocabulary for each token (70 ms with 49,152
-        tokens). So the upper limit is enforced by :mod:`worker.engine.lengths`.
+        tokens). So the upper limit is enforced by :mod:`worker.grammar.lengths`.
         """
         return self._any_number(literal(""))
 

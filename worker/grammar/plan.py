@@ -3,7 +3,7 @@
 import msgspec
 
 from shared.protocol.request import Constraint
-from worker.engine.lengths import LengthLimits
+from worker.grammar.lengths import LengthLimits
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -14,7 +14,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :class:`Started`. ``shown_tokens`` are special tokens that are kept in the text, because they are format markers,
     ``reasoning_end`` the tokens of the text that ends reasoning.
     ``triggers`` are texts: the constraint allows any text before the first of them. If empty, the constraint applies
-    from the start. ``length_limits`` are enforced by :mod:`worker.engine.lengths` instead of the constraint.
+    from the start. ``length_limits`` are enforced by :mod:`worker.grammar.lengths` instead of the constraint.
     """
 
     constraint: Constraint | None = None

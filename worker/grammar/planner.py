@@ -7,7 +7,6 @@ import msgspec
 from shared.parsers.formats import REASONING_FORMATS, TOOL_FORMATS, OutputFormat
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.request import ChatRequest, Constraint
-from worker.engine.lengths import LengthLimits
 from worker.grammar import tags
 from worker.grammar.calls import (
     CallableTool,
@@ -18,6 +17,7 @@ from worker.grammar.calls import (
 )
 from worker.grammar.client_grammar import readable_grammar
 from worker.grammar.json_text import json_mode_grammar
+from worker.grammar.lengths import LengthLimits
 from worker.grammar.patterns import text_grammar, whole_regex_of, without_upper_limit
 from worker.grammar.plan import Plan
 from worker.grammar.regex import PatternError

@@ -39,9 +39,9 @@ _ROOT = "root"
 def schema_grammar(text: str, *, strict: bool = True, lengths: bool = True, minimums: bool = False) -> str:
     """Return the EBNF grammar of the JSON texts that are valid under the schema in ``text``, except for ``maxLength``.
 
-    :mod:`worker.engine.lengths` enforces ``maxLength``. With ``lengths=False`` the grammar itself does, which is
+    :mod:`worker.grammar.lengths` enforces ``maxLength``. With ``lengths=False`` the grammar itself does, which is
     expensive. With ``minimums=True``, that module also enforces ``minLength`` above
-    :data:`~worker.engine.lengths.GRAMMAR_MINIMUM`. With ``strict=False``, keywords that a grammar can't enforce
+    :data:`~worker.grammar.lengths.GRAMMAR_MINIMUM`. With ``strict=False``, keywords that a grammar can't enforce
     are ignored. Raises :class:`SchemaError`.
     """
     rules = Rules()
@@ -270,7 +270,7 @@ class SchemaCompiler:
     def _unique_values(self, flat: Flat, path: str) -> list[Any] | None:
         """Return the values that an array may have once each, in the order of the schema.
 
-        None if they are not listed: then :mod:`worker.engine.lengths` ends the text at one that occurs again.
+        None if they are not listed: then :mod:`worker.grammar.lengths` ends the text at one that occurs again.
         """
         if not flat.unique_items or flat.max_items in (0, 1):
             return None

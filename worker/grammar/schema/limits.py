@@ -1,4 +1,4 @@
-"""Length limits of strings that the engine's process enforces (:mod:`worker.engine.lengths`), not the grammar.
+"""Length limits of strings that the engine's process enforces (:mod:`worker.grammar.lengths`), not the grammar.
 
 These are ``maxLength``, long ``minLength``, and the upper limits of patterns such as ``^[a-z]{1,64}$``, which become a
 ``maxLength``.
@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from worker.engine.lengths import GRAMMAR_MINIMUM, LengthLimits
+from worker.grammar.lengths import GRAMMAR_MINIMUM, LengthLimits
 from worker.grammar.patterns import regex_of, without_upper_limit
 from worker.grammar.regex import PatternError
 

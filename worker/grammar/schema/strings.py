@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from worker.engine.lengths import GRAMMAR_MINIMUM
 from worker.grammar.ebnf import Rules, sequence, united
 from worker.grammar.json_text import QUOTE, JsonRules
+from worker.grammar.lengths import GRAMMAR_MINIMUM
 from worker.grammar.patterns import regex_of, without_upper_limit
 from worker.grammar.regex import (
     ANYTHING,

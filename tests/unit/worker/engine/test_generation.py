@@ -6,9 +6,9 @@ import pytest
 from shared.protocol.events import Delta
 from shared.protocol.request import Constraint, Sampling
 from worker.engine.generation import Generation
-from worker.engine.lengths import LengthLimits
 from worker.engine.protocol import EngineSequence
 from worker.engine.text import Vocabulary
+from worker.grammar.lengths import LengthLimits
 
 PIECES = [b"Hello ", b"<too", b"l>", b"<", b"end", b"<|x|>", b"<|y|>"]
 VOCABULARY = Vocabulary(PIECES, special=(5, 6))

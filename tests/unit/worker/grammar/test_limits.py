@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from shared.parsers.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from tests.support.grammar_oracle import Texts, tiny_oracle
-from worker.engine.lengths import LengthChecker
 from worker.grammar.ebnf import Rules
+from worker.grammar.lengths import LengthChecker
 from worker.grammar.patterns import regex_of, without_upper_limit
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan

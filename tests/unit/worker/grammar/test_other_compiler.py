@@ -14,7 +14,7 @@ from shared.protocol.request import Constraint
 from tests.support.fuzzing import cases as examples
 from tests.support.grammar_oracle import tiny_oracle
 from tests.support.json_schemas import cases
-from worker.engine.lengths import LengthChecker
+from worker.grammar.lengths import LengthChecker
 from worker.grammar.schema.compiler import schema_grammar
 from worker.grammar.schema.limits import length_limits_of
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from shared.parsers.schema_types import hashable, target_of
-from worker.engine.json_tokens import NEVER
+from worker.grammar.json_tokens import NEVER
 
 _SPECIAL = re.compile(r'["\\]')
 _VALUE_STARTS = frozenset('{["-0123456789tfn')

@@ -9,10 +9,9 @@ from shared.protocol.request import Constraint
 from tests.support.engine_driver import Bench
 from tests.support.engine_outputs import text_of, tokens_of
 from tests.support.paths import MODELS
-from worker.engine.protocol import EngineSequence
+from worker.engine.protocol import EngineSequence, LengthLimits
 from worker.grammar import lengths
 from worker.grammar.json_text import json_mode_grammar
-from worker.grammar.lengths import LengthLimits
 from worker.grammar.schema.compiler import schema_grammar
 
 LIMITS = {"short": 7, "tags": 3, "long": 40}

@@ -1,18 +1,27 @@
 """The state of one sequence: its token ids, their text, and its end condition."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from shared.protocol.events import Delta, TopToken
 from worker.engine.protocol import Ending, EngineSequence, Output, StepOutput, StopReason
 from worker.engine.reasoning import ReasoningBudget
 from worker.engine.stops import StopSearch
 from worker.engine.text import TextStream, Vocabulary
-from worker.grammar.lengths import LengthChecker
 
 if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
+
+
+class TextLimits(Protocol):
+    """Enforces limits of the text that a grammar does not, as :class:`~worker.grammar.lengths.LengthChecker` does."""
+
+    def violates(self, text: str) -> bool:
+        """Read the next text; return whether it exceeds a limit."""
+
+    def excluded(self, unread: int) -> "NDArray[numpy.bool_] | None":
+        """Return of each token whether it must not be next; None if all may. ``unread`` characters have begun."""
 
 
 class Generation:
@@ -29,9 +38,11 @@ class Generation:
         end_tokens: Iterable[int],
         end_texts: tuple[str, ...] = (),
         limit: int,
+        limits: TextLimits | None = None,
     ) -> None:
         """``end_tokens`` are the model's end-of-text ids, and ``end_texts`` its stop strings, in addition to those in
         the sampling. ``limit`` is the maximum number of generated tokens, including those in ``sequence.generated``.
+        ``limits`` enforces ``sequence.length_limits``.
         """
         sampling = sequence.sampling
         self.sequence = sequence
@@ -61,7 +72,7 @@ class Generation:
             shown=sequence.shown_tokens,
             keep_first_space=self._constrained_from_start,
         )
-        self._lengths = LengthChecker(sequence.length_limits) if sequence.length_limits else None
+        self._lengths = limits
         limit_of_reasoning = sequence.reasoning_limit
         self._budget = ReasoningBudget(limit_of_reasoning, vocabulary.piece) if limit_of_reasoning else None
         self._push(sequence.generated)
@@ -86,19 +97,8 @@ class Generation:
         if known is not None:
             return self._mask([known], others=True)
         excluded = self._mask(self._stop_tokens) if self._budget and self._budget.cut else None
-        reader = limits.reader if limits is not None else None
-        if unread is None or reader is None:
-            return excluded
-        if reader.ends and not unread:
-            continuing = self._vocabulary.continuing[reader.in_string]
-            excluded = continuing if excluded is None else excluded | continuing
-        if reader.room is not None:
-            too_long = self._vocabulary.string_lengths > max(0, reader.room - unread)
-            excluded = too_long if excluded is None else excluded | too_long
-        if (lacking := reader.lacking) is not None:
-            too_short = self._vocabulary.closing_lengths[reader.in_string + reader.after_backslash] < lacking
-            excluded = too_short if excluded is None else excluded | too_short
-        return excluded
+        limited = None if limits is None or unread is None else limits.excluded(unread)
+        return excluded if limited is None else limited if excluded is None else excluded | limited
 
     def _mask(self, tokens: Iterable[int], *, others: bool = False) -> "NDArray[numpy.bool_]":
         """Return a mask of ``tokens``, or of all ``others``."""

@@ -14,7 +14,6 @@ from shared.parsers import Markup
 from shared.protocol.errors import Problem
 from shared.protocol.events import Alternative, Delta, PromptLogprobs
 from shared.protocol.request import Constraint, Sampling
-from worker.grammar.lengths import LengthLimits
 from worker.processes.messages import LoadFailed
 
 StopReason = Literal["stop", "length", "exhausted"]
@@ -47,6 +46,20 @@ class ReasoningLimit(msgspec.Struct, frozen=True, kw_only=True):
     end_tokens: tuple[int, ...]
     opened: bool = False
     again: bool = False
+
+
+class LengthLimits(msgspec.Struct, frozen=True, array_like=True):
+    """Length limits of a JSON value (``maxLength`` in its ``schema``), or of the text until the end (``max_length``).
+
+    ``begin`` is the text directly before the value; if empty, the output starts with it. ``schema`` is JSON text. With
+    ``{}``, that of JSON mode, objects end after a name that has occurred before, and everything ends in a loop.
+    ``minimums``: a ``minLength`` that the grammar leaves out, because it is long, counts too.
+    """
+
+    begin: str
+    schema: str = ""
+    max_length: int | None = None
+    minimums: bool = False
 
 
 class EngineSequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -2,15 +2,8 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 from worker.engine.stops import StopSearch
-from worker.grammar.json_tokens import characters_in, closing_lengths, goes_on
-
-if TYPE_CHECKING:
-    import numpy
-    from numpy.typing import NDArray
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -129,36 +122,6 @@ class Vocabulary:
     def piece(self, token: int) -> bytes:
         """Return the bytes of a token; empty for an unknown id."""
         return self._fragments.get(token) or self.text(token).encode()
-
-    def make_masks(self) -> None:
-        """Make the tables of masks, which takes up to half a second, before the first step that needs them."""
-        _ = self.string_lengths, self.closing_lengths, self.continuing
-
-    @cached_property
-    def string_lengths(self) -> "NDArray[numpy.int32]":
-        """The number of characters that each token adds to a JSON string."""
-        import numpy  # takes half of the start of a process that needs neither of these
-
-        return numpy.array([characters_in(self.piece(token)) for token in range(self._size)], numpy.int32)
-
-    @cached_property
-    def closing_lengths(self) -> "NDArray[numpy.int32]":
-        """Three rows: the number of characters that each token adds to a JSON string before it closes it, if it begins
-        outside of the string, in it, and in it after a backslash (:func:`worker.grammar.json_tokens.closing_lengths`).
-        """
-        import numpy
-
-        lengths = [closing_lengths(self.piece(token)) for token in range(self._size)]
-        return numpy.array(lengths, numpy.int32).reshape(-1, 3).T.copy()
-
-    @cached_property
-    def continuing(self) -> "tuple[NDArray[numpy.bool_], NDArray[numpy.bool_]]":
-        """Whether each token begins a further JSON value, if it begins outside of a string, and inside of one."""
-        import numpy
-
-        pieces = [self.piece(token) for token in range(self._size)]
-        outside, inside = ([goes_on(piece, in_string=where) for piece in pieces] for where in (False, True))
-        return numpy.array(outside), numpy.array(inside)
 
     def digest(self, template: str) -> str:
         """Return a digest of all tokens and of a chat template. Tokens mean the same where it is equal."""

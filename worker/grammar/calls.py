@@ -9,11 +9,11 @@ from shared.parsers.format import CallShape, Elements
 from shared.parsers.schema_types import ANY_TYPE, ITEM, SchemaTypes
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.request import INPUT, ChatRequest, Tool
+from worker.engine.protocol import LengthLimits
 from worker.grammar import tags
 from worker.grammar.custom_input import input_string, input_text
 from worker.grammar.ebnf import LAST_CHARACTER, Rules, character_class, either, literal, repeated, sequence, without
 from worker.grammar.json_text import BOOLEAN, INTEGER, NULL, NUMBER, JsonRules
-from worker.grammar.lengths import LengthLimits
 from worker.grammar.schema.compiler import SchemaCompiler, decoded
 from worker.grammar.schema.keywords import SchemaError, UnsupportedKeyword
 from worker.grammar.schema.limits import length_limits_of

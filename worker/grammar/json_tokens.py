@@ -1,6 +1,14 @@
 """What a token adds to JSON text: the characters of a string, its end, and further values."""
 
 import re
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from worker.engine.text import Vocabulary
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
 
 NEVER = 2**31 - 1
 """More characters than a string has."""
@@ -57,3 +65,41 @@ def goes_on(piece: bytes, *, in_string: bool) -> bool:
 
 
 _SIGNS = frozenset(b",{[")
+
+
+class JsonTokens:
+    """What each token of a vocabulary adds to JSON text, as tables from which masks are made."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._piece = vocabulary.piece
+        self._size = len(vocabulary)
+
+    def make(self) -> None:
+        """Make the tables, which takes up to half a second, before the first step that needs them."""
+        _ = self.string_lengths, self.closing_lengths, self.continuing
+
+    @cached_property
+    def string_lengths(self) -> "NDArray[numpy.int32]":
+        """The number of characters that each token adds to a JSON string."""
+        import numpy  # takes half of the start of a process that needs neither of these
+
+        return numpy.array([characters_in(self._piece(token)) for token in range(self._size)], numpy.int32)
+
+    @cached_property
+    def closing_lengths(self) -> "NDArray[numpy.int32]":
+        """Three rows: the number of characters that each token adds to a JSON string before it closes it, if it begins
+        outside of the string, in it, and in it after a backslash (:func:`closing_lengths`).
+        """
+        import numpy
+
+        lengths = [closing_lengths(self._piece(token)) for token in range(self._size)]
+        return numpy.array(lengths, numpy.int32).reshape(-1, 3).T.copy()
+
+    @cached_property
+    def continuing(self) -> "tuple[NDArray[numpy.bool_], NDArray[numpy.bool_]]":
+        """Whether each token begins a further JSON value, if it begins outside of a string, and inside of one."""
+        import numpy
+
+        pieces = [self._piece(token) for token in range(self._size)]
+        outside, inside = ([goes_on(piece, in_string=where) for piece in pieces] for where in (False, True))
+        return numpy.array(outside), numpy.array(inside)

@@ -9,12 +9,19 @@ job with the finish reason ``length``, as if it had reached its token limit.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from shared.parsers.schema_types import hashable, target_of
-from worker.grammar.json_tokens import NEVER
+from worker.engine.protocol import LengthLimits
+from worker.grammar.json_tokens import NEVER, JsonTokens
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
 
 _SPECIAL = re.compile(r'["\\]')
 _VALUE_STARTS = frozenset('{["-0123456789tfn')
@@ -30,20 +37,6 @@ GRAMMAR_MINIMUM = 4
 
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, msgspec.MsgspecError)
 """Errors of text that is not JSON, and of schemas that are none."""
-
-
-class LengthLimits(msgspec.Struct, frozen=True, array_like=True):
-    """Length limits of a JSON value (``maxLength`` in its ``schema``), or of the text until the end (``max_length``).
-
-    ``begin`` is the text directly before the value; if empty, the output starts with it. ``schema`` is JSON text. With
-    ``{}``, that of JSON mode, objects end after a name that has occurred before, and everything ends in a loop.
-    ``minimums``: a ``minLength`` above :data:`GRAMMAR_MINIMUM` counts too, because the grammar leaves it out.
-    """
-
-    begin: str
-    schema: str = ""
-    max_length: int | None = None
-    minimums: bool = False
 
 
 @dataclass
@@ -309,7 +302,9 @@ class LengthChecker:
     If several schemas may apply (``anyOf``), the lowest ``maxLength`` and the highest ``minLength`` count.
     """
 
-    def __init__(self, values: Sequence[LengthLimits]) -> None:
+    def __init__(self, values: Sequence[LengthLimits], tokens: JsonTokens | None = None) -> None:
+        """``tokens`` are needed for :meth:`excluded`."""
+        self._tokens = tokens
         self._values = [value for value in values if value.begin]
         self._longest = max((len(value.begin) for value in self._values), default=0)
         self._tail = ""
@@ -329,6 +324,20 @@ class LengthChecker:
             if self.reader.ended:
                 self.reader = None
         return False
+
+    def excluded(self, unread: int) -> "NDArray[numpy.bool_] | None":
+        """Return of each token whether it must not be next; None without a limit. ``unread`` characters have begun."""
+        reader, tokens = self.reader, self._tokens
+        if reader is None or tokens is None:
+            return None
+        masks = []
+        if reader.ends and not unread:
+            masks.append(tokens.continuing[reader.in_string])
+        if reader.room is not None:
+            masks.append(tokens.string_lengths > max(0, reader.room - unread))
+        if (lacking := reader.lacking) is not None:
+            masks.append(tokens.closing_lengths[reader.in_string + reader.after_backslash] < lacking)
+        return reduce(or_, masks) if masks else None
 
     def _seek(self, text: str, at: int) -> int:
         """Search for the next value from ``at`` on; return the index where it starts, or the length of ``text``."""

@@ -3,7 +3,7 @@
 import msgspec
 
 from shared.protocol.request import Constraint
-from worker.grammar.lengths import LengthLimits
+from worker.engine.protocol import LengthLimits
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

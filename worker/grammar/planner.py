@@ -7,6 +7,7 @@ import msgspec
 from shared.parsers.formats import REASONING_FORMATS, TOOL_FORMATS, OutputFormat
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.request import ChatRequest, Constraint
+from worker.engine.protocol import LengthLimits
 from worker.grammar import tags
 from worker.grammar.calls import (
     CallableTool,
@@ -17,7 +18,6 @@ from worker.grammar.calls import (
 )
 from worker.grammar.client_grammar import readable_grammar
 from worker.grammar.json_text import json_mode_grammar
-from worker.grammar.lengths import LengthLimits
 from worker.grammar.patterns import text_grammar, whole_regex_of, without_upper_limit
 from worker.grammar.plan import Plan
 from worker.grammar.regex import PatternError

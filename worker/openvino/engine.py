@@ -30,6 +30,8 @@ from worker.engine.protocol import (
     StepOutput,
     StopReason,
 )
+from worker.grammar.json_tokens import JsonTokens
+from worker.grammar.lengths import LengthChecker
 from worker.model.devices import device_kind
 from worker.model.generation_config import end_tokens, stop_strings
 from worker.openvino.arrivals import GrammarArrivals, ImageArrivals
@@ -79,6 +81,9 @@ class OpenVINOEngine:
         served = served_path(options, progress)
         loaded = load_model(options, served, progress)
         self._pipeline, self._vocabulary, self._logits_width = loaded.pipeline, loaded.vocabulary, loaded.logits_width
+        self._json_tokens = JsonTokens(self._vocabulary)
+        if self._logits_width:
+            self._json_tokens.make()
         self._sees_images, self._batched = loaded.sees_images, loaded.choice.kind == "batched"
         self._grammar_arrivals = GrammarArrivals(self._table, loaded.grammars)
         self._image_arrivals = ImageArrivals(self._table)
@@ -222,7 +227,12 @@ class OpenVINOEngine:
         )
         limit = room if sequence.sampling.max_tokens is None else min(room, sequence.sampling.max_tokens)
         return Generation(
-            sequence, self._vocabulary, end_tokens=self._end_tokens, end_texts=self._end_texts, limit=limit
+            sequence,
+            self._vocabulary,
+            end_tokens=self._end_tokens,
+            end_texts=self._end_texts,
+            limit=limit,
+            limits=LengthChecker(sequence.length_limits, self._json_tokens) if sequence.length_limits else None,
         )
 
     def _start(self, generation: Generation, *, repeat: bool = True) -> RunningSequence:

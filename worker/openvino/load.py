@@ -180,8 +180,6 @@ def _load(
         cache_tokens = min(options.context_length, shape.context if shape else options.context_length)
     elif not options.cache_size:
         cache_tokens = options.context_length * options.max_batch  # the cache grows as the batch requires
-    if width:
-        vocabulary.make_masks()
     # Without a hook, only an IR declares the number of logits.
     logits = width or _declared_width(served)
     compiles = logits and choice.kind == "batched"  # the stateful one stops nobody while it compiles

@@ -27,6 +27,7 @@ from worker.engine.protocol import (
     StepOutput,
 )
 from worker.engine.text import Vocabulary
+from worker.grammar.lengths import LengthChecker
 
 _TOKENS = 64
 """Length of an answer by default."""
@@ -300,7 +301,8 @@ class _SimulatedSequence:
         self._dice = dice if sequence.sampling.temperature and sequence.sampling.top_p != 0 else None
         self._digest = _digest(sequence.generated)
         limit = room if sequence.sampling.max_tokens is None else min(room, sequence.sampling.max_tokens)
-        self._generation = Generation(sequence, words, end_tokens=(END,), limit=limit)
+        limits = LengthChecker(sequence.length_limits) if sequence.length_limits else None
+        self._generation = Generation(sequence, words, end_tokens=(END,), limit=limit, limits=limits)
 
     @property
     def length(self) -> int:

@@ -146,6 +146,21 @@ def test_a_class_has_a_name_of_its_own() -> None:
     assert not {"Sequence", "Mapping", "Iterable", "Collection"} & places.keys()  # as in collections.abc
 
 
+def test_the_room_of_all_engines_knows_none_of_them() -> None:
+    theirs = ("openvino", "worker.openvino", "worker.simulated", "worker.grammar", "shared.parsers.schema_types")
+    room = {name: ast.parse(file.read_text("utf-8")) for name, file in modules().items() if ".engine." in name}
+    found = {
+        (name, f"{source}.{one.name}")
+        for name, tree in room.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for source in [node.module if isinstance(node, ast.ImportFrom) else ""]
+        for one in node.names
+    }
+    assert [one for one in found if one[1].lstrip(".").startswith(theirs)] == []
+    assert len(room) > 10
+
+
 def _packages(module: str) -> Iterator[str]:
     """The third-party packages that are imported with ``module``; functions import what may be missing."""
     wanted: list[ast.AST] = [ast.parse(modules()[module].read_text(encoding="utf-8"))]

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from worker.grammar.lengths import GRAMMAR_MINIMUM, LengthLimits
+from worker.engine.protocol import LengthLimits
+from worker.grammar.lengths import GRAMMAR_MINIMUM
 from worker.grammar.patterns import regex_of, without_upper_limit
 from worker.grammar.regex import PatternError
 

@@ -6,9 +6,10 @@ import pytest
 from shared.protocol.events import Delta
 from shared.protocol.request import Constraint, Sampling
 from worker.engine.generation import Generation
-from worker.engine.protocol import EngineSequence
+from worker.engine.protocol import EngineSequence, LengthLimits
 from worker.engine.text import Vocabulary
-from worker.grammar.lengths import LengthLimits
+from worker.grammar.json_tokens import JsonTokens
+from worker.grammar.lengths import LengthChecker
 
 PIECES = [b"Hello ", b"<too", b"l>", b"<", b"end", b"<|x|>", b"<|y|>"]
 VOCABULARY = Vocabulary(PIECES, special=(5, 6))
@@ -58,7 +59,8 @@ def test_a_string_that_is_too_long_ends_the_sequence_like_the_limit_of_tokens(ge
     # As the engine's process gets it.
     sequence = msgspec.msgpack.decode(msgspec.msgpack.encode(sequence), type=EngineSequence)
     vocabulary = Vocabulary([b"abc", b'"', b"de"])
-    going_on = Generation(sequence, vocabulary, end_tokens=(), limit=100)
+    checker = LengthChecker(sequence.length_limits)
+    going_on = Generation(sequence, vocabulary, end_tokens=(), limit=100, limits=checker)
     made = [going_on.append((token,), ()) for token in (1, 0, 2, 0)[len(generated) :]]
     assert [output.reason for output in made] == [None] * (len(made) - 1) + ["length"]
 
@@ -70,7 +72,8 @@ LIMITS = [(LengthLimits("", "{}"),), (LengthLimits("", '{"properties":{"a":{"max
 def excluded(tokens: tuple[int, ...], limits: tuple[LengthLimits, ...] = LIMITS[0], again: int = 0) -> list[int] | None:
     """The tokens that must not come after ``tokens``."""
     sequence = EngineSequence(number=1, prompt=(1,), sampling=Sampling(), generated=tokens, length_limits=limits)
-    mask = Generation(sequence, Vocabulary(PARTS), end_tokens=(), limit=1000).excluded(again)
+    checker = LengthChecker(limits, JsonTokens(Vocabulary(PARTS))) if limits else None
+    mask = Generation(sequence, Vocabulary(PARTS), end_tokens=(), limit=1000, limits=checker).excluded(again)
     return None if mask is None else [token for token, gone in enumerate(mask) if gone]
 
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from shared.parsers.formats import TOOL_FORMATS, OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from tests.support.grammar_oracle import Texts
+from worker.engine.protocol import LengthLimits
 from worker.grammar.calls import is_counted
 from worker.grammar.json_tokens import characters_in, closing_lengths
-from worker.grammar.lengths import LengthChecker, LengthLimits
+from worker.grammar.lengths import LengthChecker
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan, plain_plan
 from worker.grammar.schema.compiler import schema_grammar

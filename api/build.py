@@ -17,7 +17,7 @@ from api.chat.exchange import ChatServices
 from api.chat.queue_events import QueueEvents
 from api.chat.queues import JobQueues
 from api.chat.relay import Relay
-from api.chat.routes import ChatHandler, RequestBodies, Responder, TokenHandler
+from api.chat.routes import ChatHandler, RequestBodies, Responder, ResultHandler
 from api.chat.settlement import Settlement
 from api.chat.streams import OpenStreams
 from api.chat.submission import Submission
@@ -83,7 +83,7 @@ class Parts:
 
 HANDLERS = (
     ChatHandler,
-    TokenHandler,
+    ResultHandler,
     ResponsesHandler,
     StoredCompletionHandler,
     FilesHandler,
@@ -197,7 +197,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         ),
         handlers=(
             ChatHandler(bodies, chat, responder),
-            TokenHandler(chat, parser),
+            ResultHandler(chat, parser),
             ResponsesHandler(bodies, parser, chat, responder, stored, background, queue_events, settings),
             StoredCompletionHandler(stored, parser),
             FilesHandler(files, batches.store.reading, cross_origin, settings),

@@ -1,7 +1,7 @@
 """Results of the jobs that do not generate: one event for each job, by which each kind of work answers."""
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any
 
 from quart import request
 
@@ -11,22 +11,19 @@ from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.events import Embedded, Failed, Rejected, Result, Started
 from shared.protocol.request import ChatRequest
 
-_Result = TypeVar("_Result", bound=Result)
-
 _SUBMISSIONS = 5
 """How often the jobs of vectors are submitted at most."""
 
 
-async def results(
-    services: ChatServices, exchange: HttpExchange, asked: ChatRequest, form: type[_Result]
-) -> list[_Result]:
+async def results(services: ChatServices, exchange: HttpExchange, asked: ChatRequest) -> list[Any]:
     """Have workers run the jobs of ``asked`` within the limits of the client's key, and return their results in order.
 
-    ``form`` is the kind's event. Raises :class:`RequestRefused`.
+    Each is an event of :data:`~shared.protocol.events.Result`, that of the kind of work. Raises
+    :class:`RequestRefused`.
     """
     exchange.details = chat = ChatExchange.of(services, exchange, asked, request.headers)
     await exchange.enter(chat)
-    return await _all(chat, form, submissions=1)
+    return await _all(chat, submissions=1)
 
 
 async def embedded(chat: ChatExchange) -> list[Embedded]:
@@ -34,21 +31,21 @@ async def embedded(chat: ChatExchange) -> list[Embedded]:
 
     Raises :class:`RequestRefused`.
     """
-    return await _all(chat, Embedded, submissions=_SUBMISSIONS)
+    return await _all(chat, submissions=_SUBMISSIONS)
 
 
-async def _all(chat: ChatExchange, form: type[_Result], *, submissions: int) -> list[_Result]:
+async def _all(chat: ChatExchange, *, submissions: int) -> list[Any]:
     """Return the results of all jobs, in order. Jobs whose result is lost are submitted ``submissions`` times at most.
 
     Raises :class:`RequestRefused`.
     """
-    found: dict[int, _Result] = {}
+    found: dict[int, Result] = {}
     jobs = range(len(chat.stream.jobs))
     missing: Sequence[int] = jobs
     for again in range(submissions):
         if again:
             await chat.submit_again(missing)
-        found |= await _collected(chat, form, missing)
+        found |= await _collected(chat, missing)
         missing = [job for job in jobs if job not in found]
         if not missing:
             return [found[job] for job in jobs]
@@ -58,13 +55,13 @@ async def _all(chat: ChatExchange, form: type[_Result], *, submissions: int) -> 
     raise refuse(ProblemKind.LOST, "The worker sent no result. Please send the request again.")
 
 
-async def _collected(chat: ChatExchange, form: type[_Result], jobs: Sequence[int]) -> dict[int, _Result]:
+async def _collected(chat: ChatExchange, jobs: Sequence[int]) -> dict[int, Result]:
     """Return the results of ``jobs``, those in the stream, without those that were lost. Raises
     :class:`RequestRefused` for others that have failed."""
-    found: dict[int, _Result] = {}
+    found: dict[int, Result] = {}
     async for batch in chat.stream.batches():
         for index, event in batch:
-            if isinstance(event, form):
+            if isinstance(event, Result):
                 found[jobs[index]] = event
                 chat.recorder.outcome = "stop"
             elif isinstance(event, Started):

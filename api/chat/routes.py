@@ -1,5 +1,5 @@
-"""Chats: a request is read and parsed by its dialect, accepted, and answered whole or as a stream. And token requests,
-which run as jobs: those of vLLM and OpenVINO Model Server, and Anthropic's token count."""
+"""Chats: a request is read and parsed by its dialect, accepted, and answered whole or as a stream. And requests that
+workers answer with results, such as tokens."""
 
 import asyncio
 import time
@@ -8,7 +8,6 @@ from functools import partial
 from typing import TypeVar
 from urllib.parse import quote
 
-import msgspec
 from quart import Response, request
 from quart import request as http_request
 
@@ -16,31 +15,16 @@ from api.chat.exchange import ChatExchange, ChatServices
 from api.chat.queue_events import HEADER, QueueEvents
 from api.chat.results import embedded, results
 from api.chat.writer import collect, stream
-from api.dialects import ROUTES, anthropic, openai
-from api.dialects.anthropic.schema import CountTokensRequest
+from api.dialects import ROUTES
 from api.dialects.base.interface import EVENT_STREAM, PING, Choice, Dialect, MessagesMissing, ResponseEncoder
-from api.dialects.base.routes import Body
 from api.dialects.openai.stored import sent_messages
-from api.dialects.openai.tokens import (
-    DetokenizeRequest,
-    TokenizeRequest,
-    TokenizerInfoQuery,
-    parse_apply_template,
-    parse_detokenize,
-    parse_tokenize,
-    parse_tokenizer_info,
-    render_text,
-    render_tokenizer_info,
-    render_tokens,
-)
-from api.dialects.ovms import tokens as ovms
 from api.fairness import FairPlaces, FairThread
 from api.http.bodies import LARGE_BODIES, LARGE_BODIES_OF_TENANT, BodyParser, check_body_size
 from api.http.connection_extension import connection_extension
 from api.http.exchange import HttpExchange, current_exchange, is_admin, key_owner
-from api.http.routes import ERRORS, json_response, route, serving
+from api.http.routes import json_response, serving
 from api.models.directory import Directory
-from shared.protocol.events import Event, Started, Tokenized
+from shared.protocol.events import Event, Started
 from shared.protocol.request import ChatRequest, Embed
 from shared.runtime.settings import ApiSettings
 
@@ -218,69 +202,17 @@ def _translated(dialect: Dialect, body: bytes) -> tuple[ChatRequest, bytes]:
     return request, sent_messages(body) if request.store else b""
 
 
-class TokenHandler:
-    """The tokens of a text or of messages, the text of tokens, and what the tokenizer is."""
+class ResultHandler:
+    """Requests that generate nothing: a worker answers each job with one result, such as the tokens of a text."""
 
     def __init__(self, services: ChatServices, parser: BodyParser) -> None:
         self._services = services
         self._parser = parser
 
-    @route("POST", "/tokenize", "tokenize", body=Body(TokenizeRequest), errors=ERRORS)
-    async def tokenize(self) -> Response:
-        """Return the tokens of a prompt or of messages. A worker of the model computes them, as it does a response."""
-        return await self._answered(parse_tokenize, render_tokens)
-
-    @route("POST", "/detokenize", "detokenize", body=Body(DetokenizeRequest), errors=ERRORS)
-    async def detokenize(self) -> Response:
-        """Return the text of tokens."""
-        return await self._answered(parse_detokenize, render_text)
-
-    @route("POST", "/apply-template", "applyTemplate", body=openai.CHAT, errors=ERRORS)
-    async def apply_template(self) -> Response:
-        """Return what the model's chat template makes of a chat completion's body, as llama.cpp does."""
-        return await self._answered(parse_apply_template, render_text)
-
-    @route("GET", "/tokenizer_info", "tokenizerInfo", query=TokenizerInfoQuery, errors=ERRORS)
-    async def tokenizer_info(self) -> Response:
-        """Return the tokenizer's special tokens and chat template, as vLLM does."""
-        asked = parse_tokenizer_info(request.args, self._served())
-        return json_response(render_tokenizer_info(asked, await tokenized(self._services, asked)))
-
-    @route("POST", "/v3/tokenize", "modelServerTokenize", body=Body(ovms.ModelServerTokenizeRequest), errors=ERRORS)
-    async def model_server_tokenize(self) -> Response:
-        """Return the tokens of a text or of several, in the form of OpenVINO Model Server."""
-        asked, body = await self._parsed(partial(ovms.parse_tokenize, served=self._served()))
-        found = await results(self._services, current_exchange(), asked, Tokenized)
-        return json_response(ovms.render_tokens(body, found))
-
-    @route(
-        "POST",
-        "/v1/messages/count_tokens",
-        "countTokens",
-        dialect=anthropic.CountTokens,
-        body=Body(CountTokensRequest),
-        parameters=anthropic.PARAMETERS,
-        errors=anthropic.CountTokens.statuses,
-    )
-    async def count_tokens(self) -> Response:
-        """Return the number of tokens of an Anthropic request's prompt."""
-        found = await tokenized(self._services, await self._parsed(current_exchange().dialect.parse))
-        return json_response(msgspec.json.encode({"input_tokens": found.count}))
-
-    async def _answered(
-        self, parse: Callable[[bytes, list[str]], ChatRequest], render: Callable[[ChatRequest, Tokenized], bytes]
-    ) -> Response:
-        asked = await self._parsed(lambda body: parse(body, self._served()))
-        return json_response(render(asked, await tokenized(self._services, asked)))
-
-    def _served(self) -> list[str]:
-        return [*self._services.admission.directory.fleet.serving()]
-
-    async def _parsed(self, parse: Callable[[bytes], _Parsed]) -> _Parsed:
-        return await self._parser.read(request, key_owner(), parse)
-
-
-async def tokenized(services: ChatServices, asked: ChatRequest) -> Tokenized:
-    """Have a worker's prompt process tokenize a prompt, within the limits of the client's key."""
-    (found,) = await results(services, current_exchange(), asked, Tokenized)
-    return found
+    @serving(*(route for route in ROUTES if route.serves == "results"))
+    async def compute(self) -> Response:
+        """Compute results."""
+        exchange = current_exchange()
+        parse = exchange.dialect.parse
+        asked = parse(b"") if request.method == "GET" else await self._parser.read(request, key_owner(), parse)
+        return json_response(exchange.dialect.answer(asked, await results(self._services, exchange, asked)))

@@ -12,7 +12,8 @@ from quart import request as http_request
 from api.chat import span as chat_span
 from api.chat.exchange import ChatExchange, ChatServices
 from api.chat.queue_events import QueueEvents
-from api.chat.routes import RequestBodies, Responder, stream_response, tokenized, wants_queue_events
+from api.chat.results import results
+from api.chat.routes import RequestBodies, Responder, stream_response, wants_queue_events
 from api.dialects.base.interface import EVENT_STREAM
 from api.dialects.base.lists import render_deleted
 from api.dialects.base.routes import JSON, Body
@@ -85,7 +86,8 @@ class ResponsesHandler:
         conversation = await self._conversation(valid)
         translate = partial(valid.request, conversation, store=False)
         asked = await self.parser.run(key_owner(), size + conversation.size, translate)
-        found = await tokenized(self.services, msgspec.structs.replace(asked, work=COUNT))
+        count = msgspec.structs.replace(asked, work=COUNT)
+        (found,) = await results(self.services, current_exchange(), count)
         return json_response(render_input_tokens(found.count))
 
     @_route("POST", "/v1/responses/compact", "compactResponse", errors=ERRORS)

@@ -2,7 +2,7 @@
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from io import BytesIO
 from typing import Any
 
@@ -12,9 +12,8 @@ from api.batches.forms import BatchesQuery, parse_batch, render_batch
 from api.batches.input import validate_file
 from api.batches.record import Batch, BatchCounts, LineError
 from api.batches.results import failure_of, response_of
-from api.dialects.base.interface import Dialect, ResponseEncoder
+from api.dialects.base.interface import Asked, Dialect, ResponseEncoder
 from api.dialects.base.query import validate_query
-from api.dialects.ovms.tokens import parse_tokenize, render_tokens
 from api.dialects.responses import Responses, StoredConversation
 from api.files.forms import parse_query, parse_upload, render_file
 from api.files.record import FileRecord
@@ -22,6 +21,7 @@ from api.files.upload import Upload
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.events import Tokenized
 from shared.protocol.request import ChatRequest
+from tests.support.dialects import Serving
 
 _CHAT = "/v1/chat/completions"
 _USER: dict[str, Any] = {"role": "user", "content": "Hello"}
@@ -75,30 +75,17 @@ class WithHistory(Responses):
 
 
 class Tokens(Dialect):
-    """A parser and a renderer as a dialect."""
+    """A dialect whose requests a tokenizer answers."""
 
-    def __init__(
-        self, parse: Callable[[bytes], ChatRequest], render: Callable[[ChatRequest, Tokenized], bytes]
-    ) -> None:
+    def __init__(self, dialect: type[Dialect]) -> None:
         super().__init__()
-        self._parse, self._render = parse, render
+        self._dialect = dialect(Asked(fleet=Serving("m")))
 
     def parse(self, body: bytes) -> ChatRequest:
-        return self._parse(body)
+        return self._dialect.parse(body)
 
     def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ResponseEncoder:
-        return Document(self._render(request, Tokenized((1, 2), ("H", "i"), "Hi", 2048)))
-
-
-class ModelServerTokens(Dialect):
-    """The model server's parser and renderer of tokens as a dialect."""
-
-    def parse(self, body: bytes) -> ChatRequest:
-        asked, self._body = parse_tokenize(body, ("m",))
-        return asked
-
-    def render(self, request: ChatRequest, *, response_id: str, created: int, fingerprint: str) -> ResponseEncoder:
-        return Document(render_tokens(self._body, [Tokenized((1, 2), (), "", 2048)]))
+        return Document(self._dialect.answer(request, [Tokenized((1, 2), ("H", "i"), "Hi", 2048)]))
 
 
 class Files(Adapter):

@@ -8,10 +8,12 @@ from pydantic import BaseModel
 from api.dialects.anthropic.schema import MessagesRequest
 from api.dialects.base.interface import Dialect
 from api.dialects.openai.extensions import ServedChatRequest, ServedCompletionRequest
-from api.dialects.openai.tokens import parse_detokenize, parse_tokenize, render_text, render_tokens
+from api.dialects.openai.tokens import Texts
+from api.dialects.openai.tokens import Tokens as OpenAITokens
 from api.dialects.ovms.responses import STORED_FIELDS
+from api.dialects.ovms.tokens import ModelServerTokens
 from api.dialects.responses.schema import ResponsesRequest
-from tests.compatibility.adapters import Batches, BatchRequests, Files, ModelServerTokens, Tokens, WithHistory
+from tests.compatibility.adapters import Batches, BatchRequests, Files, Tokens, WithHistory
 from tests.compatibility.refused import refused_rows
 from tests.compatibility.rows import Answer, Interface, Request
 from tests.compatibility.tables import read
@@ -55,8 +57,8 @@ AZURE = _interface("azure")
 INTERFACES = (
     CHAT,
     COMPLETIONS,
-    _interface("vllm_tokenize", lambda query, headers: Tokens(partial(parse_tokenize, served=("m",)), render_tokens)),
-    _interface("vllm_detokenize", lambda query, headers: Tokens(parse_detokenize, render_text)),
+    _interface("vllm_tokenize", lambda query, headers: Tokens(OpenAITokens)),
+    _interface("vllm_detokenize", lambda query, headers: Tokens(Texts)),
     RESPONSES,
     FILES,
     BATCHES,
@@ -64,7 +66,7 @@ INTERFACES = (
     _interface("anthropic", schema=MessagesRequest),
     _interface("ovms_chat"),
     _interface("ovms_completions"),
-    _interface("ovms_tokenize", lambda query, headers: ModelServerTokens()),
+    _interface("ovms_tokenize", lambda query, headers: Tokens(ModelServerTokens)),
     _interface(
         "ovms_responses",
         requests=tuple(row for row in RESPONSES.requests if not _OTHERWISE & {*row.paths} and row.when not in _STORED),

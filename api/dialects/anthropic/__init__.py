@@ -3,24 +3,26 @@
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import msgspec
 
 from api.dialects.anthropic.errors import ERROR_SCHEMA, error_reply
 from api.dialects.anthropic.models import render_model, render_models
 from api.dialects.anthropic.parse import parse_count, parse_messages
 from api.dialects.anthropic.render import MessagesResponseEncoder
-from api.dialects.anthropic.schema import MessagesRequest
+from api.dialects.anthropic.schema import CountTokensRequest, MessagesRequest
 from api.dialects.base.interface import Dialect, Models
 from api.dialects.base.problems import ErrorReply
-from api.dialects.base.routes import Body, chat_route
+from api.dialects.base.routes import Body, chat_route, results_route
 from api.limits import Counts, LimitName
 from shared.protocol.errors import Problem, ProblemKind, refuse
 from shared.protocol.registry import ModelInfo
 from shared.protocol.request import ChatRequest
 
-__all__ = ["PARAMETERS", "ROUTES", "VERSION_HEADER", "Anthropic", "CountTokens"]
+__all__ = ["ROUTES", "VERSION_HEADER", "Anthropic", "CountTokens"]
 
 VERSION_HEADER = "anthropic-version"
 VERSION_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
@@ -33,7 +35,7 @@ _NOT_SERVED = {
 }
 """Refused headers, with the reasons. The SDKs send the fields ``user_profile_id`` and ``workspace_id`` in them."""
 _SHOWN = 64
-PARAMETERS = (
+_PARAMETERS = (
     {
         "name": VERSION_HEADER,
         "in": "header",
@@ -94,6 +96,9 @@ class CountTokens(Anthropic):
         self.check_headers()
         return parse_count(body)
 
+    def answer(self, request: ChatRequest, found: Sequence[Any]) -> bytes:
+        return msgspec.json.encode({"input_tokens": found[0].count})
+
 
 def rate_headers(counts: Mapping[LimitName, Counts], now: float) -> dict[str, str]:
     """Return ``anthropic-ratelimit-{requests,tokens}-{limit,remaining,reset}`` for the limits that are set.
@@ -109,4 +114,14 @@ def rate_headers(counts: Mapping[LimitName, Counts], now: float) -> dict[str, st
     return headers
 
 
-ROUTES = (chat_route("/v1/messages", "createMessage", Anthropic, Body(MessagesRequest), parameters=PARAMETERS),)
+ROUTES = (
+    chat_route("/v1/messages", "createMessage", Anthropic, Body(MessagesRequest), parameters=_PARAMETERS),
+    results_route(
+        "/v1/messages/count_tokens",
+        "countTokens",
+        CountTokens,
+        body=Body(CountTokensRequest),
+        parameters=_PARAMETERS,
+        summary="Return the number of tokens of an Anthropic request's prompt.",
+    ),
+)

@@ -247,6 +247,11 @@ class Dialect(ABC):
         """
         return self.encoder(request, response_id=response_id, created=created, fingerprint=fingerprint)
 
+    def answer(self, request: ChatRequest, found: Sequence[Any]) -> bytes:
+        """Encode the results of a request that generates nothing, on a route of :func:`results_route`: one for each
+        job, in order."""
+        return b""
+
     def error(self, problem: Problem) -> ErrorReply:
         """Encode an error that occurs before the response has started."""
         return error_reply(problem)

@@ -33,9 +33,9 @@ class Route(NamedTuple):
     """``operationId``."""
     dialect: type[Dialect]
     """Parses its requests, and encodes its responses and errors."""
-    serves: Literal["", "chats", "embeddings", "models", "responses"] = ""
-    """What serves it: a worker a chat or vectors, a description of models, the Responses API; empty: the handler that
-    has it."""
+    serves: Literal["", "chats", "embeddings", "models", "responses", "results"] = ""
+    """What serves it: a worker a chat, vectors or results, a description of models, the Responses API; empty: the
+    handler that has it."""
     summary: str = ""
     body: Body | None = None
     form: type[BaseModel] | None = None
@@ -64,6 +64,12 @@ def embeddings_route(path: str, operation: str, dialect: type[Dialect], body: Bo
     """Return a route whose requests workers serve with vectors. ``more`` are fields of :class:`Route`."""
     given = {"serves": "embeddings", "body": body, "errors": dialect.statuses, "summary": "Compute vectors of texts."}
     return Route("POST", path, operation, dialect, **(given | more))
+
+
+def results_route(path: str, operation: str, dialect: type[Dialect], method: str = "POST", **more: Any) -> Route:
+    """Return a route whose requests workers serve with results that ``dialect.answer`` encodes. ``more`` are fields of
+    :class:`Route`."""
+    return Route(method, path, operation, dialect, **{"serves": "results", "errors": dialect.statuses, **more})
 
 
 def models_route(path: str, operation: str, dialect: type[Dialect], method: str = "GET", **more: Any) -> Route:

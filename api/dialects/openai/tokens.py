@@ -1,16 +1,17 @@
-"""Parsers and renderers of vLLM's ``/tokenize``, ``/detokenize`` and ``/tokenizer_info``, and llama.cpp's
+"""vLLM's ``/tokenize``, ``/detokenize`` and ``/tokenizer_info``, and llama.cpp's
 ``/apply-template``.
 
 Their model may be left out if only one is served.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
 
 from api.dialects.base.body import decode_object
 from api.dialects.base.fields import Items, NonEmptyText, Strict
+from api.dialects.base.interface import Dialect
 from api.dialects.base.query import validate_query
 from api.dialects.base.sampling import TokenId
 from api.dialects.base.validation import invalid, missing, validate
@@ -50,42 +51,56 @@ class DetokenizeRequest(Strict):
     tokens: Items[TokenId]
 
 
-def parse_tokenizer_info(query: Mapping[str, str], served: Sequence[str]) -> ChatRequest:
-    """Parse the query of a request for a tokenizer's description, which is that of a model. Raises
-    :class:`RequestRefused`."""
-    model = model_of(validate_query(TokenizerInfoQuery, query).model, served)
-    return ChatRequest(model=model, prompts=("",), sampling=NO_RESPONSE, work=Tokenize(describe=True))
-
-
-def model_of(named: str | None, served: Sequence[str]) -> str:
+def model_of(named: str | None, served: Collection[str]) -> str:
     """Return the model of a request: the only ``served`` one if it names none. Raises :class:`RequestRefused`."""
     if named is None and len(served) != 1:
         raise missing("model")
-    return served[0] if named is None else named
+    return next(iter(served)) if named is None else named
 
 
-def parse_tokenize(body: bytes, served: Sequence[str] = ()) -> ChatRequest:
-    """Parse the body of a request for tokens. ``served`` are the names of the models.
+class _Tokenizer(Dialect):
+    """Of requests that a tokenizer answers."""
 
-    Raises :class:`RequestRefused` and no other exception.
-    """
-    value = decode_object(body)
-    request = validate(TokenizeRequest, value)
-    model = model_of(request.model, served)
-    if request.prompt is None and request.messages is None:
-        raise missing("prompt")
-    if request.prompt is not None:
-        for field in _CHAT:
-            if getattr(request, field) is not None:
-                raise invalid(field, "it can't be combined with 'prompt'")
-        plain = ChatRequest(model=model, prompts=(request.prompt,))
-    else:
-        chat = {"model": model} | {field: value[field] for field in _CHAT if value.get(field) is not None}
-        plain = _without_images(translate(validate(ServedChatRequest, chat)))
-    # As in vLLM: chat templates write the special tokens themselves.
-    special = request.prompt is not None if request.add_special_tokens is None else request.add_special_tokens
-    wanted = Tokenize(add_special_tokens=special, strings=bool(request.return_token_strs))
-    return msgspec.structs.replace(plain, sampling=NO_RESPONSE, work=wanted)
+    omits_model = True
+
+    def model_of(self, named: str | None) -> str:
+        """Return the model of a request. Raises :class:`RequestRefused`."""
+        return model_of(named, self.asked.fleet.serving())
+
+
+class Tokens(_Tokenizer):
+    """Of ``/tokenize``."""
+
+    def parse(self, body: bytes) -> ChatRequest:
+        value = decode_object(body)
+        request = validate(TokenizeRequest, value)
+        model = self.model_of(request.model)
+        if request.prompt is None and request.messages is None:
+            raise missing("prompt")
+        if request.prompt is not None:
+            for field in _CHAT:
+                if getattr(request, field) is not None:
+                    raise invalid(field, "it can't be combined with 'prompt'")
+            plain = ChatRequest(model=model, prompts=(request.prompt,))
+        else:
+            chat = {"model": model} | {field: value[field] for field in _CHAT if value.get(field) is not None}
+            plain = _without_images(translate(validate(ServedChatRequest, chat)))
+        # As in vLLM: chat templates write the special tokens themselves.
+        special = request.prompt is not None if request.add_special_tokens is None else request.add_special_tokens
+        wanted = Tokenize(add_special_tokens=special, strings=bool(request.return_token_strs))
+        return msgspec.structs.replace(plain, sampling=NO_RESPONSE, work=wanted)
+
+    def answer(self, request: ChatRequest, found: Sequence[Tokenized]) -> bytes:
+        (one,) = found
+        strings = isinstance(request.work, Tokenize) and request.work.strings
+        return msgspec.json.encode(
+            {
+                "count": len(one.tokens),
+                "max_model_len": one.context_length,
+                "tokens": one.tokens,
+                "token_strs": one.strings if strings else None,
+            }
+        )
 
 
 def _without_images(chat: ChatRequest) -> ChatRequest:
@@ -94,53 +109,45 @@ def _without_images(chat: ChatRequest) -> ChatRequest:
     return chat
 
 
-def parse_apply_template(body: bytes, served: Sequence[str] = ()) -> ChatRequest:
-    """Parse the body of a request for a chat's prompt as text, llama.cpp's, which is that of a chat completion.
+class Texts(_Tokenizer):
+    """Of ``/detokenize``."""
 
-    ``served`` are the names of the models. Raises :class:`RequestRefused` and no other exception.
-    """
-    value = decode_object(body)
-    request = validate(ServedChatRequest, value | {"model": model_of(value.get("model"), served)})
-    wanted = Tokenize(add_special_tokens=False, text=True)
-    chat = _without_images(translate(request))
-    return msgspec.structs.replace(chat, sampling=NO_RESPONSE, work=wanted, n=1, response=NO_FORM)
+    def parse(self, body: bytes) -> ChatRequest:
+        request = validate(DetokenizeRequest, decode_object(body))
+        model, tokens = self.model_of(request.model), tuple(request.tokens)
+        return ChatRequest(model=model, prompts=(tokens,), sampling=NO_RESPONSE, work=Tokenize(text=True))
 
-
-def parse_detokenize(body: bytes, served: Sequence[str] = ()) -> ChatRequest:
-    """Parse the body of a request for a text. ``served`` are the names of the models.
-
-    Raises :class:`RequestRefused` and no other exception.
-    """
-    request = validate(DetokenizeRequest, decode_object(body))
-    model, tokens = model_of(request.model, served), tuple(request.tokens)
-    return ChatRequest(model=model, prompts=(tokens,), sampling=NO_RESPONSE, work=Tokenize(text=True))
+    def answer(self, request: ChatRequest, found: Sequence[Tokenized]) -> bytes:
+        return msgspec.json.encode({"prompt": found[0].text})
 
 
-def render_tokens(request: ChatRequest, found: Tokenized) -> bytes:
-    strings = isinstance(request.work, Tokenize) and request.work.strings
-    return msgspec.json.encode(
-        {
-            "count": len(found.tokens),
-            "max_model_len": found.context_length,
-            "tokens": found.tokens,
-            "token_strs": found.strings if strings else None,
-        }
-    )
+class Templates(Texts):
+    """Of ``/apply-template``: a chat's prompt as text, of the body of a chat completion."""
+
+    def parse(self, body: bytes) -> ChatRequest:
+        value = decode_object(body)
+        request = validate(ServedChatRequest, value | {"model": self.model_of(value.get("model"))})
+        wanted = Tokenize(add_special_tokens=False, text=True)
+        chat = _without_images(translate(request))
+        return msgspec.structs.replace(chat, sampling=NO_RESPONSE, work=wanted, n=1, response=NO_FORM)
 
 
-def render_text(request: ChatRequest, found: Tokenized) -> bytes:
-    return msgspec.json.encode({"prompt": found.text})
+class TokenizerInfo(_Tokenizer):
+    """Of ``/tokenizer_info``: what a tokenizer's own configuration has of it."""
 
+    def parse(self, body: bytes) -> ChatRequest:
+        model = self.model_of(validate_query(TokenizerInfoQuery, self.asked.query).model)
+        return ChatRequest(model=model, prompts=("",), sampling=NO_RESPONSE, work=Tokenize(describe=True))
 
-def render_tokenizer_info(request: ChatRequest, found: Tokenized) -> bytes:
-    """Encode what a tokenizer's own configuration has of it."""
-    bos, eos = found.strings
-    return msgspec.json.encode(
-        {
-            "model": request.model,
-            "bos_token": bos or None,
-            "eos_token": eos or None,
-            "chat_template": found.text or None,
-            "model_max_length": found.context_length,
-        }
-    )
+    def answer(self, request: ChatRequest, found: Sequence[Tokenized]) -> bytes:
+        (one,) = found
+        bos, eos = one.strings
+        return msgspec.json.encode(
+            {
+                "model": request.model,
+                "bos_token": bos or None,
+                "eos_token": eos or None,
+                "chat_template": one.text or None,
+                "model_max_length": one.context_length,
+            }
+        )

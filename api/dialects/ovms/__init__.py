@@ -9,13 +9,14 @@ from collections.abc import Iterable, Set
 import msgspec
 
 from api.dialects.base.interface import Dialect, Models
-from api.dialects.base.routes import Body, chat_route, embeddings_route, models_route
+from api.dialects.base.routes import Body, chat_route, embeddings_route, models_route, results_route
 from api.dialects.base.unsupported import supported_fields
 from api.dialects.openai.completions_render import CompletionResponseEncoder
 from api.dialects.openai.render import ChatResponseEncoder
 from api.dialects.ovms.embeddings import ModelServerEmbeddingRequest, ModelServerEmbeddings
 from api.dialects.ovms.parse import ModelServerChatRequest, ModelServerCompletionRequest, parse_chat, parse_completion
 from api.dialects.ovms.responses import STORED_FIELDS, ModelServerResponses, ModelServerResponsesRequest
+from api.dialects.ovms.tokens import ModelServerTokenizeRequest, ModelServerTokens
 from shared.protocol.registry import ModelInfo
 from shared.protocol.request import ChatRequest
 
@@ -91,6 +92,13 @@ ROUTES = (
     chat_route("/v3/responses", "modelServerResponse", ModelServerResponses, _RESPONSE),
     embeddings_route(
         "/v3/embeddings", "modelServerEmbedding", ModelServerEmbeddings, Body(ModelServerEmbeddingRequest)
+    ),
+    results_route(
+        "/v3/tokenize",
+        "modelServerTokenize",
+        ModelServerTokens,
+        body=Body(ModelServerTokenizeRequest),
+        summary="Return the tokens of a text or of several, in the form of OpenVINO Model Server.",
     ),
     models_route("/v3/models", "modelServerModels", ModelServer),
     models_route("/v1/config", "modelServerConfig", _Config, summary=_Config.summary),

@@ -1,4 +1,4 @@
-"""``/v3/tokenize`` of OpenVINO Model Server: parser of request bodies, and renderer of responses."""
+"""``/v3/tokenize`` of OpenVINO Model Server."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -8,6 +8,7 @@ from pydantic import Field
 
 from api.dialects.base.body import decode_object
 from api.dialects.base.fields import ByType, Items, NonEmptyText, Strict
+from api.dialects.base.interface import Dialect
 from api.dialects.base.sampling import Count
 from api.dialects.base.unsupported import Refused, check_supported
 from api.dialects.base.validation import validate
@@ -33,20 +34,21 @@ class ModelServerTokenizeRequest(Strict):
     padding_side: Literal["left", "right"] | None = None
 
 
-def parse_tokenize(body: bytes, served: Sequence[str] = ()) -> tuple[ChatRequest, ModelServerTokenizeRequest]:
-    """Parse the body of a request for tokens. ``served`` are the names of the models.
+class ModelServerTokens(Dialect):
+    """Of ``/v3/tokenize``."""
 
-    Raises :class:`RequestRefused` and no other exception.
-    """
-    request = validate(ModelServerTokenizeRequest, decode_object(body))
-    check_supported(request)
-    wanted = Tokenize(add_special_tokens=request.add_special_tokens is not False)
-    texts = (request.text,) if isinstance(request.text, str) else tuple(request.text)
-    model = model_of(request.model, served)
-    return ChatRequest(model=model, prompts=texts, sampling=NO_RESPONSE, work=wanted), request
+    omits_model = True
+    _body: ModelServerTokenizeRequest
 
+    def parse(self, body: bytes) -> ChatRequest:
+        request = self._body = validate(ModelServerTokenizeRequest, decode_object(body))
+        check_supported(request)
+        wanted = Tokenize(add_special_tokens=request.add_special_tokens is not False)
+        texts = (request.text,) if isinstance(request.text, str) else tuple(request.text)
+        model = model_of(request.model, self.asked.fleet.serving())
+        return ChatRequest(model=model, prompts=texts, sampling=NO_RESPONSE, work=wanted)
 
-def render_tokens(request: ModelServerTokenizeRequest, found: Sequence[Tokenized]) -> bytes:
-    """Encode the tokens of a text, or those of each text of a list, cut to the length that the request wants."""
-    rows = [one.tokens[: request.max_length] for one in found]
-    return msgspec.json.encode({"tokens": rows[0] if isinstance(request.text, str) else rows})
+    def answer(self, request: ChatRequest, found: Sequence[Tokenized]) -> bytes:
+        """Encode the tokens of a text, or those of each text of a list, cut to the length that the request wants."""
+        rows = [one.tokens[: self._body.max_length] for one in found]
+        return msgspec.json.encode({"tokens": rows[0] if isinstance(self._body.text, str) else rows})

@@ -11,3 +11,5 @@ except locale.Error:
 # Disables telemetry: importing OpenVINO reports to Google Analytics. Without this package, OpenVINO and NNCF use a
 # built-in stub.
 sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+# The converter of other frameworks' models, which OpenVINO imports at its start, and does without.
+sys.modules.setdefault("openvino.tools.ovc", None)  # type: ignore[arg-type]

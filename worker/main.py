@@ -58,6 +58,7 @@ from worker.jobs.registry_record import RegistryRecord
 from worker.jobs.request_cache import RequestCache
 from worker.jobs.runner import JobRunner, KindRunner
 from worker.jobs.tokenization import TokenizationRunner
+from worker.model.chat_template import read_template
 from worker.model.request_defaults import given_defaults
 from worker.model.source import ModelError, check_parser
 from worker.openvino.npu import static_shape
@@ -65,7 +66,6 @@ from worker.processes.call_process import ServiceUnavailable
 from worker.processes.child import LoadError
 from worker.prompt.messages import PromptOptions
 from worker.prompt.service import prompt_process
-from worker.prompt.template import read_template
 from worker.served_model import ServedModel, find_model, served_names
 
 logger = logging.getLogger(__name__)

@@ -3,18 +3,11 @@
 Each server imports its package only when it runs, so that the API process never imports OpenVINO.
 """
 
-from collections.abc import Awaitable, Callable
-
 import click
-from arq.connections import ArqRedis
 from click.core import ParameterSource
 
-from api.fleet.commands import CommandIgnored, UnknownWorker, await_worker, command_worker
 from cli.base.instances import store_of, store_option
 from cli.base.options import SettingsCommand, SettingsGroup, flag
-from cli.base.output import echo
-from cli.base.store_reader import actor, read_store
-from shared.runtime.logs import escaped
 from shared.runtime.settings import ApiSettings, NodeSettings, UpSettings, WorkerSettings
 
 
@@ -26,33 +19,18 @@ def drain(redis_url: str, worker: str) -> None:
     It claims no more requests. Those that it runs have the worker's --drain seconds to finish; then other workers
     continue them. The worker keeps its model loaded until 'resume', or until it restarts.
     """
+    from cli.serve.draining import drain_worker  # imports what only the API needs
 
-    async def run(redis: ArqRedis) -> None:
-        info = await command_worker(redis, worker, "drain", by=actor())
-        echo(escaped(f"{worker} drains: it has {info.used} requests."))
-        await await_worker(redis, worker, lambda info: info.used == 0)
-        echo(escaped(f"{worker} has no requests any more. To use it again: vinoqueue worker resume {worker}"))
-
-    _command(redis_url, run)
+    drain_worker(redis_url, worker)
 
 
 @click.command(params=[store_option()])
 @click.argument("worker", metavar="ID")
 def resume(redis_url: str, worker: str) -> None:
     """Return worker ID to service after 'drain'."""
+    from cli.serve.draining import resume_worker
 
-    async def run(redis: ArqRedis) -> None:
-        info = await command_worker(redis, worker, "resume", by=actor())
-        echo(escaped(f"{worker} is {info.status}."))
-
-    _command(redis_url, run)
-
-
-def _command(redis_url: str, run: Callable[[ArqRedis], Awaitable[None]]) -> None:
-    try:
-        read_store(redis_url, run)
-    except (UnknownWorker, CommandIgnored) as error:
-        raise click.ClickException(escaped(str(error))) from None
+    resume_worker(redis_url, worker)
 
 
 _IN_CATALOGUE = ("model", "served_model_name", "worker_id")

@@ -34,8 +34,6 @@ WorkerStatus = Literal["loading", "serving", "draining", "failing"]
 FINDING_FILES = "looking for the model's files"
 """Detail of a worker that finds its model, and the beginning of that of one that downloads it. The worker's output
 shows the progress of a download too."""
-MAKING_WEIGHTS = "making int8 weights"
-"""Beginning of the detail of a worker that converts its model, once."""
 TEXT = "text"
 IMAGE = "image"
 GENERATE = "generate"

@@ -86,9 +86,14 @@ def test_a_child_process_does_not_repeat_the_warning() -> None:
     [
         (
             ("worker.engine.child", "worker.images.child", "worker.prompt.child", "worker.model.files"),
-            {"asyncio", "click", "pydantic", "redis", "uvloop"},
+            {"arq", "asyncio", "click", "pydantic", "redis", "uvloop"},
         ),
-        (("worker.main",), {"numpy", "openvino", "PIL", "xgrammar"}),
+        (
+            ("worker.openvino.engine", "worker.openvino.grammar_profiler", "worker.openvino.prompt_maker"),
+            {"arq", "asyncio", "click", "pydantic", "redis", "uvloop"},
+        ),
+        (("cli.main", "cli.serve.commands", "worker.main"), {"api", "jinja2", "numpy", "openvino", "PIL", "quart"}),
+        (("cli.main", "cli.serve.commands", "api.main"), {"numpy", "openvino", "PIL", "tokenizers", "worker"}),
     ],
 )
 def test_supervisor_and_subprocesses_import_no_libraries_of_the_other(

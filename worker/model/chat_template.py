@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from worker.model.gguf import GGUFError, read_header
+from worker.model.source import ModelError
 
 _TOOL_USE = "tool_use"
 
@@ -59,3 +60,24 @@ def _config(file: Path) -> dict[str, Any]:
         return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
     except (OSError, msgspec.DecodeError, RecursionError):
         return {}
+
+
+_MOST = 65_536
+"""Maximum size in bytes. The template is passed on a command line; Linux limits an argument to 128 KiB."""
+
+
+def read_template(file: str) -> str:
+    """Return the text of ``file``, empty without a file. Raises :class:`ModelError` for an unusable file."""
+    if not file:
+        return ""
+    try:
+        with Path(file).open("rb") as content:
+            raw = content.read(_MOST + 1)
+        text = raw.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"The chat template {file} can't be read: {error}") from error
+    if len(raw) > _MOST:
+        raise ModelError(f"The chat template {file} is larger than {_MOST} bytes.")
+    if not text.strip() or "\0" in text:
+        raise ModelError(f"The chat template {file} is {'empty' if not text.strip() else 'no text'}.")
+    return text

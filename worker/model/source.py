@@ -30,6 +30,10 @@ _HUB = re.compile(
 _QUANTISATION = re.compile(r"[-._](?:UD-)?(?:I?Q\d\w*|BF16|F?P?16|F?P?32|MXFP4\w*)$", re.IGNORECASE | re.ASCII)
 
 
+MAKING_WEIGHTS = "making int8 weights"
+"""Beginning of the detail of a worker that converts its model, once."""
+
+
 class ModelError(Exception):
     """A model is not available. The message says what was looked for and what to do."""
 

@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from shared.protocol.model_commands import ModelCommand
-from shared.protocol.registry import FINDING_FILES, MAKING_WEIGHTS, DeclaredModel, UnloadCause, WorkerInfo
+from shared.protocol.registry import FINDING_FILES, DeclaredModel, UnloadCause, WorkerInfo
 from shared.runtime.children import Child
 from shared.runtime.processes import exit_description, module_command
 from shared.runtime.settings import variable
+from worker.model.source import MAKING_WEIGHTS
 from worker.node.catalogue import CatalogueEntry
 from worker.node.devices import HOST, Memory
 from worker.node.memory import Measurement, resident_bytes

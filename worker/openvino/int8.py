@@ -21,10 +21,9 @@ import openvino
 from numpy.typing import NDArray
 from openvino import opset13 as opset
 
-from shared.protocol.registry import MAKING_WEIGHTS
 from worker.model.devices import AVX512_BF16
 from worker.model.files import Properties, model_bytes, write_properties
-from worker.model.source import ModelError
+from worker.model.source import MAKING_WEIGHTS, ModelError
 from worker.openvino.export import MODEL_FILES, cached_form, export_gguf
 
 _AT_ONCE = 1 << 26

@@ -8,15 +8,12 @@ The environment is the one documented at https://huggingface.co/docs/transformer
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from pathlib import Path
 from typing import Any, NoReturn
 
 from jinja2 import TemplateError, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-from worker.model.source import ModelError
 
 
 class ChatTemplateError(Exception):
@@ -84,24 +81,3 @@ def _raise_exception(message: str) -> NoReturn:
 
 def _strftime_now(form: str) -> str:
     return datetime.now().strftime(form)
-
-
-_MOST = 65_536
-"""Maximum size in bytes. The template is passed on a command line; Linux limits an argument to 128 KiB."""
-
-
-def read_template(file: str) -> str:
-    """Return the text of ``file``, empty without a file. Raises :class:`ModelError` for an unusable file."""
-    if not file:
-        return ""
-    try:
-        with Path(file).open("rb") as content:
-            raw = content.read(_MOST + 1)
-        text = raw.decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"The chat template {file} can't be read: {error}") from error
-    if len(raw) > _MOST:
-        raise ModelError(f"The chat template {file} is larger than {_MOST} bytes.")
-    if not text.strip() or "\0" in text:
-        raise ModelError(f"The chat template {file} is {'empty' if not text.strip() else 'no text'}.")
-    return text

@@ -8,9 +8,9 @@ import pytest
 
 from shared.runtime.settings import EngineSettings
 from worker.engine.options import EngineOptions
+from worker.model.chat_template import read_template
 from worker.model.source import ModelError
 from worker.openvino.load import fingerprint_of
-from worker.prompt.template import read_template
 
 
 def test_no_file_is_no_template() -> None:

@@ -1,4 +1,4 @@
-"""Makes the tiny embedding models in ``tests/models``, and their vectors by sentence-transformers.
+"""Makes the tiny embedding models and rerankers in ``tests/models``, and their values by sentence-transformers.
 
 Run where sentence-transformers is installed, which the tests do without:
 ``python -m tools.make_tiny_embedders FOLDER``.
@@ -33,6 +33,11 @@ _KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+_RERANKERS = {"rerank-bert": "Bert", "rerank-mpnet": "MPNet", "rerank-xlm-roberta": "XLMRoberta"}
+QUERIES = ("the river", "music of the old window ? " * 5, "Hello")
+DOCUMENTS = (*TEXTS, "blue stone", "red river in a new world . " * 9)
+
+
 def _tokenizer(folder: Path, padding: int) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
@@ -41,11 +46,27 @@ def _tokenizer(folder: Path, padding: int) -> None:
     made = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     ends = [("<s>", ids["<s>"]), ("</s>", ids["</s>"])]
-    made.post_processor = processors.TemplateProcessing("<s> $A </s>", "<s> $A </s> $B </s>", ends)
+    pair = "<s> $A </s> </s> $B </s>" if padding else "<s> $A </s> $B:1 </s>:1"
+    made.post_processor = processors.TemplateProcessing("<s> $A </s>", pair, ends)
     made.add_special_tokens(marks)
     made.save(str(folder / "tokenizer.json"))
     about = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 32, "pad_token": "<pad>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(about))
+
+
+def _config(folder: Path, name: str, **more: Any) -> Any:
+    """Write the tokenizer of a model, and return its configuration."""
+    import torch
+    import transformers
+
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(len(folder.name))
+    padding = 0 if name == "BertConfig" else 1
+    _tokenizer(folder, padding)
+    return getattr(transformers, name)(
+        vocab_size=SIZE, hidden_size=WIDTH, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+        max_position_embeddings=POSITIONS, pad_token_id=padding, **more,
+    )  # fmt: skip
 
 
 def _make(folder: Path, about: dict[str, Any]) -> None:
@@ -53,14 +74,7 @@ def _make(folder: Path, about: dict[str, Any]) -> None:
     import transformers
     from sentence_transformers import SentenceTransformer, models  # type: ignore[import-not-found]
 
-    folder.mkdir(parents=True, exist_ok=True)
-    torch.manual_seed(len(folder.name))
-    padding = 0 if about["config"] == "BertConfig" else 1
-    config = getattr(transformers, about["config"])(
-        vocab_size=SIZE, hidden_size=WIDTH, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
-        max_position_embeddings=POSITIONS, pad_token_id=padding, type_vocab_size=2, initializer_range=0.6,
-    )  # fmt: skip
-    _tokenizer(folder, padding)
+    config = _config(folder, about["config"], type_vocab_size=2, initializer_range=0.6)
     model = transformers.AutoModel.from_config(config)
     model.save_pretrained(folder)
     tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
@@ -79,24 +93,48 @@ def _make(folder: Path, about: dict[str, Any]) -> None:
     (folder / "vectors.json").write_text(json.dumps({"texts": TEXTS, "vectors": vectors, "queries": queries}))
 
 
-def _export(folder: Path) -> None:
-    """Write the encoder as ONNX, which needs the package onnx."""
+def _make_reranker(folder: Path, name: str) -> None:
+    import torch
+    import transformers
+
+    types = 2 if name == "Bert" else 1
+    config = _config(folder, f"{name}Config", type_vocab_size=types, num_labels=1, initializer_range=0.3)
+    model = transformers.AutoModelForSequenceClassification.from_config(config).eval()
+    if name != "Bert":
+        config.sentence_transformers = {"activation_fn": "torch.nn.modules.linear.Identity"}
+    model.save_pretrained(folder)
+    inputs = ["input_ids", "token_type_ids", "attention_mask"] if name == "Bert" else ["input_ids", "attention_mask"]
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder, model_input_names=inputs)
+    tokenizer.save_pretrained(folder)
+
+    def logit(query: str, text: str) -> Any:
+        with torch.no_grad():
+            return model(**tokenizer(query, text, truncation=True, return_tensors="pt")).logits.item()
+
+    logits = [[logit(query, text) for text in DOCUMENTS] for query in QUERIES]
+    found = {"queries": QUERIES, "documents": DOCUMENTS, "logits": logits}
+    (folder / "scores.json").write_text(json.dumps(found))
+
+
+def _export(folder: Path, task: str, output: str) -> None:
+    """Write the model as ONNX, which needs the package onnx."""
     import torch
     import transformers
 
     class Encoder(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.model = transformers.AutoModel.from_pretrained(folder, add_pooling_layer=False).eval()
+            more = {"add_pooling_layer": False} if task == "AutoModel" else {}
+            self.model = getattr(transformers, task).from_pretrained(folder, **more).eval()
 
         def forward(self, *given: Any) -> Any:
-            return self.model(**dict(zip(inputs, given, strict=True))).last_hidden_state
+            return self.model(**dict(zip(inputs, given, strict=True)))[output]
 
-    inputs, output = ["input_ids", "attention_mask", "token_type_ids"], "last_hidden_state"
+    inputs = ["input_ids", "attention_mask", "token_type_ids"]
     file = folder / "onnx" / "model.onnx"
     file.parent.mkdir(exist_ok=True)
     ids = torch.ones(2, 5, dtype=torch.long)
-    axes = {name: {0: "texts", 1: "tokens"} for name in (*inputs, output)}
+    axes = {name: {0: "texts", 1: "tokens"} for name in inputs} | {output: {0: "texts"}}
     torch.onnx.export(
         Encoder(), (ids, ids, 0 * ids), file, input_names=inputs, output_names=[output], dynamic_axes=axes, dynamo=False
     )
@@ -105,4 +143,7 @@ def _export(folder: Path) -> None:
 if __name__ == "__main__":
     for name, kind in _KINDS.items():
         _make(Path(sys.argv[1]) / name, kind)
-    _export(Path(sys.argv[1]) / "embed-bert")
+    _export(Path(sys.argv[1]) / "embed-bert", "AutoModel", "last_hidden_state")
+    for name, model in _RERANKERS.items():
+        _make_reranker(Path(sys.argv[1]) / name, model)
+    _export(Path(sys.argv[1]) / "rerank-bert", "AutoModelForSequenceClassification", "logits")

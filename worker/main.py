@@ -18,7 +18,7 @@ from shared.parsers.formats import AUTO, NONE, PARSERS
 from shared.protocol.formats import MAX_WARNING
 from shared.protocol.queue import Emitter, JobQueue
 from shared.protocol.registry import LeaseMismatch
-from shared.protocol.request import ChatRequest, Embed, Generate, Tokenize, Work, fill_in
+from shared.protocol.request import ChatRequest, Embed, Generate, Rerank, Tokenize, Work, fill_in
 from shared.redis.client import connect, raw_connection
 from shared.redis.reconnections import Reconnections
 from shared.redis.store_check import StoreCheck
@@ -172,10 +172,11 @@ class _Worker:
         kinds: dict[type[Work], KindRunner] = {
             Tokenize: TokenizationRunner(self.id, engine, self.publisher, requests, tokens)
         }
-        if backend.embeds:
-            kinds[Embed] = EmbeddingRunner(self.id, engine, requests, gates)
-        else:
+        if model.work == "generate":
             kinds[Generate] = GenerationRunner(self.id, engine, requests, self.grammars, gates, model.sampling)
+        else:
+            vectors = EmbeddingRunner(self.id, engine, requests, gates)
+            kinds[Rerank if model.work == "rerank" else Embed] = vectors
         runner = JobRunner(
             self.id, claims, jobs, self.publisher, requests, kinds, tracing, log_poison=settings.log_poison_requests
         )
@@ -196,7 +197,7 @@ class _Worker:
             engine,
             jobs,
             modalities=model.modalities,
-            kinds=model.kinds,
+            kinds=(model.work,),
             sampling=model.sampling,
         )
         health = HealthFile(settings.health_file)

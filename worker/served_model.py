@@ -9,7 +9,7 @@ from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
 from shared.protocol.queue import JobQueue
-from shared.protocol.registry import EMBED, FINDING_FILES, GENERATE, IMAGE, TEXT
+from shared.protocol.registry import FINDING_FILES, IMAGE, TEXT
 from shared.protocol.request import Sampling
 from shared.runtime.health_file import HealthFile
 from shared.runtime.settings import WorkerSettings
@@ -19,6 +19,7 @@ from worker.engine.handle import CurrentEngine
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.heartbeat import Heartbeat
 from worker.jobs.registry_record import RegistryRecord
+from worker.model.embedding import Kind
 from worker.model.files import sees_images
 from worker.model.huggingface import Download
 from worker.model.local import LocalModel, resolve
@@ -40,13 +41,13 @@ class ServedModel(NamedTuple):
     sampling: Sampling = Sampling()
     modalities: tuple[str, ...] = (TEXT,)
     warnings: tuple[str, ...] = ()
-    engine: str = ""
-    """The key of its backend if its files decide on that; otherwise the settings do."""
+    work: Kind = "generate"
+    """The kind of work that it serves."""
 
     @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kinds of work that it serves."""
-        return (EMBED,) if self.engine == EMBEDDING else (GENERATE,)
+    def engine(self) -> str:
+        """The key of its backend if its files decide on that; otherwise empty, and the settings do."""
+        return "" if self.work == "generate" else EMBEDDING
 
 
 def served_names(settings: WorkerSettings) -> tuple[str, ...]:
@@ -82,8 +83,7 @@ async def find_model(settings: WorkerSettings, redis: ArqRedis, worker: str, nam
             resolve, settings.model, max_context=settings.max_context, on_download=on_download
         )
     modalities = _modalities(images=sees_images(model.path))
-    backend = EMBEDDING if model.embeds else ""
-    return ServedModel(str(model.path), model.context_length, model.sampling, modalities, model.warnings, backend)
+    return ServedModel(str(model.path), model.context_length, model.sampling, modalities, model.warnings, model.work)
 
 
 def _modalities(*, images: bool) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from api.dialects.base.interface import Choice
 from api.fairness import TenantBytes
 from shared.protocol.cost import LARGEST, prompt_cost
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
-from shared.protocol.request import ChatRequest, Embed
+from shared.protocol.request import ChatRequest, Embed, Rerank
 
 
 def is_selected(request: ChatRequest) -> bool:
@@ -21,18 +21,18 @@ def jobs_per_prompt(request: ChatRequest) -> int:
 
 
 _MAX_TEXTS, _MAX_TOKENS = 32, 8192
-"""Maximum numbers of texts to embed in a job, and of their tokens by estimate unless it is one text. So tenants take
-turns, and a worker that is lost loses little."""
+"""Maximum numbers of texts to embed or documents to score in a job, and of their tokens by estimate unless it is one
+text. So tenants take turns, and a worker that is lost loses little."""
 
 
 def parts_of(request: ChatRequest) -> list[ChatRequest]:
-    """Return the request of each job of a choice: a prompt, or some texts to embed."""
+    """Return the request of each job of a choice: a prompt, or some texts to embed or documents to score."""
     if not isinstance(request.work, Embed):
         return [replace(request, prompts=(prompt,)) for prompt in request.prompts] or [request]
     parts: list[ChatRequest] = []
     first = size = 0
-    for index, text in enumerate(request.prompts):
-        cost = prompt_cost(replace(request, prompts=(text,)))
+    for index in range(len(request.prompts)):
+        cost = prompt_cost(_texts(request, request.work, index, index + 1))
         if index - first == _MAX_TEXTS or (index > first and size + cost > _MAX_TOKENS):
             parts.append(_texts(request, request.work, first, index))
             first, size = index, 0
@@ -42,6 +42,8 @@ def parts_of(request: ChatRequest) -> list[ChatRequest]:
 
 def _texts(request: ChatRequest, work: Embed, first: int, end: int) -> ChatRequest:
     work = replace(work, first=first)
+    if isinstance(work, Rerank) and len(work.queries) > 1:
+        work = replace(work, queries=work.queries[first:end])
     return replace(request, prompts=request.prompts[first:end], work=work)
 
 

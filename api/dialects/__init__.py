@@ -3,7 +3,7 @@
 Each folder has the routes of one API, which name the dialects that serve them. A new API is a folder and a line here.
 """
 
-from api.dialects import anthropic, azure, ollama, openai, ovms, responses
+from api.dialects import anthropic, azure, ollama, openai, ovms, rerank, responses
 from api.dialects.base.interface import Asked, Dialect
 from api.dialects.base.routes import Route, models_route
 
@@ -24,6 +24,7 @@ ROUTES: tuple[Route, ...] = (
     *ovms.ROUTES,
     *azure.ROUTES,
     *ollama.ROUTES,
+    *rerank.ROUTES,
     models_route("/v1/models", "listModels", SharedModels),
 )
 """The routes of all dialects. Handlers have those of what only one of them has."""

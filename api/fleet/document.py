@@ -41,6 +41,8 @@ class ModelState(msgspec.Struct, frozen=True, kw_only=True):
     """A :data:`~shared.protocol.registry.PlacementStatus` if nodes load it by demand; otherwise empty."""
     aliases: tuple[str, ...]
     modalities: tuple[str, ...]
+    kinds: tuple[str, ...]
+    """What it does (:class:`~shared.protocol.registry.ModelInfo`)."""
     context_length: int
     formats: ModelFormats | None
     workers: int
@@ -166,6 +168,7 @@ def model_entry(
         state=info.state,
         aliases=info.aliases,
         modalities=info.modalities,
+        kinds=info.kinds,
         context_length=info.context_length,
         formats=info.formats,
         workers=len(serving),

@@ -248,6 +248,7 @@ WORKERS = Description(
     ("model", "status"),
     "requests get 503",
 )
+KIND = Description("vinoqueue_model_kind", "gauge", "1: `generate`, `embed` or `rerank`.", ("model", "kind"))
 SLOTS = Description("vinoqueue_worker_slots", "gauge", "Slots of the worker.", _WORKER)
 USED = Description("vinoqueue_worker_slots_used", "gauge", "Slots in use.", _WORKER, "load is uneven")
 BATCH = Description(

@@ -21,6 +21,7 @@ from shared.protocol.registry import (
     EMBED,
     GENERATE,
     IMAGE,
+    RERANK,
     ModelInfo,
     NodeInfo,
     ReplicaInfo,
@@ -28,7 +29,7 @@ from shared.protocol.registry import (
     WorkerStatus,
     read_registry,
 )
-from shared.protocol.request import ChatRequest, Embed, Generate, Sampling, Work
+from shared.protocol.request import ChatRequest, Embed, Generate, Rerank, Sampling, Work
 from shared.protocol.version import PROTOCOL
 from shared.redis import keys, outage
 from shared.runtime.ticks import next_tick
@@ -46,10 +47,10 @@ _MAX_LISTED = 20
 
 _INDEXES = (keys.queue, keys.inflight)
 
-_KINDS: dict[type[Work], str] = {Generate: GENERATE, Embed: EMBED}
+_KINDS: dict[type[Work], str] = {Generate: GENERATE, Embed: EMBED, Rerank: RERANK}
 """What a model must do for each kind of work; for others, any will do."""
 
-_NAMES = {GENERATE: "chats and completions", EMBED: "embeddings"}
+_NAMES = {GENERATE: "chats and completions", EMBED: "embeddings", RERANK: "rerank and scores"}
 
 _SERVES: tuple[WorkerStatus, ...] = ("serving", "loading", "failing")
 """Statuses of workers that serve their model or are expected to."""

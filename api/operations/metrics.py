@@ -74,7 +74,11 @@ def _fleet(directory: Directory) -> Iterator[Metric]:
         # Zeros, so that an alert on a model without workers has a value to compare.
         for status in _STATUSES:
             workers.add_metric([model, status], counts[model, status])
-    yield workers
+    kinds = catalogue.KIND.gauges()
+    for name, info in sorted(fleet.models.items()):
+        for kind in info.kinds:
+            kinds.add_metric([name, kind], 1)
+    yield from (workers, kinds)
 
     gauges = {field: description.gauges() for field, description in _WORKER_GAUGES.items()}
     counters = {field: description.counters() for field, description in _WORKER_COUNTERS.items()}

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from cli.base.instances import own_command
 from cli.base.output import echo
 from cli.base.progress import Stages
-from shared.protocol.registry import EMBED, FINDING_FILES, WorkerInfo
+from shared.protocol.registry import EMBED, FINDING_FILES, RERANK, WorkerInfo
 from shared.runtime.logs import escaped
 
 
@@ -88,11 +88,14 @@ class StartProgress:
 
 
 def example(address: str, model: str, kinds: Collection[str]) -> str:
-    """Return a curl command that streams a chat completion from the service, or for an embedder computes a vector."""
+    """Return a curl command that streams a chat completion from the service, or uses what else the model does."""
     question = "Name the capital of France."
     path = "embeddings"
     body: dict[str, object] = {"model": model, "input": question}
-    if EMBED not in kinds:
+    if RERANK in kinds:
+        path = "rerank"
+        body = {"model": model, "query": question, "documents": ["It is Paris.", "It rains."]}
+    elif EMBED not in kinds:
         path = "chat/completions"
         messages = [{"role": "user", "content": question}]
         body = {"model": model, "stream": True, "temperature": 0, "messages": messages}

@@ -3,7 +3,7 @@
 Rate limits and fair queueing need an estimate at admission; both are corrected when the request ends.
 """
 
-from shared.protocol.request import ChatRequest
+from shared.protocol.request import ChatRequest, Rerank
 
 BYTES_PER_TOKEN = 4
 """Typical for common tokenizers and English text."""
@@ -22,11 +22,14 @@ LARGEST = 2**20
 
 
 def prompt_cost(request: ChatRequest) -> int:
-    """Estimate the tokens of all prompts of ``request``, tools included."""
+    """Estimate the tokens of all prompts of ``request``, tools included. A document is read with its query."""
     size = sum(_size(message.content) + _size(message.reasoning) for message in request.messages)
     size += sum(_size(call.arguments) for message in request.messages for call in message.tool_calls)
     size += sum(_size(tool.description) + _size(tool.parameters) for tool in request.tools)
     size += sum(_size(prompt) for prompt in request.prompts if isinstance(prompt, str))
+    if isinstance(request.work, Rerank):
+        queries = request.work.queries
+        size += sum(map(_size, queries)) * (len(request.prompts) if len(queries) == 1 else 1)
     ids = sum(len(prompt) for prompt in request.prompts if not isinstance(prompt, str))
     ids += TOKENS_PER_IMAGE * sum(len(message.images) for message in request.messages)
     return max(1, min(LARGEST, size // BYTES_PER_TOKEN + ids + TOKENS_PER_MESSAGE * len(request.messages)))

@@ -38,6 +38,7 @@ TEXT = "text"
 IMAGE = "image"
 GENERATE = "generate"
 EMBED = "embed"
+RERANK = "rerank"
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 _Amount = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
@@ -92,7 +93,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     modalities: tuple[str, ...] = (TEXT,)
     """What prompts may contain: :data:`TEXT`, and :data:`IMAGE` for a vision-language model."""
     kinds: tuple[str, ...] = (GENERATE,)
-    """What the model does: :data:`GENERATE` text, or :data:`EMBED` texts in vectors."""
+    """What the model does: :data:`GENERATE` text, :data:`EMBED` texts in vectors, or :data:`RERANK` texts."""
     vocabulary: str = ""
     """Digest of the model's vocabulary and chat template. Only workers with the same one can continue a stream."""
     logits: bool = False

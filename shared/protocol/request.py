@@ -242,7 +242,23 @@ class Embed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="
     """The index of the job's first text in it."""
 
 
-Work = Generate | Tokenize | Embed
+class Rerank(Embed, frozen=True, kw_only=True, omit_defaults=True, tag="rerank"):
+    """The kind of work of a job that returns the scores of its prompts, documents, as answers to ``queries``.
+
+    A result has two values for each document: the score without and with the model's activation.
+    """
+
+    queries: tuple[str, ...] = ()
+    """One for all documents, or one for each."""
+    chunks: int = 0
+    """The maximum number of parts of which a document that is too long is read. 0: it is refused."""
+    document_tokens: int = 0
+    """The number of tokens to which documents are cut; 0: they are whole. Cut ones have no further parts."""
+    query_param: str = "query"
+    """The field with the queries, for errors."""
+
+
+Work = Generate | Tokenize | Embed | Rerank
 """What the jobs of a request do: the kinds of work, each with its own runner in workers."""
 
 
@@ -273,6 +289,12 @@ class ResponseForm(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """What the response leaves out."""
     base64: bool = False
     """Whether vectors are base64."""
+    top: int | None = None
+    """The number of documents in a ranking, the best first; None: all."""
+    documents: bool = False
+    """Whether a ranking contains the texts of its documents."""
+    activation: Literal["model", "sigmoid", "none"] = "model"
+    """What makes the score of a document from the model's output."""
     notes: Notes = ()
     """Headers of the response, which name what has no effect."""
     echoed: str | None = None

@@ -20,7 +20,7 @@ from worker.embed.engine import STEP_TOKENS, EmbeddingEngine
 from worker.embed.tokens import EmbeddingTokens, open_tokens
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError, EngineSequence
-from worker.model.embedding import MODULES, is_embedder, read_files
+from worker.model.embedding import MODULES, kind_of, read_files
 from worker.model.identity import model_identity
 from worker.model.local import resolve
 
@@ -191,12 +191,12 @@ def test_tokens_and_their_texts() -> None:
 
 def test_kinds_are_found_from_files(copy: Path, tmp_path: Path) -> None:
     model = resolve(str(copy))
-    assert (model.embeds, model.context_length) == (True, LIMIT)
-    assert not is_embedder(MODELS / "qwen2-byte-level-bpe")
+    assert (model.work, model.context_length) == ("embed", LIMIT)
+    assert kind_of(MODELS / "qwen2-byte-level-bpe") == "generate"
     (copy / MODULES).unlink()
-    assert is_embedder(copy)
+    assert kind_of(copy) == "embed"
     assert read_files(copy).pooling == ("mean",)
-    assert not is_embedder(tmp_path)
+    assert kind_of(tmp_path) == "generate"
 
 
 def test_weights_and_modules_are_part_of_the_identity(copy: Path) -> None:

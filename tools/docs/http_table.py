@@ -3,7 +3,6 @@
 ``python -m tools.docs.http_table docs/http-api.md`` writes it.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -26,17 +25,16 @@ def inserted(text: str) -> str:
 
 
 def table() -> str:
-    """The table of all operations."""
-    paths: dict[str, dict[str, Any]] = msgspec.json.decode(openapi_document())["paths"]
-    rows = [row for path, operations in paths.items() for row in _rows(path, operations)]
+    """The table of all operations. Those that differ in their paths only have one row."""
+    documented: dict[str, dict[str, Any]] = msgspec.json.decode(openapi_document())["paths"]
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    for path, operations in documented.items():
+        for method, operation in operations.items():
+            statuses = ", ".join(sorted(operation["responses"].keys() - _USUAL))
+            rows.setdefault((method.upper(), operation["summary"].rstrip("."), statuses), []).append(f"`{path}`")
     head = f"| Operation | What it does | Responses other than {', '.join(_USUAL)} |"
-    return "\n".join([head, "|---|---|---|", *rows]) + "\n"
-
-
-def _rows(path: str, operations: dict[str, Any]) -> Iterator[str]:
-    for method, operation in operations.items():
-        statuses = ", ".join(sorted(operation["responses"].keys() - _USUAL))
-        yield f"| `{method.upper()} {path}` | {operation['summary'].rstrip('.')} | {statuses} |"
+    body = (f"| {method} {', '.join(paths)} | {what} | {codes} |" for (method, what, codes), paths in rows.items())
+    return "\n".join([head, "|---|---|---|", *body]) + "\n"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The prompt process of an embedding model: ``python -m worker.embed.child '<PromptOptions as JSON>'``."""
+"""The prompt process of embedding models and rerankers: ``python -m worker.embed.child '<PromptOptions as JSON>'``."""
 
 import sys
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from itertools import chain
 import msgspec
 
 from shared.protocol.errors import ProblemKind, refuse
-from shared.protocol.request import ChatRequest, Embed, Tokenize
+from shared.protocol.request import ChatRequest, Embed, Rerank, Tokenize
 from worker.embed.tokens import open_tokens
 from worker.processes.channel import serve
 from worker.prompt.messages import Prepared, PromptOptions
@@ -18,6 +18,8 @@ def _load(options: PromptOptions) -> Callable[[ChatRequest], Prepared]:
 
     def prepare(request: ChatRequest) -> Prepared:
         match request.work:
+            case Rerank() as work:
+                return tokens.pairs(request, work)
             case Embed() as work:
                 texts = tokens.encode(request, work)
                 return Prepared(tuple(chain.from_iterable(texts)), lengths=tuple(map(len, texts)))
@@ -25,7 +27,7 @@ def _load(options: PromptOptions) -> Callable[[ChatRequest], Prepared]:
                 return Prepared((), strings=("", ""))
             case Tokenize() as work:
                 return tokens.prompt(request, work)
-        raise refuse(ProblemKind.INVALID, "This model computes vectors of texts, and generates none.", param="model")
+        raise refuse(ProblemKind.INVALID, "This model generates no text.", param="model")
 
     return prepare
 

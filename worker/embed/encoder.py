@@ -66,7 +66,8 @@ class _Graph:
         self._epsilon = epsilon
 
     def weights(self, name: str) -> Any:
-        found = self._arrays.get(self._prefix + name)
+        # A classifier is beside the encoder.
+        found = self._arrays.get(self._prefix + name, self._arrays.get(name))
         # Older files name the parameters of normalisation as TensorFlow does.
         old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
         found = self._arrays.get(self._prefix + old) if found is None else found
@@ -95,10 +96,12 @@ _ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-def make_encoder(file: Path, config: Mapping[str, Any]) -> openvino.Model:
+def make_encoder(file: Path, config: Mapping[str, Any], *, scores: bool = False) -> openvino.Model:
     """Return the encoder with the weights in ``file`` and transformers' ``config``.
 
-    Its input is ``input_ids`` (texts, tokens), its output the vector of each token. Raises :class:`ModelError`.
+    Its input is ``input_ids`` (texts, tokens), its output the vector of each token. With ``scores``, texts are pairs;
+    then the types of their tokens are an input too, unless there is only one, and the output is their ``logits``.
+    Raises :class:`ModelError`.
     """
     try:
         heads, layers = int(config["num_attention_heads"]), int(config["num_hidden_layers"])
@@ -118,8 +121,15 @@ def make_encoder(file: Path, config: Mapping[str, Any]) -> openvino.Model:
         graph.rows("embeddings.word_embeddings.weight", ids),
         graph.rows("embeddings.position_embeddings.weight", positions),
     )
+    inputs = [ids]
     if not is_mpnet:
-        value = opset.add(value, opset.constant(graph.weights("embeddings.token_type_embeddings.weight")[0]))
+        types = graph.weights("embeddings.token_type_embeddings.weight")
+        if scores and len(types) > 1:
+            inputs.append(opset.parameter([-1, -1], numpy.int64))
+            inputs[1].output(0).get_tensor().set_names({"token_type_ids"})
+            value = opset.add(value, graph.rows("embeddings.token_type_embeddings.weight", inputs[1]))
+        else:
+            value = opset.add(value, opset.constant(types[0]))
     value = graph.normalized(value, "embeddings.LayerNorm")
     bias = _relative_bias(graph, indexes, int(config.get("relative_attention_num_buckets", 32))) if is_mpnet else None
     for number in range(layers):
@@ -135,7 +145,13 @@ def make_encoder(file: Path, config: Mapping[str, Any]) -> openvino.Model:
         value = graph.normalized(
             opset.add(graph.linear(inner, f"{layer}.output.dense"), value), f"{layer}.output.LayerNorm"
         )
-    return openvino.Model([opset.result(value)], [ids], "encoder")
+    if scores:
+        value = opset.gather(value, opset.constant(0), opset.constant(1))
+        own = config["model_type"] == "bert"
+        value = opset.tanh(graph.linear(value, "pooler.dense" if own else "classifier.dense"))
+        value = graph.linear(value, "classifier" if own else "classifier.out_proj")
+        value.output(0).get_tensor().set_names({"logits"})
+    return openvino.Model([opset.result(value)], inputs, "encoder")
 
 
 def _heads(value: Any, heads: int) -> Any:

@@ -1,12 +1,15 @@
-"""The engine of an embedding model. Its step computes texts of the same length, of as many jobs as have some.
+"""The engine of embedding models and rerankers. Its step computes texts of one length, of as many jobs as have some.
 
 So no text is padded, which would cost more than it gains, and a text that has just arrived waits for one step at most.
 """
 
 import hashlib
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
+from struct import unpack
 
 import numpy
 import openvino
@@ -56,6 +59,8 @@ class _Texts:
         for length in sequence.lengths:
             self.tokens.append(sequence.prompt[begin : begin + length])
             begin += length
+        self.firsts = sequence.firsts or sequence.lengths
+        self.items = sequence.items
         for index in sorted(range(len(self.tokens)), key=lambda one: -len(self.tokens[one])):
             self.remaining.setdefault(len(self.tokens[index]), []).append(index)
         self.vectors: list[bytes] = [b""] * len(self.tokens)
@@ -70,14 +75,14 @@ class EmbeddingEngine:
         """Raises :class:`EngineLoadError` for files that can't be served, or a device that is not here."""
         started = time.monotonic()
         devices = check_available(options)
-        progress("loading an embedding model")
+        progress("loading the model")
         try:
             files = read_files(Path(options.path))
             self._model, self._vocabulary = self._compiled(files, options)
             # Contents and versions decide on the values.
             versions = f"{model_identity(files.folder)} {openvino.get_version()} {options.device}"
         except (ModelError, OSError, RuntimeError) as error:
-            raise EngineLoadError(f"the embedding model {options.path} can't be loaded: {error}") from error
+            raise EngineLoadError(f"the model {options.path} can't be loaded: {error}") from error
         self._infer = self._model.create_infer_request()
         self._inputs = {name for one in self._model.inputs for name in one.get_names()}
         self._jobs: dict[int, _Texts] = {}
@@ -87,7 +92,7 @@ class EmbeddingEngine:
         self._seconds = 0.0
         digest = hashlib.sha256(versions.encode()).hexdigest()[:12]
         context = min(files.max_tokens, options.context_length)
-        self._compute([(0,) * min(context, 8)])
+        self._compute([(0,) * min(context, 8)], [context])
         slots = _SLOTS if options.fit_batch else options.max_batch
         self.engine_info = EngineInfo(
             context_length=context,
@@ -98,7 +103,7 @@ class EmbeddingEngine:
             load_seconds=time.monotonic() - started,
             devices=devices,
             vocabulary=digest,
-            engine="embedding",
+            engine="reranker" if files.scores else "embedding",
             reason="the model's files",
             prefix_caching=False,
         )
@@ -151,9 +156,11 @@ class EmbeddingEngine:
                 del job.remaining[length]
         began = time.monotonic()
         try:
-            vectors = self._compute([job.tokens[index] for job, index in batch])
+            vectors = self._compute(
+                *zip(*((job.tokens[index], job.firsts[index]) for job, index in batch), strict=True)
+            )
         except RuntimeError as error:
-            raise EngineBroken(f"the embedding model failed: {error}") from error
+            raise EngineBroken(f"the model failed: {error}") from error
         self._seconds += time.monotonic() - began
         self._steps += 1
         self._tokens += length * len(batch)
@@ -178,15 +185,22 @@ class EmbeddingEngine:
 
     @staticmethod
     def _output(job: _Texts) -> Output[Embedded]:
-        return Output(job.number, 0, Embedded(b"".join(job.vectors), len(job.vectors)), "stop")
+        vectors = job.vectors
+        if job.items:
+            # A document in several parts is as relevant as the best of them.
+            parts = groupby(zip(job.items, vectors, strict=True), key=itemgetter(0))
+            vectors = [max((part for _, part in own), key=lambda part: unpack("<2f", part)) for _, own in parts]
+        return Output(job.number, 0, Embedded(b"".join(vectors), len(vectors)), "stop")
 
-    def _compute(self, texts: list[tuple[int, ...]]) -> Vectors:
+    def _compute(self, texts: Sequence[Sequence[int]], firsts: Sequence[int]) -> Vectors:
+        """Return the vectors of texts of the same length. ``firsts`` are their numbers of tokens of the first type."""
         ids = numpy.array(texts, numpy.int64)
+        places = numpy.broadcast_to(numpy.arange(ids.shape[1]), ids.shape)
         values = {
             "input_ids": ids,
             "attention_mask": numpy.ones_like(ids),
-            "token_type_ids": numpy.zeros_like(ids),
-            "position_ids": numpy.broadcast_to(numpy.arange(ids.shape[1]), ids.shape),
+            "token_type_ids": (places >= numpy.array(firsts)[:, None]).astype(numpy.int64),
+            "position_ids": places,
         }
         self._infer.infer({name: values[name] for name in self._inputs}, share_inputs=False)
         vectors: Vectors = self._infer.get_output_tensor(0).data.astype(numpy.float32)

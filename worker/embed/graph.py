@@ -1,4 +1,4 @@
-"""The graph of an embedding model: its encoder, pooling, further layers and normalisation, as one OpenVINO model."""
+"""The graph of an embedding model or a reranker: its encoder and what is behind it, as one OpenVINO model."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,16 +31,20 @@ KNOWN_INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids", "posi
 def make_model(files: EmbeddingFiles, core: openvino.Core) -> openvino.Model:
     """Return the model, whose output is a vector of each text. All texts of a call have the same length.
 
+    The vector of a reranker has two values: the score of a pair, without and with the model's activation.
+
     Raises :class:`ModelError` for weights that can't be read, and :class:`RuntimeError` where OpenVINO fails.
     """
     if files.weights.name == SAFETENSORS:
-        encoder = make_encoder(files.weights, files.config)
+        encoder = make_encoder(files.weights, files.config, scores=bool(files.scores))
     else:
         encoder = core.read_model(files.weights)
     inputs = {name for one in encoder.inputs for name in one.get_names()}
     if "input_ids" not in inputs or len(encoder.inputs) != len(inputs & KNOWN_INPUTS):
         raise ModelError(f"{files.weights} has other inputs than an encoder of text: {', '.join(sorted(inputs))}.")
-    vectors = _pooled(_token_vectors(encoder, files).get_node().input_value(0), files.pooling)
+    if files.scores:
+        return openvino.Model([opset.result(_scores(encoder, files))], encoder.get_parameters(), "reranker")
+    vectors = _pooled(_output(encoder, files, 3, _TOKENS), files.pooling)
     for layer in files.dense:
         arrays = read_safetensors(layer.weights)
         vectors = opset.matmul(vectors, opset.constant(arrays["linear.weight"]), False, True)
@@ -53,13 +57,24 @@ def make_model(files: EmbeddingFiles, core: openvino.Core) -> openvino.Model:
     return openvino.Model([opset.result(vectors)], encoder.get_parameters(), "embedder")
 
 
-def _token_vectors(encoder: openvino.Model, files: EmbeddingFiles) -> Any:
+def _scores(encoder: openvino.Model, files: EmbeddingFiles) -> Any:
+    logits = opset.convert(_output(encoder, files, 2, ("logits",)), "f32")
+    width = logits.get_output_partial_shape(0)[1]
+    if width.is_dynamic or not 1 <= (labels := width.get_length()) <= 2:
+        raise ModelError(f"{files.weights} has {width} scores of a pair. A reranker has one.")
+    # Of two labels, the second one is "relevant".
+    logit = opset.gather(logits, opset.constant([labels - 1]), opset.constant(1))
+    return opset.concat([logit, opset.sigmoid(logit) if files.scores == "Sigmoid" else logit], -1)
+
+
+def _output(encoder: openvino.Model, files: EmbeddingFiles, rank: int, names: Sequence[str]) -> Any:
     for output in encoder.outputs:
-        if output.get_partial_shape().rank.get_length() == 3 and (
-            len(encoder.outputs) == 1 or output.get_names() & set(_TOKENS)
+        if output.get_partial_shape().rank.get_length() == rank and (
+            len(encoder.outputs) == 1 or output.get_names() & set(names)
         ):
-            return output
-    raise ModelError(f"{files.weights} has no output {' or '.join(_TOKENS)}: export it for feature-extraction.")
+            return output.get_node().input_value(0)
+    task = "text-classification" if files.scores else "feature-extraction"
+    raise ModelError(f"{files.weights} has no output {' or '.join(names)}: export it for {task}.")
 
 
 def _pooled(tokens: Any, pooling: Sequence[Pooling]) -> Any:

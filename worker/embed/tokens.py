@@ -1,11 +1,14 @@
-"""The tokens of texts to embed, whole or cut where the request says so."""
+"""The tokens of texts to embed, or of pairs of texts to score, whole or cut where the request says so."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from shared.protocol.errors import ContextExcess, Problem, ProblemKind, RequestRefused, refuse
-from shared.protocol.request import ChatRequest, Embed, Tokenize
+from shared.protocol.request import ChatRequest, Embed, Rerank, Tokenize
 from worker.model.embedding import EmbeddingFiles, read_files
+from worker.model.files import read_config
+from worker.model.source import ModelError
 from worker.prompt.messages import Prepared
 
 
@@ -28,19 +31,67 @@ class EmbeddingTokens:
         self._files = files
         self._limit = limit
         self._size = min(found.get_vocab_size(), int(files.config.get("vocab_size") or found.get_vocab_size()))
-        self._added = found.num_special_tokens_to_add(False)
+        self._added = found.num_special_tokens_to_add(bool(files.scores))
+        if files.scores and not self._added:
+            raise ModelError(f"{files.folder / 'tokenizer.json'} does not join pairs of texts, which rerankers read.")
+        inputs = read_config(files.folder / "tokenizer_config.json").get("model_input_names")
+        self._typed = inputs is None or "token_type_ids" in inputs
 
     def encode(self, request: ChatRequest, work: Embed) -> list[Sequence[int]]:
         """Return the tokens of each text. Raises :class:`RequestRefused`, which names the text by its index."""
         self._check_dimensions(work.dimensions)
         return [self._one(text, index, work) for index, text in enumerate(request.prompts, work.first)]
 
+    def pairs(self, request: ChatRequest, work: Rerank) -> Prepared:
+        """Return the tokens of each pair of a query and a document. Raises :class:`RequestRefused`, as above."""
+        several = len(work.queries) > 1
+        queries = [
+            self._tokens(text, f"{work.query_param}[{index}]" if several else work.query_param)
+            for index, text in enumerate(work.queries, work.first)
+        ]
+        tokens: list[int] = []
+        lengths, firsts, items = [], [], []
+        for item, document in enumerate(request.prompts):
+            assert isinstance(document, str)
+            query = item if several else 0
+            param = f"{work.param}[{work.first + item}]" if work.is_list else work.param
+            for pair in self._pairs(work.queries[query], queries[query], document, param, work):
+                tokens += pair.ids
+                lengths.append(len(pair.ids))
+                firsts.append(pair.type_ids.index(1) if self._typed and 1 in pair.type_ids else len(pair.ids))
+                items.append(item)
+        return Prepared(tuple(tokens), lengths=tuple(lengths), firsts=tuple(firsts), items=tuple(items))
+
+    def _pairs(self, text: str, query: Any, document: str, param: str, work: Rerank) -> Iterator[Any]:
+        """Yield a query with each part of a document. Of two that are too long, the longer one is cut, or both to a
+        half, as transformers does."""
+        limit = min(self._limit, work.cut) if work.cut > 0 else self._limit
+        room, found = limit - self._added, self._tokens(document, param)
+        if work.document_tokens:
+            found.truncate(work.document_tokens)
+        length = len(query) + len(found)
+        if length > room:
+            if not work.chunks or room < 2:
+                raise self._too_long(param, length + self._added, limit)
+            most = max((room + (len(query) > len(found))) // 2, room - len(found))
+            if len(query) > most:
+                query = self._tokens(text, param)
+                query.truncate(most)
+            found.truncate(room - len(query))
+        for part in [found, *found.overflowing][: max(1, work.chunks)]:
+            yield self.tokenizer.post_process(query, part, True)
+
+    def _tokens(self, text: str, param: str) -> Any:
+        """Return the encoding of a text, without special tokens. Raises :class:`RequestRefused` for an empty one."""
+        encoding = self.tokenizer.encode(text.lower() if self._files.lowercase else text, add_special_tokens=False)
+        if not text.strip() or len(encoding) == 0:
+            raise _empty(param)
+        return encoding
+
     def prompt(self, request: ChatRequest, work: Tokenize) -> Prepared:
         """Return the tokens of a text, or the text of tokens. Raises :class:`RequestRefused`."""
         if request.prompt is None:
-            raise refuse(
-                ProblemKind.INVALID, "This model computes vectors of texts, and has no chats.", param="messages"
-            )
+            raise refuse(ProblemKind.INVALID, "This model has no chats.", param="messages")
         if isinstance(request.prompt, str):
             ids = tuple(self.tokenizer.encode(request.prompt, add_special_tokens=work.add_special_tokens).ids)
         else:
@@ -66,10 +117,7 @@ class EmbeddingTokens:
             raise _empty(param)
         # Models with a prefix for queries only have none for documents.
         prefix = self._files.prompts.get(work.prefix, "") if work.prefix else self._files.default_prompt
-        text = prefix + text
-        encoding = self.tokenizer.encode(text.lower() if self._files.lowercase else text, add_special_tokens=False)
-        if len(encoding) == 0:
-            raise _empty(param)
+        encoding = self._tokens(prefix + text, param)
         room = limit - self._added
         if len(encoding) > room:
             if not work.cut or room < 1:

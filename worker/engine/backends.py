@@ -30,8 +30,6 @@ class Backend:
     """The :class:`~worker.grammar.messages.Profiler` of the grammar process. Empty: no grammars are enforced."""
     caches_prefixes: bool
     """Whether the engine can reuse the KV cache of earlier prompts."""
-    embeds: bool = False
-    """Whether it computes vectors of texts, and generates none."""
     device: str = ""
     """The device that it reports. Empty: the one that ``--device`` names."""
 
@@ -52,13 +50,12 @@ BACKENDS: Mapping[str, Backend] = {
     "batched": _OPENVINO,
     "stateful": _OPENVINO,
     "openvino": _OPENVINO,
-    # Of models whose files say that they compute vectors.
+    # Of models whose files say that they compute vectors, or scores of pairs.
     EMBEDDING: Backend(
         engine="worker.embed.engine:EmbeddingEngine",
         prompts="worker.embed.child",
         has_model=True,
         caches_prefixes=False,
-        embeds=True,
     ),
     "simulated": Backend(
         engine="worker.simulated.engine:SimulatedEngine",

@@ -79,6 +79,8 @@ class EngineSequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
       limit, and not before its ``minLength``; a longer or shorter string ends the sequence.
     - ``reasoning_limit``: enforced with access to logits.
     - ``lengths``: the numbers of tokens of the texts in a prompt to embed, in vectors of ``dimensions`` (0: all).
+    - ``firsts``, ``items``: of each text that is a pair, the number of tokens of the first type, and the number of its
+      document. Of a document in several parts, the best score is its own.
     """
 
     number: int
@@ -95,6 +97,8 @@ class EngineSequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     reasoning_limit: ReasoningLimit | None = None
     alternatives: int = 1
     lengths: tuple[int, ...] = ()
+    firsts: tuple[int, ...] = ()
+    items: tuple[int, ...] = ()
     dimensions: int = 0
 
 
@@ -145,8 +149,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     ``devices`` are all that OpenVINO finds. ``logits`` is whether the engine has access to the model's logits,
     ``adjusts_logits`` whether it masks tokens by ``length_limits``, and applies penalties itself.
     ``vocabulary`` is the digest of its vocabulary and chat template. ``engine`` is an :data:`EngineKind`,
-    ``embedding`` or ``simulated``, and ``reason`` says why it was chosen. ``prefix_caching`` is whether prompts reuse
-    the KV cache of earlier ones.
+    ``embedding``, ``reranker`` or ``simulated``, and ``reason`` says why it was chosen. ``prefix_caching`` is whether
+    prompts reuse the KV cache of earlier ones.
     """
 
     context_length: int

@@ -1,4 +1,4 @@
-"""Runs jobs that return vectors of texts: tokens, gates, engine."""
+"""Runs jobs that return vectors of texts, or scores of pairs: tokens, gates, engine."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from worker.jobs.request_cache import RequestCache
 
 @dataclass(slots=True, eq=False)
 class EmbeddingRunner:
-    """Has the current engine compute vectors. Nothing of an earlier attempt is used."""
+    """Has the current engine compute vectors or scores. Nothing of an earlier attempt is used."""
 
     worker: str
     """The id of this worker."""
@@ -42,6 +42,8 @@ class EmbeddingRunner:
             prompt=prepared.tokens,
             sampling=Sampling(),
             lengths=prepared.lengths,
+            firsts=prepared.firsts,
+            items=prepared.items,
             dimensions=job.request.work.dimensions,
         )
         await compute(attempt, self.engine, self.gates)

@@ -1,8 +1,9 @@
-"""What the files of an embedding model say: weights, pooling, further layers, prompts and limits.
+"""What the files of an embedding model or of a reranker say: weights, pooling, further layers, prompts and limits.
 
 The files are those of sentence-transformers (https://sbert.net/docs/sentence_transformer/usage/custom_models.html):
 ``modules.json`` lists the modules of the model, each with a folder of its own. A folder without it that has an encoder
-of text is pooled by the mean, as sentence-transformers does.
+of text is pooled by the mean, as sentence-transformers does. A reranker is a cross-encoder: it classifies pairs of
+texts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,9 @@ import msgspec
 
 from worker.model.files import NO_LIMIT, read_config
 from worker.model.source import ModelError
+
+Kind = Literal["generate", "embed", "rerank"]
+"""What a model does: the tags of the kinds of work (:data:`shared.protocol.request.Work`)."""
 
 Pooling = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 
@@ -26,6 +30,9 @@ _ENCODERS = frozenset({"bert", "roberta", "xlm-roberta", "camembert", "mpnet"})
 
 _GENERATE = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")
 """Endings of the architectures of models that generate text."""
+
+_RERANK = "ForSequenceClassification"
+"""Ending of the architectures of rerankers."""
 
 _POOLING: Mapping[str, Pooling] = {
     "pooling_mode_cls_token": "cls",
@@ -65,17 +72,22 @@ class EmbeddingFiles(NamedTuple):
     """What each text begins with if the client names no prompt."""
     dimensions: Sequence[int]
     """The lengths that vectors may have: the model's own, and those to which they may be cut."""
+    scores: str
+    """A reranker's activation, ``Sigmoid`` or ``Identity``; empty for a model that computes vectors."""
 
 
-def is_embedder(folder: Path) -> bool:
-    """Return whether the model in ``folder`` computes vectors, by its files. Raises :class:`ModelError`."""
+def kind_of(folder: Path) -> Kind:
+    """Return what the model in ``folder`` does, by its files. Raises :class:`ModelError`."""
     if not folder.is_dir() or _weights(folder) is None:
-        return False
-    if (folder / MODULES).is_file():
-        return True
+        return "generate"
     config = read_config(folder / "config.json")
     architectures = [str(name) for name in config.get("architectures") or ()]
-    return config.get("model_type") in _ENCODERS and not any(name.endswith(_GENERATE) for name in architectures)
+    if any(name.endswith(_RERANK) for name in architectures):
+        return "rerank"
+    if (folder / MODULES).is_file():
+        return "embed"
+    encodes = config.get("model_type") in _ENCODERS and not any(name.endswith(_GENERATE) for name in architectures)
+    return "embed" if encodes else "generate"
 
 
 def read_files(folder: Path) -> EmbeddingFiles:
@@ -95,7 +107,8 @@ def read_files(folder: Path) -> EmbeddingFiles:
         )
     transformer, dense, normalize = folder, [], False
     pooling: tuple[Pooling, ...] = ("mean",)
-    for kind, place in _modules(folder):
+    ranks = kind_of(folder) == "rerank"
+    for kind, place in () if ranks else _modules(folder):
         match kind:
             case "Transformer":
                 transformer = place
@@ -122,7 +135,17 @@ def read_files(folder: Path) -> EmbeddingFiles:
         prompts,
         prompts.get(texts.get("default_prompt_name") or "", ""),
         _dimensions(config, dense[-1].width if dense else int(config.get("hidden_size") or 0) * len(pooling)),
+        _score(folder, config, texts) if ranks else "",
     )
+
+
+def _score(folder: Path, config: Mapping[str, Any], texts: Mapping[str, Any]) -> str:
+    """Return the activation of a reranker, which sentence-transformers writes in one of three places."""
+    named = (config.get("sentence_transformers") or texts).get("activation_fn")
+    named = str(named or config.get("sbert_ce_default_activation_function") or "Sigmoid").rpartition(".")[2]
+    if named not in ("Sigmoid", "Identity"):
+        raise ModelError(f"{folder / 'config.json'} has the activation {named} of scores, which is not supported.")
+    return named
 
 
 def _dimensions(config: Mapping[str, Any], width: int) -> Sequence[int]:

@@ -15,7 +15,7 @@ import msgspec
 from shared.protocol.request import Sampling
 from worker.model import huggingface
 from worker.model.cache import cached_folder
-from worker.model.embedding import is_embedder, read_files
+from worker.model.embedding import Kind, kind_of, read_files
 from worker.model.files import LANGUAGE_MODEL, NO_LIMIT, VISION_FILES, model_bytes, read_config
 from worker.model.generation_config import default_sampling
 from worker.model.gguf import GGUFError, read_header
@@ -62,8 +62,8 @@ class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
     """The model's own defaults, for fields that clients leave unset."""
     warnings: tuple[str, ...] = ()
     """What in the file may make the model compute something else."""
-    embeds: bool = False
-    """Whether it computes vectors of texts."""
+    work: Kind = "generate"
+    """What it does."""
 
 
 class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +98,7 @@ def _described(source: ModelSource, location: Path, max_context: int) -> LocalMo
     kind: ModelKind = "openvino" if location.is_dir() else "gguf"
     own: int | None
     own, warnings = (_folder_context(location), ()) if kind == "openvino" else _read_gguf(location, max_context)
-    if embeds := is_embedder(location):
+    if (work := kind_of(location)) != "generate":
         own = read_files(location).max_tokens
     if own is None and not max_context:
         raise ModelError(
@@ -113,7 +113,7 @@ def _described(source: ModelSource, location: Path, max_context: int) -> LocalMo
         context_length=context_length,
         sampling=_DEFAULT_SAMPLING if source.kind == "default" else default_sampling(location),
         warnings=warnings,
-        embeds=embeds,
+        work=work,
     )
 
 
@@ -187,7 +187,7 @@ def _fetch(source: ModelSource, *, download: bool, on_download: Callable[[Downlo
 
 
 def _check_folder(folder: Path) -> None:
-    if is_embedder(folder):
+    if kind_of(folder) != "generate":
         return
     own_files = VISION_FILES if (folder / LANGUAGE_MODEL).is_file() else _TEXT_FILES
     missing = [name for name in (*own_files, *_TOKENIZER_FILES) if not (folder / name).is_file()]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from shared.protocol.registry import EMBED, GENERATE, IMAGE, TEXT
+from shared.protocol.registry import IMAGE, TEXT
 from shared.runtime.settings import EngineSettings, Settings
 from worker.model.cache import user_cache, write_whole
 from worker.model.devices import device_kind
@@ -51,7 +51,7 @@ def expected(source: str, *, max_context: int) -> Measurement | None:
         load_seconds=0.0,
         context_length=model.context_length,
         modalities=(TEXT, IMAGE) if sees_images(model.path) else (TEXT,),
-        kinds=(EMBED,) if model.embeds else (GENERATE,),
+        kinds=(model.work,),
         temperature=model.sampling.temperature,
         top_p=model.sampling.top_p,
     )

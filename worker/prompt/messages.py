@@ -53,6 +53,10 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True):
     text: str = ""
     lengths: tuple[int, ...] = ()
     """The numbers of tokens of the texts to embed, whose tokens follow each other."""
+    firsts: tuple[int, ...] = ()
+    """Of each pair of texts to score, the number of tokens of the first type."""
+    items: tuple[int, ...] = ()
+    """Of each pair, the number of its document."""
     bad_word_tokens: tuple[tuple[int, ...], ...] = ()
     """Sequences of tokens that must not be generated: the request's ``bad_words``."""
     images: tuple[PlacedImage, ...] = ()

@@ -61,7 +61,7 @@ def chat_route(path: str, operation: str, dialect: type[Dialect], body: Body, **
 
 
 def embeddings_route(path: str, operation: str, dialect: type[Dialect], body: Body, **more: Any) -> Route:
-    """Return a route whose requests workers serve with vectors. ``more`` are fields of :class:`Route`."""
+    """Return a route whose requests workers serve with vectors or scores. ``more`` are fields of :class:`Route`."""
     given = {"serves": "embeddings", "body": body, "errors": dialect.statuses, "summary": "Compute vectors of texts."}
     return Route("POST", path, operation, dialect, **(given | more))
 

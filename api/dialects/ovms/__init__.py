@@ -15,8 +15,10 @@ from api.dialects.openai.completions_render import CompletionResponseEncoder
 from api.dialects.openai.render import ChatResponseEncoder
 from api.dialects.ovms.embeddings import ModelServerEmbeddingRequest, ModelServerEmbeddings
 from api.dialects.ovms.parse import ModelServerChatRequest, ModelServerCompletionRequest, parse_chat, parse_completion
+from api.dialects.ovms.rerank import ModelServerRerank, ModelServerRerankRequest
 from api.dialects.ovms.responses import STORED_FIELDS, ModelServerResponses, ModelServerResponsesRequest
 from api.dialects.ovms.tokens import ModelServerTokenizeRequest, ModelServerTokens
+from api.dialects.rerank import RERANK
 from shared.protocol.registry import ModelInfo
 from shared.protocol.request import ChatRequest
 
@@ -100,6 +102,7 @@ ROUTES = (
         body=Body(ModelServerTokenizeRequest),
         summary="Return the tokens of a text or of several, in the form of OpenVINO Model Server.",
     ),
+    RERANK("/v3/rerank", "modelServerRerank", ModelServerRerank, Body(ModelServerRerankRequest)),
     models_route("/v3/models", "modelServerModels", ModelServer),
     models_route("/v1/config", "modelServerConfig", _Config, summary=_Config.summary),
     models_route("/v3/config", "modelServerConfigAtV3", _Config, summary=_Config.summary),

@@ -23,6 +23,7 @@ OF_THE_API = {
     "api/chat": {"best_of", "continuous_usage", "n", "prompts", "response", "store", "stream", "tier"},
     "api/dialects/openai": {"base64", "echo", "functions_form", "include_usage", "obfuscate", "prompt_logprobs"},
     "api/dialects/anthropic": {"hidden"},
+    "api/dialects/rerank": {"activation", "documents", "top"},
     "api/stored": {"background", "metadata", "echoed"},
     "api/chat/exchange.py": {"notes"},
 }

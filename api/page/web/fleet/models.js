@@ -42,6 +42,7 @@ const formats = ({ formats: shown }) =>
 function Model({ model, nodes }) {
   const facts = [
     loadState(model.state),
+    model.kinds?.filter((kind) => kind !== "generate").join(" + "),
     model.modalities.join(" + "),
     model.context_length > 0 && `${model.context_length.toLocaleString()} tokens of context`,
     model.workers === 1 ? "1 worker" : `${model.workers} workers`,

@@ -16,4 +16,4 @@ def test_the_names_in_the_table_exist() -> None:
     for backend in BACKENDS.values():
         assert callable(resolve_name(backend.engine))
         assert find_spec(backend.prompts)
-        assert backend.embeds or callable(resolve_name(backend.prompt_maker))
+        assert not backend.prompt_maker or callable(resolve_name(backend.prompt_maker))

@@ -17,9 +17,9 @@ from api.batches.metrics import BatchMetrics
 from api.batches.record import Batch
 from api.batches.results import Result, failure_of, response_of
 from api.batches.store import BatchStore
-from api.chat import span as chat_span
 from api.chat.exchange import ChatExchange, ChatServices
 from api.chat.routes import Responder
+from api.chat.usage import end_background_span
 from api.dialects import BATCHED
 from api.dialects.base.interface import Dialect
 from api.dialects.openai.stored import sent_messages
@@ -131,7 +131,7 @@ async def _serve(
         chat.recorder.outcome = refusal.problem.kind
         raise
     finally:
-        chat_span.end(chat.span, chat.recorder)
+        end_background_span(chat.span, chat.recorder)
     return response_of(index, custom_id, 200, document, request_id=request_id, usage=usage, notes=chat.notes)
 
 

@@ -9,13 +9,12 @@ from dataclasses import InitVar, dataclass, field
 
 import msgspec
 
-from api.chat import span as chat_span
 from api.chat.admission import Admission, AdmittedRequest, LimitReached
+from api.chat.relay import OpenStreams
 from api.chat.settlement import Settlement
 from api.chat.stream import ResponseStream
-from api.chat.streams import OpenStreams
 from api.chat.submission import Submission
-from api.chat.usage import RequestMetrics, UsageRecorder
+from api.chat.usage import RequestMetrics, UsageRecorder, add_events, describe_request, describe_response
 from api.dialects.base.interface import Lookup
 from api.fairness import TenantBytes
 from api.http.exchange import HttpExchange, milliseconds
@@ -114,7 +113,7 @@ class ChatExchange:
         )
 
     async def __aenter__(self) -> "ChatExchange":
-        chat_span.describe_request(self.span, self.request)
+        describe_request(self.span, self.request)
         await self._admit()
         try:
             await self._submit()
@@ -286,8 +285,8 @@ class ChatExchange:
 
     def _trace(self) -> None:
         if self.span.context is not None and self.request.work.metered:
-            chat_span.describe_response(self.span, self.request, self.recorder, self.id)
-            chat_span.add_events(self.span, self.stream, self.recorder)
+            describe_response(self.span, self.request, self.recorder, self.id)
+            add_events(self.span, self.stream, self.recorder)
 
     def _settle(self) -> None:
         """Correct the tokens of the key's rate limit and of fair queueing, and free the concurrency place."""

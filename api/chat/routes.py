@@ -20,8 +20,7 @@ from api.dialects.base.interface import EVENT_STREAM, PING, Choice, Dialect, Mes
 from api.dialects.openai.stored import sent_messages
 from api.fairness import FairPlaces, FairThread
 from api.http.bodies import LARGE_BODIES, LARGE_BODIES_OF_TENANT, BodyParser, check_body_size
-from api.http.connection_extension import connection_extension
-from api.http.exchange import HttpExchange, current_exchange, is_admin, key_owner
+from api.http.exchange import HttpExchange, connection_extension, current_exchange, is_admin, key_owner
 from api.http.routes import json_response, serving
 from api.models.directory import Directory
 from shared.protocol.events import Event, Started

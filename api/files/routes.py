@@ -14,8 +14,7 @@ from api.files.record import FileRecord, new_file_id
 from api.files.storage import FileWriter
 from api.files.store import FileStore
 from api.files.upload import FORM_OVERHEAD, Upload, boundary_of, file_too_large, receive
-from api.http.connection_extension import connection_extension
-from api.http.exchange import key_owner
+from api.http.exchange import connection_extension, key_owner
 from api.http.guards import CrossOrigin
 from api.http.routes import STORE_ERRORS, json_response, route
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse

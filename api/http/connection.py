@@ -15,8 +15,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from api.http.connection_extension import ConnectionExtension, add_extension
 from api.http.connection_limits import ConnectionLimits
+from api.http.exchange import ConnectionExtension, add_extension
 from api.http.refusals import Refusals, guess
 from shared.runtime.settings import ApiSettings
 

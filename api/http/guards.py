@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from quart import Response, request
 
 from api.dialects.base.interface import Lookup
-from api.http.connection_extension import connection_extension
-from api.http.exchange import current_exchange
+from api.http.exchange import connection_extension, current_exchange
 from api.http.routes import METRICS_PATH, OPEN_PATHS, PROBE_PATHS
 from api.keys import ApiKey, Keyring
 from api.keys.secret import masked

@@ -8,8 +8,7 @@ from arq.connections import ArqRedis
 from quart import Response, request
 from redis.exceptions import RedisError
 
-from api.chat.relay import Relay
-from api.chat.streams import OpenStreams
+from api.chat.relay import OpenStreams, Relay
 from api.http.routes import json_response, route
 from api.models.directory import Directory
 from api.operations.metrics import Metrics

@@ -9,11 +9,11 @@ import msgspec
 from quart import Response
 from quart import request as http_request
 
-from api.chat import span as chat_span
 from api.chat.exchange import ChatExchange, ChatServices
 from api.chat.queue_events import QueueEvents
 from api.chat.results import results
 from api.chat.routes import RequestBodies, Responder, stream_response, wants_queue_events
+from api.chat.usage import end_background_span, start_background_span
 from api.dialects.base.interface import EVENT_STREAM
 from api.dialects.base.lists import render_deleted
 from api.dialects.base.routes import JSON, Body
@@ -157,7 +157,7 @@ class ResponsesHandler:
         self.bodies.check(request, size)
         span = exchange.span
         if request.response.background:
-            span = chat_span.start_background(self.services.tracing, span, exchange.started_at)
+            span = start_background_span(self.services.tracing, span, exchange.started_at)
         return ChatExchange.of(self.services, exchange, request, http_request.headers, messages=items, span=span)
 
     async def _conversation(self, valid: ValidatedRequest[ResponsesRequest]) -> StoredConversation:
@@ -253,7 +253,7 @@ async def start_background(chat: ChatExchange, tasks: BackgroundTasks) -> Stored
     except BaseException as error:
         if isinstance(error, RequestRefused):
             chat.recorder.outcome = error.problem.kind
-        chat_span.end(chat.span, chat.recorder)
+        end_background_span(chat.span, chat.recorder)
         raise
     tasks.run(_run(chat), "background response")
     return chat.record
@@ -274,4 +274,4 @@ async def _run(chat: ChatExchange) -> None:
             await asyncio.sleep(_RETRY)
     finally:
         await chat.__aexit__(None, None, None)
-        chat_span.end(chat.span, chat.recorder)
+        end_background_span(chat.span, chat.recorder)

@@ -8,12 +8,15 @@ import msgspec
 from shared.parsers.format import CallShape, Elements
 from shared.parsers.schema_types import ANY_TYPE, ITEM, SchemaTypes
 from shared.protocol.errors import ProblemKind, refuse
-from shared.protocol.request import INPUT, ChatRequest, Tool
+from shared.protocol.request import INPUT, ChatRequest, CustomInput, Tool
 from worker.engine.protocol import LengthLimits
 from worker.grammar import tags
-from worker.grammar.custom_input import input_string, input_text
 from worker.grammar.ebnf import LAST_CHARACTER, Rules, character_class, either, literal, repeated, sequence, without
 from worker.grammar.json_text import BOOLEAN, INTEGER, NULL, NUMBER, JsonRules
+from worker.grammar.lark import LarkError, lark_expression
+from worker.grammar.patterns import whole_regex_of
+from worker.grammar.regex import PatternError
+from worker.grammar.regex_writer import written
 from worker.grammar.schema.compiler import SchemaCompiler, decoded
 from worker.grammar.schema.keywords import SchemaError, UnsupportedKeyword
 from worker.grammar.schema.limits import length_limits_of
@@ -364,3 +367,22 @@ def _content(rules: Rules, shape: CallShape, function: CallableTool) -> str:
 
 def _single_call(shape: CallShape, parallel: bool) -> bool:
     return not parallel or shape.single
+
+
+def input_string(rules: Rules, custom: CustomInput) -> str:
+    """Return the expression of the content of a JSON string with an input of ``custom``.
+
+    Raises :class:`RequestRefused` if its grammar is invalid or not supported.
+    """
+    return JsonRules(rules).content() if custom.syntax == "text" else input_text(rules, custom, in_json=True)
+
+
+def input_text(rules: Rules, custom: CustomInput, *, in_json: bool = False) -> str:
+    """Return the expression of the texts of the grammar of ``custom``, which has one. Raises as
+    :func:`input_string` does."""
+    try:
+        if custom.syntax == "regex":
+            return written(rules, whole_regex_of(custom.definition), in_json=in_json)
+        return lark_expression(rules, custom.definition, in_json=in_json)
+    except (PatternError, LarkError) as error:
+        raise refuse(ProblemKind.INVALID, f"Invalid '{custom.param}': {error}.", param=custom.param) from error

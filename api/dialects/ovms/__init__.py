@@ -7,13 +7,16 @@ included because OpenAI's clients require one.
 from collections.abc import Iterable, Set
 
 import msgspec
+from pydantic import ConfigDict
 
+from api.dialects.base.body import decode_object
 from api.dialects.base.interface import Dialect, Models
 from api.dialects.base.routes import Body, chat_route, embeddings_route, models_route, results_route
 from api.dialects.base.unsupported import supported_fields
+from api.dialects.base.validation import validate
 from api.dialects.openai.completions_render import CompletionResponseEncoder
+from api.dialects.openai.embeddings import EmbeddingEncoder, EmbeddingRequest, translate_embeddings
 from api.dialects.openai.render import ChatResponseEncoder
-from api.dialects.ovms.embeddings import ModelServerEmbeddingRequest, ModelServerEmbeddings
 from api.dialects.ovms.parse import ModelServerChatRequest, ModelServerCompletionRequest, parse_chat, parse_completion
 from api.dialects.ovms.rerank import ModelServerRerank, ModelServerRerankRequest
 from api.dialects.ovms.responses import STORED_FIELDS, ModelServerResponses, ModelServerResponsesRequest
@@ -53,6 +56,21 @@ class ModelServerCompletions(Dialect):
 
     def parse(self, body: bytes) -> ChatRequest:
         return parse_completion(body)
+
+
+class ModelServerEmbeddingRequest(EmbeddingRequest):
+    """The body of ``POST /v3/embeddings``."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class ModelServerEmbeddings(Dialect):
+    """The embeddings :class:`api.dialects.base.interface.Dialect` of OpenVINO Model Server."""
+
+    encoder = EmbeddingEncoder
+
+    def parse(self, body: bytes) -> ChatRequest:
+        return translate_embeddings(validate(ModelServerEmbeddingRequest, decode_object(body)))
 
 
 _STATES = {"loading": "LOADING", "failed": "LOADING", "unloading": "UNLOADING", "unloaded": "END"}

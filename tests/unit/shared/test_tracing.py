@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from api.chat import span as chat_span
 from api.chat.stream import ResponseStream
-from api.chat.usage import UsageRecorder
+from api.chat.usage import UsageRecorder, add_events
 from shared.protocol.events import Delta, Started
 from shared.protocol.request import ChatRequest, Job, QueuedJob, TraceContext, decode_job, encode_job
 from shared.runtime.settings import Settings
@@ -144,7 +143,7 @@ def test_the_span_of_a_request_names_each_worker_that_has_claimed_it() -> None:
     ):
         stream.choices[0].push(event.attempt if isinstance(event, Started) else 1, event)
     usage.first_token = time.monotonic()
-    chat_span.add_events(span, stream, usage)
+    add_events(span, stream, usage)
     claim = {"vinoqueue.job": "a", "vinoqueue.attempt": 1, "vinoqueue.worker": "w1"}
     again = {"vinoqueue.job": "a", "vinoqueue.attempt": 3, "vinoqueue.worker": "w3", "vinoqueue.cause": "worker_lost"}
     assert [(name, attributes) for name, _, attributes in span.seen] == [
@@ -158,8 +157,8 @@ def test_the_span_of_a_request_names_each_worker_that_has_claimed_it() -> None:
 
 def test_a_request_that_never_started_was_queued() -> None:
     stream, usage, span = ResponseStream(["a"], "m"), UsageRecorder(), _Events()
-    chat_span.add_events(span, stream, usage)
+    add_events(span, stream, usage)
     assert span.seen == []
     usage.queued = 5.0
-    chat_span.add_events(span, stream, usage)
+    add_events(span, stream, usage)
     assert span.seen == [("queued", 5.0, {})]

@@ -9,7 +9,7 @@ from api.chat.choices import parts_of
 from api.dialects.base.interface import Asked, Usage
 from api.dialects.ollama import OllamaEmbed, OllamaEmbeddings
 from api.dialects.openai.embeddings import OpenAIEmbeddings
-from api.dialects.ovms.embeddings import ModelServerEmbeddings
+from api.dialects.ovms import ModelServerEmbeddings
 from shared.protocol.errors import RequestRefused
 from shared.protocol.events import Embedded
 from shared.protocol.request import ChatRequest, Embed

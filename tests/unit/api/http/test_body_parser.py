@@ -17,8 +17,7 @@ from api.app import create_app
 from api.build import build
 from api.dialects.base import body
 from api.fairness import SMALL, FairPlaces, FairThread
-from api.http.bodies import BodyParser
-from api.http.codings import decode
+from api.http.bodies import BodyParser, decode
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.runtime.settings import ApiSettings
 from tests.support.dialects import DIALECTS

@@ -24,7 +24,6 @@ from api.media.loader import MediaLoader
 from api.stored.record import StoredResponse, record_of
 from api.stored.store import ResponseStore
 from shared.protocol.errors import RequestRefused
-from shared.protocol.queue import Cancelled
 from shared.protocol.request import ChatRequest
 from shared.tracing import NO_SPAN, Span, Tracing
 
@@ -81,7 +80,7 @@ class ChatExchange:
     _ended: bool = False
     """Whether the response is complete, so that its record stays."""
     _stream: ResponseStream | None = None
-    _cancellation: asyncio.Task[Cancelled] | None = None
+    _cancellation: asyncio.Task[frozenset[str]] | None = None
 
     def __post_init__(self, started_at: float) -> None:
         self.recorder = UsageRecorder(
@@ -226,8 +225,8 @@ class ChatExchange:
             wait = services.request_timeout  # Nobody waits for the start of the response.
         team, weights = self._admitted.team, self._admitted.weights
         jobs = services.submission.split(self.request, tenant=tenant, team=team, trace=self.span.context)
-        if only is not None:  # The request is counted.
-            jobs = [msgspec.structs.replace(jobs[index], is_first=False) for index in only]
+        if only is not None:  # The request is counted, and its prompts are, as for another choice.
+            jobs = [msgspec.structs.replace(jobs[index], is_first=False, choice=1) for index in only]
         if self.request.store:
             await self._create_record(tuple(job.id for job in jobs))
         # Before the reply, because a worker may have claimed the jobs by then.
@@ -289,7 +288,7 @@ class ChatExchange:
             add_events(self.span, self.stream, self.recorder)
 
     def _settle(self) -> None:
-        """Correct the tokens of the key's rate limit and of fair queueing, and free the concurrency place."""
+        """Correct the tokens of the key's rate limit, and free its concurrency place."""
         admitted = self._admitted
         self.services.settlement.settle(
             self.request,

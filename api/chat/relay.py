@@ -19,7 +19,6 @@ from api.metrics.histogram import LatencyHistogram
 from api.models.directory import RETRY_NO_WORKER, Directory
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import Delta, decode_frame, decode_journal
-from shared.protocol.queue import Cancelled
 from shared.redis import keys, outage
 from shared.redis.outage import when_reachable
 from shared.redis.raw_connection import RawConnection
@@ -245,7 +244,7 @@ class OpenStreams:
             self._timers[stream] = loop.call_later(duration, stream.fail, _TIMED_OUT)
         return stream
 
-    def close(self, stream: ResponseStream) -> asyncio.Task[Cancelled] | None:
+    def close(self, stream: ResponseStream) -> asyncio.Task[frozenset[str]] | None:
         """Stop relaying to ``stream`` and cancel its unfinished jobs, unless they go on without this replica.
 
         Returns the task that cancels them, if any are cancelled.
@@ -256,7 +255,7 @@ class OpenStreams:
             timer.cancel()
         return self.cancel(stream.model, stream.jobs) if stream.has_unfinished_jobs else None
 
-    def cancel(self, model: str, jobs: Sequence[str]) -> asyncio.Task[Cancelled]:
+    def cancel(self, model: str, jobs: Sequence[str]) -> asyncio.Task[frozenset[str]]:
         """Cancel the unfinished ``jobs`` in the background; return the task.
 
         Retries while the store is unreachable: otherwise workers would continue to compute.

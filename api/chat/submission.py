@@ -13,6 +13,7 @@ from api.chat.relay import OpenStreams
 from api.chat.stream import ResponseStream
 from api.models.directory import Directory
 from api.records.errors import store_unavailable
+from shared.protocol.cost import LARGEST
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.queue import EQUAL, JobsTooLarge, QueueFull, Weights
 from shared.protocol.request import NO_FORM, ChatRequest, Job, TraceContext
@@ -96,6 +97,7 @@ class Submission:
                 jobs,
                 limit=limit,
                 weights=weights,
+                context=self.directory.fleet.context_length(request.model) or LARGEST,
                 max_bytes=MAX_MULTIPLIED_BYTES,
                 limit_bytes=self.settings.max_queue_bytes,
                 images=images,

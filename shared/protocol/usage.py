@@ -58,6 +58,3 @@ class UsageCounts(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     def __add__(self, other: "UsageCounts") -> "UsageCounts":
         sums = map(sum, zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True))
         return msgspec.convert(tuple(sums), UsageCounts)
-
-
-NOTHING_USED = UsageCounts()

@@ -125,9 +125,8 @@ USAGE_BOOKED = PREFIX + "usage-booked"
 
 # By job, or by request.
 
-charged = _named("charged")
-"""String with a TTL: the weight at which the request with this first job was charged, if it is not 1; empty once the
-charge was corrected (see ``charge.lua``)."""
+noted = _named("noted")
+"""String with a TTL: the reasoning of the request with this first job is noted (see ``note.lua``)."""
 
 
 def payload(job: str) -> str:

@@ -9,8 +9,11 @@ from functools import partial
 import openai
 import pytest
 
+from shared.protocol.usage import UsageCounts
+from shared.redis import keys
 from tests.support.fleet import Fleet, fleet
 from tests.support.paths import MODELS
+from tests.support.redis_types import at_once
 
 MODEL = "tiny"
 WORKER = ("--model", f"{MODEL}={MODELS / 'embed-bert'}")
@@ -34,8 +37,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         yield running
 
 
-def embed(client: openai.OpenAI, texts: list[str]) -> list[list[float]]:
+def embed(client: openai.OpenAI, texts: list[str], told: list[int]) -> list[list[float]]:
+    """Return the vectors; add to ``told`` how many tokens the client was told."""
     response = client.embeddings.create(model=MODEL, input=texts)
+    told.append(response.usage.prompt_tokens)
     assert [item.index for item in response.data] == list(range(len(texts)))
     return [item.embedding for item in response.data]
 
@@ -55,8 +60,8 @@ def jobs_of(served: Fleet) -> int:
 
 
 def test_lost_frames_are_computed_again(served: Fleet) -> None:
-    asked, client, ended = requests(12), served.client(), threading.Event()
-    expected = [embed(client, texts) for texts in asked]
+    asked, client, ended, told = requests(12), served.client(), threading.Event(), list[int]()
+    expected = [embed(client, texts, told) for texts in asked]
     jobs = known = sum(-(-len(texts) // 32) for texts in asked)
     served.until(lambda: jobs_of(served) == known, "the workers to report their jobs")
 
@@ -73,23 +78,30 @@ def test_lost_frames_are_computed_again(served: Fleet) -> None:
     try:
         with ThreadPoolExecutor(4) as pool:
             for _ in range(100):
-                assert same(pool.map(partial(embed, client), asked), expected)
+                assert same(pool.map(partial(embed, client, told=told), asked), expected)
                 known += jobs
                 served.until(partial(has, known), "the workers to report their jobs")
                 if jobs_of(served) > known:
-                    return
+                    break
+            else:
+                pytest.fail("no frame was lost")
     finally:
         ended.set()
         cutter.join()
-    pytest.fail("no frame was lost")
+    served.until_counted()
+    with served.redis() as store:
+        (day,) = store.scan_iter(keys.usage("*"))
+        (counts,) = at_once(store.hvals(day))
+    used = UsageCounts.decode(counts)
+    assert (used.requests, used.prompt_tokens) == (len(told), sum(told)), "what is computed again counts once"
 
 
 def test_a_killed_worker_loses_no_request(served: Fleet) -> None:
-    asked, client = requests(60), served.client()
-    expected = [embed(client, texts) for texts in asked]
+    asked, client, told = requests(60), served.client(), list[int]()
+    expected = [embed(client, texts, told) for texts in asked]
     victim = served.worker(*WORKER)
     with ThreadPoolExecutor(8) as pool:
-        answers = [pool.submit(embed, client, texts) for texts in asked * 2]
+        answers = [pool.submit(embed, client, texts, told) for texts in asked * 2]
         answers[3].result()
         victim.kill()
         assert same((answer.result() for answer in answers), expected * 2)

@@ -17,7 +17,6 @@ from shared.redis.reconnections import Reconnections
 from tests.support.fleet import free_port
 from tests.support.jobs import WORKER, job
 from tests.support.lossy_proxy import LossyProxy
-from tests.support.redis_types import awaitable
 from tests.support.store import Store
 from worker.engine.handle import CurrentEngine
 from worker.jobs.active_jobs import ActiveJobs
@@ -34,8 +33,9 @@ async def a_full_queue(redis: ArqRedis, _: str) -> Facts:
     with pytest.raises(QueueFull):
         await queue.enqueue([job("c")], limit=2)
     facts += [await queue.place("a"), await queue.place("b"), await queue.depth()]
-    await queue.charge("", None, 5, job="a")
-    facts.append(await awaitable(redis.hgetall(keys.fair_queue(WORKER.model))))
+    await queue.note_reasoning("key-1", None, 5, job="a")
+    await queue.note_reasoning("key-1", None, 5, job="a")
+    facts.append(await redis.xlen(keys.ended(WORKER.model)))
     facts += [await queue.cancel(["a"]), await queue.depth()]
     return facts
 

@@ -29,7 +29,7 @@ _CROSSED = re.compile(rb"-.*(CROSSSLOT|do not hash to the same slot|non local ke
 
 GROUPS = {
     "model": "queue inflight claims sizes load serving ended booking dead-letters reaped moves fair-queue prefixes "
-    "reserved charged state journal arq",
+    "reserved noted state journal arq",
     "owner": "buckets spent spent-booked admitted",
     "stored": "stored stored-index stored-running stored-journal stored-sizes stored-owners stored-expiry",
     "files": "file file-index file-sizes files-folder batch batch-index batches",

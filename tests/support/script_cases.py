@@ -86,15 +86,15 @@ async def enqueue_images(client: Client) -> None:
     assert await client.queue.enqueue([look], limit=1, images={"x": b"file"}, max_media_bytes=4) == 0
 
 
-async def charge(client: Client) -> None:
-    await client.queue.enqueue([job("a")], limit=1)
-    await client.queue.charge("", None, 50, job="a")
+async def note(client: Client) -> None:
+    await client.queue.note_reasoning("key-1", None, 50, job="a")
+    assert await client.redis.xlen(keys.ended(WORKER.model)) == 1
 
 
 async def cancel(client: Client) -> None:
     await client.claimed("a")
     await client.queue.enqueue([job("b")], limit=2)
-    assert (await client.queue.cancel(["a", "b", "c"])).claimed == {"a"}
+    assert await client.queue.cancel(["a", "b", "c"]) == {"a"}
 
 
 async def renew(client: Client) -> None:
@@ -163,9 +163,9 @@ async def emit_ends(client: Client) -> None:
 
 
 async def book(client: Client) -> None:
-    used = UsageCounts(requests=1, prompt_tokens=5, completion_tokens=2)
-    await client.queue.charge("key-1@physics", None, 0, job="a", used=used)
-    await client.queue.charge("", None, 0, job="b", used=used)
+    for account in ("key-1@physics", ""):
+        used = UsageCounts(requests=1, prompt_tokens=5, completion_tokens=2).encode()
+        await client.redis.xadd(keys.ended(WORKER.model), {f"{account} other": used})
     await client.queue.book()
     for owner in ("key-1", "team:physics"):
         assert await awaitable(client.redis.hvals(keys.spent(owner))) == [b"7"]
@@ -302,7 +302,7 @@ async def place(client: Client) -> None:
 
 CASES: dict[str, tuple[Case, ...]] = {
     "shared/protocol/queue/enqueue.lua": (enqueue, enqueue_behind_another, enqueue_cancelled, enqueue_images),
-    "shared/protocol/queue/charge.lua": (charge,),
+    "shared/protocol/queue/note.lua": (note,),
     "shared/protocol/queue/claim.lua": (claim, claim_of_another_vocabulary),
     "shared/protocol/queue/cancel.lua": (cancel,),
     "shared/protocol/queue/renew.lua": (renew,),

@@ -9,7 +9,6 @@ from shared.protocol.queue.packing import JOB_FUNCTION, JobsTooLarge
 from shared.protocol.queue.protocol import (
     EQUAL,
     RESERVED_MS,
-    Cancelled,
     Claim,
     FullBy,
     JobQueue,
@@ -22,7 +21,6 @@ __all__ = [
     "EQUAL",
     "JOB_FUNCTION",
     "RESERVED_MS",
-    "Cancelled",
     "Claim",
     "Emitter",
     "FullBy",

@@ -4,15 +4,12 @@
 -- leaves it out. The mark is the terminal event. A job that has ended, which has only a journal, stays as it is.
 -- KEYS: see the prelude
 -- ARGV: TTL (ms) of the mark of unknown jobs, the terminal event, ids...
--- Returns the ids of the claimed jobs, and of those that waited for another attempt, whose usage nobody has counted.
-local claimed, requeued = {}, {}
+-- Returns the ids of the claimed jobs.
+local claimed = {}
 for at = 3, #ARGV do
   local job, state = ARGV[at], STATE .. ARGV[at]
   local claim = redis.call('HGET', CLAIMS, job)
   if redis.call('ZREM', QUEUE, job) == 1 then
-    if redis.call('EXISTS', JOURNAL .. job) == 1 then
-      requeued[#requeued + 1] = job
-    end
     end_with(job, ARGV[2])
   elseif claim then
     local attempt, worker = parse_claim(claim)
@@ -25,4 +22,4 @@ for at = 3, #ARGV do
     redis.call('PEXPIRE', state, ARGV[1])
   end
 end
-return {claimed, requeued}
+return claimed

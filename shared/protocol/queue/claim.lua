@@ -8,7 +8,7 @@
 -- end, because the worker does not renew them.
 -- A job with tokens of another vocabulary or chat template waits while a worker that has it serves the model. When there
 -- is none, the job is claimed nevertheless, so that it ends: the worker cannot continue it.
--- KEYS: see the prelude, fair_queue, reserved, moves
+-- KEYS: see the prelude, reserved, moves
 -- ARGV: worker, slots used, slots, lease (ms), duration (ms) of a reservation, slots to leave free of batch requests,
 --       digest of the worker's vocabulary and chat template
 -- A job whose payload has expired is deleted; its API replica notices that.
@@ -16,7 +16,7 @@
 -- {id, attempt, crashes, lost_workers, payload, journal, cause, foreign} for each claimed one; foreign is 1 when its
 -- tokens are of another vocabulary or chat template, else 0.
 
-local FAIR_QUEUE, RESERVED, MOVES = KEYS[7], KEYS[8], KEYS[9]
+local RESERVED, MOVES = KEYS[9], KEYS[10]
 local WORKER, SLOTS, BATCH_RESERVE, VOCABULARY = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[6]), ARGV[7]
 
 -- Returns the worker of each reserved job, and how many jobs are reserved for this worker and for others.
@@ -152,7 +152,7 @@ if waiting > 0 and used < SLOTS then
         end
       end
     end
-    advance(FAIR_QUEUE, taken)
+    advance(taken)
   end
   for at = 1, #left, 3 do
     redis.call('ZADD', QUEUE, left[at], left[at + 1])

@@ -7,9 +7,9 @@ local job = ARGV[1]
 if not is_held(redis.call('HGET', CLAIMS, job), claim_of(ARGV[2], ARGV[3])) then
   return
 end
-redis.call('LPUSH', KEYS[7], redis.call('GET', PAYLOAD .. job) or '')
-redis.call('LTRIM', KEYS[7], 0, ARGV[5] - 1)
-end_with(job, ARGV[4])
+redis.call('LPUSH', KEYS[9], redis.call('GET', PAYLOAD .. job) or '')
+redis.call('LTRIM', KEYS[9], 0, ARGV[5] - 1)
+end_with(job, ARGV[4], 1)
 if ARGV[6] ~= '' then
   redis.call('PUBLISH', ARGV[6], ARGV[7])
 end

@@ -1,9 +1,8 @@
 #!lua flags=allow-oom
--- Publishes one step's frames, appends their events to the journals, deletes the jobs that have ended, and notes what they
--- used.
+-- Publishes one step's frames, appends their events to the journals, and ends the jobs that have ended.
 -- If the worker no longer holds the lease of some of the jobs, nothing is published and their ids are returned. The
 -- worker drops them and retries. Stale attempts therefore never reach a client (fencing).
--- KEYS: see the prelude, ended
+-- KEYS: see the prelude
 -- ARGV: worker, load ('' for unchanged), number of frames, number of jobs with one non-terminal event,
 --       (channel, frame)..., (id, attempt, event)... of those jobs, then for each other job: id, attempt, what it used if
 --       it ends with the last event (a UsageCounts, else ''), number of events, events...
@@ -59,10 +58,7 @@ while at <= #ARGV do
     end
   end
   if usage ~= '' then
-    local kind, account = drop(job)
-    if kind then
-      note_usage(KEYS[7], kind, account, usage)
-    end
+    drop(job, usage)
     call('PEXPIRE', journal, math.max(LINGER, call('PTTL', NEEDED .. job)))
   end
   at = at + 4 + events

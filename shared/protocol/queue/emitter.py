@@ -48,7 +48,7 @@ class Emitter:
         self._database = database
         self.text = script_text("emit", database)
         self.load_command = ("SCRIPT", "LOAD", self.text)
-        names = (*queue_keys(model), keys.ended(model))
+        names = queue_keys(model)
         head: tuple[Argument, ...]
         head = ("EVALSHA", sha1(self.text.encode(), usedforsecurity=False).hexdigest(), len(names), *names, worker)
         self._head, self._head_length = pack_arguments(*head), len(head)

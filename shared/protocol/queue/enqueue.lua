@@ -10,10 +10,11 @@
 -- The bytes of all queued and claimed jobs have a limit, and so have those of their images.
 -- A job with records is skipped: it was cancelled before it arrived, or the call is repeated because its reply was lost
 -- and the job waits, is claimed or has ended.
--- KEYS: see the prelude, fair_queue, prefixes, reserved, the weight of the request (see charge.lua)
+-- KEYS: see the prelude, prefixes, reserved
 -- ARGV: maximum of jobs ahead plus new jobs, maximum of bytes, priority class, account ('' without a key),
 --       duration (ms) of a reservation, maximum of bytes of images, number of shared requests, number
---       of images, weight of the key, weight of its team, (id, encoded request)... of the shared requests, (digest,
+--       of images, weight of the key, weight of its team, whether the first job is its request's first (0/1; '' if
+--       usage does not count the request), (id, encoded request)... of the shared requests, (digest,
 --       file)... of the images, which belong to the only shared request, then (id, payload, cost in tokens, digests of
 --       the prompt's prefixes, longest first, or '')...
 -- A shared request is the request of all jobs with ids "REQUEST:NUMBER", whose payloads omit it. It is stored once, in
@@ -23,7 +24,7 @@
 -- jobs ahead, then the counts of the jobs with digests that went to a worker with the prefix, to another worker because
 -- of the load, to any worker because the prefix is new, and to no worker because none has a free slot}.
 
-local FAIR_QUEUE, PREFIXES, RESERVED, WEIGHT = KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local PREFIXES, RESERVED = KEYS[9], KEYS[10]
 local MAX_JOBS, MAX_BYTES, CLASS, ACCOUNT = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4]
 
 -- The first characters of a digest are its field in the hash of prefixes. A new prefix overwrites an old one in the
@@ -147,7 +148,7 @@ local function jobs_over(unit, size, limit)
 end
 
 local base = tonumber(CLASS) * CLASS_WIDTH
-local images = 11 + 2 * tonumber(ARGV[7])
+local images = 12 + 2 * tonumber(ARGV[7])
 local first = images + 2 * tonumber(ARGV[8])
 local new, bytes = {}, 0 -- where the new jobs are in ARGV, and their size
 local repeated = {0, 0, 0, 0, 0}
@@ -170,7 +171,7 @@ if #new == 0 then
   return repeated
 end
 local shared = {}
-for at = 11, images - 1, 2 do
+for at = 12, images - 1, 2 do
   shared[ARGV[at]] = ARGV[at + 1]
   bytes = bytes + #ARGV[at + 1]
 end
@@ -217,9 +218,8 @@ local function share(job)
 end
 
 local reply = {ahead, 0, 0, 0, 0}
-local weight = weight_of(FAIR_QUEUE, CLASS, ACCOUNT, tonumber(ARGV[9]), tonumber(ARGV[10]))
+local weight = weight_of(CLASS, ACCOUNT, tonumber(ARGV[9]), tonumber(ARGV[10]))
 if weight ~= 1 then
-  redis.call('SET', WEIGHT, string.format('%.17g', weight), 'PX', JOB_TTL)
   redis.call('HSET', FAIR_QUEUE, WEIGHT_FIELD, string.format('%.17g', weight))
 elseif past[3] then
   redis.call('HDEL', FAIR_QUEUE, WEIGHT_FIELD)
@@ -238,8 +238,12 @@ for _, at in ipairs(new) do
     reply[outcome] = reply[outcome] + 1
   end
   count('job:' .. job, 'text', KIND, #payload, outcome, ACCOUNT)
+  if ARGV[11] ~= '' then
+    local is_first = at == first and ARGV[11] or 0
+    redis.call('HSET', SIZES, 'estimate:' .. job, string.format('%s %s %.17g %s', CLASS, ARGV[at + 2], weight, is_first))
+  end
 end
 redis.call('PEXPIRE', SIZES, JOB_TTL)
-set_finish(FAIR_QUEUE, CLASS, ACCOUNT, tag)
+set_finish(CLASS, ACCOUNT, tag)
 redis.call('PEXPIRE', FAIR_QUEUE, JOB_TTL)
 return reply

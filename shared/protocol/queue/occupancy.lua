@@ -20,4 +20,4 @@ for at, claim in ipairs(read_claims(jobs)) do
     end
   end
 end
-return {waiting, claimed, redis.call('LRANGE', KEYS[7], 0, -1)}
+return {waiting, claimed, redis.call('LRANGE', KEYS[9], 0, -1)}

@@ -4,6 +4,7 @@
 
 -- The first keys of each script.
 local QUEUE, INFLIGHT, CLAIMS, SIZES, LOAD, SERVING = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local FAIR_QUEUE, ENDED = KEYS[7], KEYS[8]
 
 -- Distance between the priority classes in the queue's scores; larger than any tag (tokens) within a class.
 local CLASS_WIDTH = 2 ^ 50
@@ -168,13 +169,13 @@ end
 -- Returns the weight of an account in fair queueing: that of its key, own. The keys of a team that are active divide
 -- the team's weight, of_team, in proportion to their own. A key is active from here on until the virtual time reaches
 -- its finish tag.
-local function weight_of(fair_queue, class, account, own, of_team)
+local function weight_of(class, account, own, of_team)
   local key, team = parse_account(account)
   if team == '' then
     return own
   end
   local field = 'members:' .. class .. ':' .. team
-  local past = redis.call('HMGET', fair_queue, field, 'time:' .. class)
+  local past = redis.call('HMGET', FAIR_QUEUE, field, 'time:' .. class)
   local names, weights, finishes = {}, {}, {}
   for name, weight in string.gmatch(past[1] or '', '(%S+) (%d+)') do
     if name ~= key then
@@ -183,51 +184,125 @@ local function weight_of(fair_queue, class, account, own, of_team)
     end
   end
   local active, sum = {key .. ' ' .. own}, own
-  for at, finish in ipairs(#names > 0 and redis.call('HMGET', fair_queue, unpack(finishes)) or {}) do
+  for at, finish in ipairs(#names > 0 and redis.call('HMGET', FAIR_QUEUE, unpack(finishes)) or {}) do
     if #active < MOST_MEMBERS and tag_of(finish) > tag_of(past[2]) then
       active[#active + 1] = names[at] .. ' ' .. weights[at]
       sum = sum + weights[at]
     end
   end
-  redis.call('HSET', fair_queue, field, table.concat(active, ' '))
+  redis.call('HSET', FAIR_QUEUE, field, table.concat(active, ' '))
   return own * of_team / sum
 end
 
 -- Sets the finish tag of an account, and notes which one has the latest tag, and that of all others.
-local function set_finish(fair_queue, class, account, tag)
+local function set_finish(class, account, tag)
   local key, latest, others = parse_account(account), 'latest:' .. class, 'others:' .. class
-  local past = redis.call('HMGET', fair_queue, latest, others)
+  local past = redis.call('HMGET', FAIR_QUEUE, latest, others)
   if past[1] ~= key then
-    local first = past[1] and tag_of(redis.call('HGET', fair_queue, finish_field(class, past[1]))) or 1
+    local first = past[1] and tag_of(redis.call('HGET', FAIR_QUEUE, finish_field(class, past[1]))) or 1
     if tag > first then
-      redis.call('HSET', fair_queue, latest, key, others, string.format('%.0f', math.max(first, tag_of(past[2]))))
+      redis.call('HSET', FAIR_QUEUE, latest, key, others, string.format('%.0f', math.max(first, tag_of(past[2]))))
     elseif tag > tag_of(past[2]) then
-      redis.call('HSET', fair_queue, others, string.format('%.0f', tag))
+      redis.call('HSET', FAIR_QUEUE, others, string.format('%.0f', tag))
     end
   end
-  redis.call('HSET', fair_queue, finish_field(class, account), string.format('%.0f', tag))
+  redis.call('HSET', FAIR_QUEUE, finish_field(class, account), string.format('%.0f', tag))
 end
 
 -- Returns whether the virtual time has reached the finish tags of all other accounts: none of them waits.
-local function is_alone(fair_queue, class, account)
-  local state = redis.call('HMGET', fair_queue, 'latest:' .. class, 'others:' .. class, 'time:' .. class)
+local function is_alone(class, account)
+  local state = redis.call('HMGET', FAIR_QUEUE, 'latest:' .. class, 'others:' .. class, 'time:' .. class)
   return state[1] == parse_account(account) and tag_of(state[2]) <= tag_of(state[3])
 end
 
 -- Notes what an account has used, a UsageCounts (shared/protocol/usage.py), until it is counted (see book.lua).
-local function note_usage(ended, kind, account, numbers)
+local function note_usage(kind, account, numbers)
   if string.find(numbers, '[1-9]') then
-    redis.call('XADD', ended, '*', account .. ' ' .. kind, numbers)
+    redis.call('XADD', ENDED, '*', account .. ' ' .. kind, numbers)
   end
 end
 
--- Deletes all records of a job but its journal, and with the last job of a shared request (see enqueue.lua) the request
--- and its images. Returns the job's kind and account, if it was counted.
-local function drop(job)
+-- Returns what begins at a byte of a MessagePack array of events.py, and the byte behind it: a number, or the length of a
+-- text or list.
+local function head_at(event, at)
+  local head = string.byte(event, at)
+  local width = ({[0xcc] = 1, [0xcd] = 2, [0xce] = 4, [0xd9] = 1, [0xda] = 2, [0xdc] = 2})[head]
+  local value = head < 0x80 and head or head < 0xa0 and head - 0x90 or head - 0xa0
+  for byte = 1, width or 0 do
+    value = (byte == 1 and 0 or value * 256) + string.byte(event, at + byte)
+  end
+  return value, at + 1 + (width or 0)
+end
+
+-- Returns the tokens of a prompt, and how many of them were cached: the fields of a Started.
+local function prompt_of(event)
+  local length, at = head_at(event, 3)
+  local prompt, fingerprint = head_at(event, at + length)
+  length, at = head_at(event, fingerprint)
+  return prompt, (head_at(event, at + length))
+end
+
+-- Returns the tokens so far: the fields of a Delta.
+local function tokens_of(event)
+  local position, at = head_at(event, 3)
+  return position + head_at(event, at)
+end
+
+local STARTED, DELTA = 1, 3 -- the tags of events, their second bytes
+
+-- Returns what a job has used that no worker ends, a UsageCounts: what its journal has of it.
+local function published(job, first, errors)
+  local journal, at, _, prompt, cached, tokens = JOURNAL .. job, -1, nil, 0, 0, 0
+  local event = redis.call('LINDEX', journal, 0)
+  local served = event or errors > 0
+  if event and string.byte(event, 2) == STARTED and (string.match(job, ':(%d+)$') or '0') == '0' then
+    _, prompt, cached = pcall(prompt_of, event)
+  end
+  event = event and redis.call('LINDEX', journal, at)
+  while event and string.byte(event, 2) ~= DELTA do
+    at = at - 1
+    event = redis.call('LINDEX', journal, at)
+  end
+  if event then
+    _, tokens = pcall(tokens_of, event)
+  end
+  return string.format(
+    '%s %.0f %.0f %.0f 0 0 0 %d',
+    served and first or 0, tonumber(prompt) or 0, tonumber(cached) or 0, tonumber(tokens) or 0, errors
+  )
+end
+
+-- Ends the account of a job: what it has used takes the place of its estimate in its tenant's finish tag, and is noted.
+-- A token has the weight that it had when the job was enqueued: since then, keys of its team have come and gone. What a
+-- tenant used beyond the estimate while no other one waited has delayed nobody, and costs nothing.
+-- used: a UsageCounts, as its worker counts it; nil if no worker ends it.
+local function settle(job, used, errors)
+  local kind, account = uncount('job:' .. job)
+  local field = 'estimate:' .. job
+  local class, cost, weight, first = string.match(redis.call('HGET', SIZES, field) or '', '^(%S+) (%S+) (%S+) (%d)$')
+  if class then
+    redis.call('HDEL', SIZES, field)
+    used = used or published(job, first, errors or 0)
+    local prompt, completion = string.match(used, '^%d+ (%d+) %d+ (%d+)')
+    local excess = (prompt or 0) + (completion or 0) - cost
+    local past = redis.call('HMGET', FAIR_QUEUE, 'time:' .. class, finish_field(class, account))
+    -- Without keys, jobs are in order of arrival.
+    if account ~= '' and past[2] and (excess < 0 or not is_alone(class, account)) then
+      set_finish(class, account, math.max(tag_of(past[1]), tag_of(past[2]) + excess / weight))
+    end
+  end
+  if kind and used then
+    note_usage(kind, account, used)
+  end
+end
+
+-- Ends a job: deletes all its records but its journal, and with the last job of a shared request (see enqueue.lua) the
+-- request and its images; and settles what it has used (see there). All jobs end here, exactly once.
+local function drop(job, used, errors)
   redis.call('DEL', PAYLOAD .. job, STATE .. job)
   redis.call('ZREM', INFLIGHT, job)
   redis.call('HDEL', CLAIMS, job)
-  local kind, account = uncount('job:' .. job)
+  settle(job, used, errors)
   local request = string.match(job, '^(.+):%d+$')
   if request then
     local key = PAYLOAD .. 'request:' .. request
@@ -241,12 +316,11 @@ local function drop(job)
       uncount('images:' .. request)
     end
   end
-  return kind, account
 end
 
--- Ends a job with its terminal event, which is appended to its journal, and deletes everything else.
-local function end_with(job, event)
-  drop(job)
+-- Ends a job that no worker ends with its terminal event, which is appended to its journal.
+local function end_with(job, event, errors)
+  drop(job, nil, errors)
   redis.call('RPUSH', JOURNAL .. job, event)
   redis.call('PEXPIRE', JOURNAL .. job, LINGER)
 end
@@ -294,15 +368,15 @@ end
 
 -- Advances the virtual time of each priority class to the tag of its newest claimed job. Jobs that returned to the queue have
 -- older tags and do not move it back. claimed: alternating ids and scores, by ascending score.
-local function advance(fair_queue_key, claimed)
+local function advance(claimed)
   local newest = {}
   for at = 2, #claimed, 2 do
     local class = math.floor(tonumber(claimed[at]) / CLASS_WIDTH)
     newest[string.format('time:%.0f', class)] = tonumber(claimed[at]) - class * CLASS_WIDTH
   end
   for field, tag in pairs(newest) do
-    if tag > tag_of(redis.call('HGET', fair_queue_key, field)) then
-      redis.call('HSET', fair_queue_key, field, string.format('%.0f', tag))
+    if tag > tag_of(redis.call('HGET', FAIR_QUEUE, field)) then
+      redis.call('HSET', FAIR_QUEUE, field, string.format('%.0f', tag))
     end
   end
 end

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 from arq.connections import ArqRedis
 
-from shared.protocol.cost import prompt_cost, response_cost
+from shared.protocol.cost import LARGEST, prompt_cost, response_cost
 from shared.protocol.events import (
     CANCELLED,
     Event,
@@ -24,7 +24,7 @@ from shared.protocol.queue.packing import MAX_BYTES, pack_jobs
 from shared.protocol.queue.texts import PRIORITY_CLASSES, queue_keys, script_text
 from shared.protocol.registry import WorkerInfo
 from shared.protocol.request import ChatRequest, Job, Tier, decode_request
-from shared.protocol.usage import NOTHING_USED, UsageCounts, account_of
+from shared.protocol.usage import UsageCounts, account_of
 from shared.redis import keys
 from shared.redis.client import database_of
 from shared.redis.raw_connection import Argument
@@ -49,13 +49,13 @@ _ROUTES: tuple[Route, ...] = ("followed", "diverted", "new", "waited")
 """Order of the counters in *enqueue*'s reply."""
 
 _REPEAT_TTL_MS = 60_000
-"""How long cancellations and charges are remembered, in case a command comes late or again; longer than a hanging store
+"""How long cancellations and notes are remembered, in case a command comes late or again; longer than a hanging store
 buffers commands."""
 
 _BOOKED = 500
 """Maximum number of ended jobs that are counted at a time."""
 
-_SCRIPTS = ("enqueue", "charge", "claim", "cancel", "renew", "release", "yield", "reap", "dead_letter")
+_SCRIPTS = ("enqueue", "note", "claim", "cancel", "renew", "release", "yield", "reap", "dead_letter")
 
 _FULL: dict[int, FullBy] = {1: "jobs", 2: "bytes", 3: "tenant_bytes", 4: "images"}
 """The reasons in *enqueue*'s reply."""
@@ -92,14 +92,6 @@ class Claim:
     def history(self) -> list[Event]:
         """Return the events of earlier attempts. Raises :class:`msgspec.DecodeError` on malformed bytes."""
         return decode_journal(self.journal)
-
-
-class Cancelled(NamedTuple):
-    """What cancelled jobs were doing: a worker had ``claimed`` them, or they waited for another attempt, ``requeued``.
-    The usage of the latter is counted by nobody else."""
-
-    claimed: frozenset[str] = frozenset()
-    requeued: frozenset[str] = frozenset()
 
 
 class QueueFull(Exception):
@@ -151,6 +143,7 @@ class JobQueue:
         *,
         limit: int,
         weights: Weights = EQUAL,
+        context: int = LARGEST,
         max_bytes: int = MAX_BYTES,
         limit_bytes: int = 2**53,
         images: Mapping[str, bytes] | None = None,
@@ -160,7 +153,7 @@ class JobQueue:
 
         ``images`` are the files of its images by digest, which are stored until the last job has ended. Priority
         classes are served strictly in order; within one, tenants share the workers by tokens, in proportion to their
-        ``weights``.
+        ``weights``. A prompt and its output are estimated at no more than the model's ``context`` (tokens).
 
         Raises without enqueueing any job: :class:`QueueFull` when the jobs ahead and the new ones exceed ``limit``, or
         all queued and claimed jobs ``limit_bytes``, or their images ``max_media_bytes``, or those of the tenant its
@@ -175,16 +168,15 @@ class JobQueue:
         for job, payload in zip(jobs, packed.payloads, strict=True):
             if job.request is not request:
                 request, cost = job.request, prompt_cost(job.request) + response_cost(job.request)
+                cost = min(cost, context * max(request.sampling.beams, len(request.prompts)))
                 digests = prefix_digests(job.request) if self._prefix_routing else ""
             quadruples += (job.id, payload, cost, digests)
         priority_class, account = _class_of(jobs[0].request.tier), account_of(jobs[0].tenant, jobs[0].team)
         ahead, *routed = await self._run(
             "enqueue",
             [
-                keys.fair_queue(self.model),
                 keys.prefixes(self.model),
                 keys.reserved(self.model),
-                keys.charged(jobs[0].id),
             ],
             [
                 limit,
@@ -196,6 +188,7 @@ class JobQueue:
                 len(packed.shared),
                 len(images),
                 *weights,
+                int(jobs[0].is_first) if jobs[0].request.work.metered else "",
                 *stored,
                 *quadruples,
             ],
@@ -206,26 +199,24 @@ class JobQueue:
         self.routed.update({route: count for route, count in zip(_ROUTES, routed, strict=True) if count})
         return int(ahead)
 
-    async def charge(
-        self, account: str, tier: Tier | None, tokens: int, *, job: str, used: UsageCounts = NOTHING_USED
-    ) -> None:
-        """Correct the charge of ``account`` (:func:`~shared.protocol.usage.account_of`) at enqueue by ``tokens``,
-        negative if the estimate was too high; note what was ``used`` and no worker has counted.
-
-        ``job`` is the request's first job. A request is corrected once.
-        """
-        arguments: list[str | int] = [_class_of(tier), account, tokens, _REPEAT_TTL_MS, used.encode()]
-        names = [keys.fair_queue(self.model), keys.charged(job), keys.ended(self.model)]
-        await self._run("charge", names, arguments)
+    async def note_reasoning(self, account: str, tier: Tier | None, tokens: int, *, job: str) -> None:
+        """Note the ``tokens`` of reasoning of a request of ``account`` (:func:`~shared.protocol.usage.account_of`),
+        which no worker knows, once. ``job`` is its first job."""
+        used = UsageCounts(reasoning_tokens=tokens).encode()
+        await self._run("note", [keys.noted(job)], [_class_of(tier), account, _REPEAT_TTL_MS, used])
 
     async def any_claimed(self, jobs: Iterable[str]) -> bool:
         """Return whether any of ``jobs`` is or was claimed."""
         return bool(await self.redis.exists(*(key(job) for job in jobs for key in (keys.state, keys.journal))))
 
-    async def cancel(self, jobs: Iterable[str]) -> Cancelled:
-        """Cancel jobs, even before they are enqueued."""
+    async def any_unfinished(self, jobs: Collection[str]) -> bool:
+        """Return whether any of ``jobs`` waits or is claimed."""
+        return bool(jobs and await self.redis.exists(*map(keys.payload, jobs)))
+
+    async def cancel(self, jobs: Iterable[str]) -> frozenset[str]:
+        """Cancel jobs, even before they are enqueued. Returns those that workers had claimed."""
         arguments: list[Argument] = [_REPEAT_TTL_MS, encode_event(CANCELLED), *jobs]
-        return Cancelled(*(frozenset(map(bytes.decode, ids)) for ids in await self._run("cancel", [], arguments)))
+        return frozenset(job.decode() for job in await self._run("cancel", [], arguments))
 
     async def shared_request(self, request_id: str) -> ChatRequest | None:
         """Return the shared request with this id; ``None`` when all of its jobs have ended.
@@ -256,7 +247,7 @@ class JobQueue:
         """
         remaining, *rows = await self._run(
             "claim",
-            [keys.fair_queue(self.model), keys.reserved(self.model), keys.moves(self.model)],
+            [keys.reserved(self.model), keys.moves(self.model)],
             [worker, used, slots, self._lease_ms, self._reserved_ms, batch_reserve, vocabulary],
         )
         claims = [
@@ -303,7 +294,7 @@ class JobQueue:
         ``offered`` has at most one job of each tenant, as ``(job, attempt)``.
         """
         arguments: list[str | int] = [worker, *(part for claim in offered for part in claim)]
-        job = await self._run("yield", [keys.fair_queue(self.model), keys.moves(self.model)], arguments)
+        job = await self._run("yield", [keys.moves(self.model)], arguments)
         return None if job is None else job.decode()
 
     async def move_to_dead_letters(self, worker: str, claim: Claim, event: bytes, *, reply_to: str = "") -> None:
@@ -328,7 +319,7 @@ class JobQueue:
         """
         expires_ms, due, *requeued = await self._run(
             "reap",
-            [key(self.model) for key in (keys.reaped, keys.moves, keys.ended, keys.booking)],
+            [key(self.model) for key in (keys.reaped, keys.moves, keys.booking)],
             [REAP_LIMIT, self._lease_ms],
         )
         if due:

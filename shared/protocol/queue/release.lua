@@ -10,7 +10,7 @@ for at = 3, #ARGV, 3 do
     if ARGV[at + 2] == '1' then
       redis.call('HINCRBY', STATE .. job, 'crashes', 1)
     end
-    if requeue(job, ARGV[2], KEYS[7]) then
+    if requeue(job, ARGV[2], KEYS[9]) then
       back = back + 1
     end
   end

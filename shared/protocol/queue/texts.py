@@ -37,7 +37,7 @@ _CONSTANTS: dict[str, str | int] = {
 
 def queue_keys(model: str) -> tuple[str, ...]:
     """Return the keys that all scripts get first."""
-    kinds = (keys.queue, keys.inflight, keys.claims, keys.sizes, keys.load, keys.serving)
+    kinds = (keys.queue, keys.inflight, keys.claims, keys.sizes, keys.load, keys.serving, keys.fair_queue, keys.ended)
     return tuple(key(model) for key in kinds)
 
 

@@ -4,12 +4,12 @@
 -- of those that the worker offers, of the same priority class as the waiting one or a later class, and its tenant keeps
 -- at least what the other one gets. It continues behind the jobs that tenants below their shares wait for.
 -- A tenant gets a slot once a second. Shares are estimated from the first jobs only of long lists.
--- KEYS: see the prelude, fair_queue, moves
+-- KEYS: see the prelude, moves
 -- ARGV: worker, (id, attempt)... of at most one job of each tenant
 -- Returns the id of a job that the worker does not hold any more, if there is one: the call is repeated because its reply was
 -- lost. Otherwise the id of the job, or nil.
 
-local FAIR_QUEUE, MOVES = KEYS[7], KEYS[8]
+local MOVES = KEYS[9]
 
 -- Time (ms) between two slots for one tenant, and between two searches, which all full workers ask for.
 local PAUSE, SEARCH = 1000, 200

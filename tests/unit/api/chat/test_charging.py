@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 from arq.connections import ArqRedis
 
@@ -12,14 +13,15 @@ from api.chat.exchange import ChatExchange
 from api.keys import ApiKey
 from api.limits import Limiter, Reservation
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
-from shared.protocol.events import Delta, Rejected, Started, encode_event
-from shared.protocol.queue import JobQueue
+from shared.protocol.events import CANCELLED, Delta, Rejected, Started, encode_event
+from shared.protocol.queue import Emitter, JobQueue, Lease
 from shared.protocol.registry import announce
 from shared.protocol.request import ChatRequest, Message, Sampling
 from shared.protocol.usage import DAY, UsageCounts
 from shared.redis import keys
 from shared.redis.clock import store_time
 from shared.runtime.settings import ApiSettings
+from tests.support.emitting import emit
 from tests.support.eventually import PATIENCE
 from tests.support.jobs import WORKER
 from tests.support.redis_types import awaitable
@@ -72,7 +74,7 @@ async def harness(redis: ArqRedis, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
 
     monkeypatch.setattr(Limiter, "settle", settle_and_note)
     harness = Harness(redis, used)
-    await announce(redis, WORKER, lease=60)
+    await announce(redis, msgspec.structs.replace(WORKER, context_length=2 * PROMPT), lease=60)
     await harness.replica.directory.refresh()
     yield harness
     await harness.replica.job_tasks.finish(PATIENCE)
@@ -101,7 +103,11 @@ async def test_leaving_before_the_first_token_costs_the_prompt(harness: Harness)
     exchange = await harness.accept(chat())
     await harness.queue.claim("w1", used=0, slots=1)
     assert await harness.end(exchange) == tokens(PROMPT)
-    assert await harness.finish_tag() == tokens(PROMPT)
+    job = exchange.stream.jobs[0]
+    lease = Lease(job, 1, "r")
+    lease.usage = UsageCounts(prompt_tokens=7000).encode()
+    await emit(harness.redis, Emitter(WORKER.model, "w1"), {lease: [encode_event(CANCELLED)]}, ended=[lease])
+    assert await harness.finish_tag() == tokens(7000), "the worker knows the prompt"
 
 
 async def test_the_prompt_of_several_choices_costs_once(harness: Harness) -> None:
@@ -190,10 +196,18 @@ async def test_leaving_while_the_request_waits_for_another_attempt_is_counted_he
     exchange.recorder.started(0, started := Started("w1", 5000, "f"))
     for event in (started, delta := Delta(0, (7, 8, 9), "abc")):
         exchange.stream.choices[0].push(1, event)
-    await awaitable(harness.redis.rpush(keys.journal(job := exchange.stream.jobs[0]), encode_event(delta)))
+    (job, _), events = exchange.stream.jobs, (encode_event(started), encode_event(delta))
+    await awaitable(harness.redis.rpush(keys.journal(job), *events))
     await harness.queue.release("w1", [(job, 1)])
     await harness.end(exchange)
+    assert await harness.finish_tag() == tokens(5003)
     await harness.queue.book()
     today = int(await store_time(harness.redis)) // DAY
     counted = await awaitable(harness.redis.hget(keys.usage(str(today)), f"{KEY.id} other {WORKER.model}"))
     assert UsageCounts.decode(counted or b"") == UsageCounts(requests=1, prompt_tokens=5000, completion_tokens=3)
+
+
+async def test_an_estimate_is_at_most_the_context(harness: Harness) -> None:
+    exchange = await harness.accept(chat("x" * 16 * PROMPT, max_tokens=PROMPT))
+    assert await harness.finish_tag() == 2 * PROMPT + 1
+    await harness.end(exchange)

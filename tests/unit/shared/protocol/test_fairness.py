@@ -2,13 +2,18 @@
 
 from arq.connections import ArqRedis
 
-from shared.protocol.queue import EQUAL, JobQueue, Weights
+from shared.protocol.cost import UNBOUNDED_RESPONSE, prompt_cost
+from shared.protocol.events import Finished, encode_event
+from shared.protocol.queue import EQUAL, Emitter, JobQueue, Lease, Weights
 from shared.protocol.request import ChatRequest, Job, Message
+from shared.protocol.usage import UsageCounts
 from shared.redis import keys
+from tests.support.emitting import emit
 from tests.support.jobs import REPLICA
 from tests.support.redis_types import awaitable
 
 REQUEST = ChatRequest(model="tiny", messages=(Message(role="user", content="x" * 4000),))
+ESTIMATE = prompt_cost(REQUEST) + UNBOUNDED_RESPONSE
 
 
 async def enqueue(redis: ArqRedis, name: str, key: str, team: str = "", weights: Weights = EQUAL) -> None:
@@ -23,6 +28,13 @@ async def order(redis: ArqRedis) -> str:
 
 async def finish(redis: ArqRedis, key: str) -> int:
     return int(await awaitable(redis.hget(keys.fair_queue("tiny"), f"finish:-2:{key}")) or 0)
+
+
+async def end(redis: ArqRedis, name: str, used: int) -> None:
+    """End a claimed job that has used so many tokens."""
+    lease = Lease(name, 1, REPLICA)
+    lease.usage = UsageCounts(prompt_tokens=100, completion_tokens=used - 100).encode()
+    await emit(redis, Emitter("tiny", "w1"), {lease: [encode_event(Finished(1, "stop"))]}, ended=[lease])
 
 
 async def test_a_key_does_not_wait_for_the_flood_of_another_key_of_its_team(redis: ArqRedis) -> None:
@@ -63,12 +75,11 @@ async def test_a_key_that_is_served_leaves_its_share_to_the_others(redis: ArqRed
 async def test_what_a_request_did_not_use_is_returned_to_its_key(redis: ArqRedis) -> None:
     await enqueue(redis, "a", "anna", "physics", Weights(team=2))
     queued = await finish(redis, "anna")
+    await JobQueue(redis, "tiny").claim("w1", used=0, slots=8)
     for name in ("b", "c"):
         await enqueue(redis, name, name, "physics", Weights(team=2))
-    await JobQueue(redis, "tiny").charge("anna@physics", None, -1000, job="a")
+    await end(redis, "a", ESTIMATE - 1000)
     assert await finish(redis, "anna") == queued - 500, "at the weight at which it was queued, when anna was alone"
-    await JobQueue(redis, "tiny").charge("anna@physics", None, -1000, job="a")
-    assert await finish(redis, "anna") == queued - 500, "once"
 
 
 async def test_a_key_that_had_the_service_to_itself_owes_nothing(redis: ArqRedis) -> None:
@@ -76,12 +87,13 @@ async def test_a_key_that_had_the_service_to_itself_owes_nothing(redis: ArqRedis
     for job in ("first", "second", "third"):
         await enqueue(redis, job, "anna")
         await queue.claim("w1", used=0, slots=8)
-        await queue.charge("anna", None, 10_000, job=job)
+        await end(redis, job, ESTIMATE + 10_000)
     for number in range(3):
         await enqueue(redis, f"a{number}", "anna")
         await enqueue(redis, f"b{number}", "ben")
     assert (await order(redis))[:4].count("a") == 2
-    await queue.charge("anna", None, 10_000, job="a0")
+    await queue.claim("w1", used=0, slots=8)
+    await end(redis, "a0", ESTIMATE + 10_000)
     await enqueue(redis, "a3", "anna")
     await enqueue(redis, "b3", "ben")
     assert (await order(redis)).endswith("ba"), "ben waits, so anna pays"

@@ -1,10 +1,13 @@
 """What jobs use is counted with their ends, by key, kind, model and day."""
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 from arq.connections import ArqRedis
 
-from shared.protocol.events import Finished, encode_event
-from shared.protocol.queue import Emitter, JobQueue, Lease, StaleClaims, bookings
+from shared.protocol.errors import Problem, ProblemKind
+from shared.protocol.events import Delta, Event, Failed, Finished, PromptLogprobs, Started, encode_event
+from shared.protocol.queue import Claim, Emitter, JobQueue, Lease, StaleClaims, bookings
 from shared.protocol.request import ChatRequest, Job, Message, Tier
 from shared.protocol.usage import DAY, UsageCounts
 from shared.redis import keys
@@ -63,7 +66,7 @@ async def test_an_attempt_that_has_lost_its_lease_counts_nothing(redis: ArqRedis
 async def test_reasoning_counts_once_for_a_request(redis: ArqRedis) -> None:
     await end(redis, await claimed(redis, "a", "key-1"))
     for _ in range(2):
-        await JobQueue(redis, "tiny").charge("key-1", None, 0, job="a", used=UsageCounts(reasoning_tokens=2))
+        await JobQueue(redis, "tiny").note_reasoning("key-1", None, 2, job="a")
     assert await usage(redis) == {"key-1 other tiny": USED + UsageCounts(reasoning_tokens=2)}
 
 
@@ -129,3 +132,101 @@ async def test_who_reaps_counts_and_an_unreadable_note_stops_nobody(redis: ArqRe
     await JobQueue(redis, "tiny").reap()
     assert await redis.xlen(keys.ended("tiny")) == 0
     assert await usage(redis) == {"key-1 other tiny": USED}
+
+
+STARTED = Started(worker="w" * 64, prompt_tokens=70_000, fingerprint="f" * 40, cached_tokens=300)
+SERVED = (
+    STARTED,
+    PromptLogprobs((1, b"\xff"), (), ()),
+    Delta(0, (7, 8, 70_000), "abc"),
+    Delta(3, (9,), "", (0.5,)),
+    STARTED,
+)
+"""What one worker has published of a job, and the next one before its first token."""
+
+Ender = Callable[[JobQueue], Awaitable[object]]
+
+
+async def cancelled_while_it_waits(queue: JobQueue) -> None:
+    await queue.release("w1", [("a", 1)])
+    await queue.cancel(["a"])
+
+
+async def cancelled_before_it_was_released(queue: JobQueue) -> None:
+    await queue.cancel(["a"])
+    await queue.release("w1", [("a", 1)])
+
+
+async def cancelled_before_its_worker_was_lost(queue: JobQueue) -> None:
+    await queue.cancel(["a"])
+    await queue.redis.zadd(keys.inflight("tiny"), {"a": 1})
+    for _ in range(2):  # The first one cannot tell a lost worker from an outage of the store.
+        await queue.reap()
+        await queue.redis.zadd(keys.inflight("tiny"), {"a": 1}, xx=True)
+
+
+async def moved_to_the_dead_letters(queue: JobQueue) -> None:
+    event = encode_event(Failed(Problem(kind=ProblemKind.INTERNAL, message="")))
+    await queue.move_to_dead_letters("w1", Claim("a", 1, b""), event)
+
+
+async def expired(queue: JobQueue) -> None:
+    await queue.release("w1", [("a", 1)])
+    await queue.redis.delete(keys.payload("a"))
+    await queue.claim("w1", used=0, slots=8)
+
+
+@pytest.mark.parametrize("published", [SERVED, ()], ids=["served", "not served"])
+@pytest.mark.parametrize(
+    "ender",
+    [
+        cancelled_while_it_waits,
+        cancelled_before_it_was_released,
+        cancelled_before_its_worker_was_lost,
+        moved_to_the_dead_letters,
+        expired,
+    ],
+)
+async def test_what_was_published_counts_where_no_worker_ends_the_job(
+    redis: ArqRedis, ender: Ender, published: tuple[Event, ...]
+) -> None:
+    lease, tag = await claimed(redis, "a", "key-1"), await finish_tag(redis)
+    for event in published:
+        await emit(redis, Emitter("tiny", "w1"), {lease: [encode_event(event)]})
+    queue, failed = JobQueue(redis, "tiny"), int(ender is moved_to_the_dead_letters)
+    await ender(queue)
+    await queue.cancel(["a"])  # Once.
+    used = UsageCounts(requests=1, prompt_tokens=70_000, cached_tokens=300, completion_tokens=4)
+    if not published:
+        used = UsageCounts(requests=failed)
+    used += UsageCounts(errors=failed)
+    assert await usage(redis) == ({"key-1 other tiny": used} if used != UsageCounts() else {})
+    assert await finish_tag(redis) == (tag if published else 1), "alone, it pays no more than was estimated"
+    assert await queue.depth() == (0, 0)
+    assert not await redis.exists(keys.sizes("tiny"))
+
+
+async def finish_tag(redis: ArqRedis) -> int:
+    return int(await awaitable(redis.hget(keys.fair_queue("tiny"), "finish:-2:key-1")) or 0)
+
+
+async def test_an_unreadable_journal_ends_a_job_nevertheless(redis: ArqRedis) -> None:
+    await claimed(redis, "a", "key-1")
+    await awaitable(redis.rpush(keys.journal("a"), b"", b"\xc1", b"\x93\x03\xcd"))
+    await JobQueue(redis, "tiny").release("w1", [("a", 1)])
+    await JobQueue(redis, "tiny").cancel(["a"])
+    assert await usage(redis) == {"key-1 other tiny": UsageCounts(requests=1)}
+
+
+async def test_the_prompt_of_several_choices_counts_with_the_first(redis: ArqRedis) -> None:
+    request = ChatRequest(model="tiny", messages=(Message(role="user", content="x"),))
+    queue, names = JobQueue(redis, "tiny"), [f"{prompt}:{choice}" for prompt in "pq" for choice in range(2)]
+    jobs = [Job(id=name, reply_to=REPLICA, request=request, is_first=name == "p:0") for name in names]
+    await queue.enqueue(jobs, limit=9)
+    await queue.claim("w1", used=0, slots=8)
+    for name in names:
+        await awaitable(redis.rpush(keys.journal(name), *(encode_event(event) for event in SERVED)))
+    await queue.release("w1", [(name, 1) for name in names])
+    await queue.cancel(names)
+    used = UsageCounts(requests=1, prompt_tokens=140_000, cached_tokens=600, completion_tokens=16)
+    assert await usage(redis) == {" other tiny": used}

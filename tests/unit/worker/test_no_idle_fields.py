@@ -2,14 +2,27 @@
 each field of its sampling changes what the engine gets."""
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from typing import Any, get_args
 
+import msgspec
 import numpy
 import pytest
 
-from shared.protocol.request import LOGITS, ChatRequest, PromptScoring, ResponseForm, Sampling
+from shared.protocol.request import (
+    LOGITS,
+    ChatRequest,
+    Constraint,
+    Image,
+    Message,
+    PromptScoring,
+    ResponseForm,
+    Sampling,
+    ThinkingBudget,
+    Tool,
+    Work,
+)
 from shared.runtime.settings import EngineSettings
 from tests.support.paths import ROOT
 from worker.engine.checks import Speculation
@@ -23,6 +36,9 @@ OF_THE_API = {
     "api/chat": {"best_of", "continuous_usage", "n", "prompts", "response", "store", "stream", "tier"},
     "api/dialects/openai": {"base64", "echo", "functions_form", "include_usage", "obfuscate", "prompt_logprobs"},
     "api/dialects/anthropic": {"hidden"},
+    "api/media": {"Image.url"},
+    "api/dialects/responses": {"Tool.namespace"},
+    "api/chat/choices.py": {"PromptScoring.param"},
     "api/dialects/rerank": {"activation", "documents", "top"},
     "api/stored": {"background", "metadata", "echoed"},
     "api/chat/exchange.py": {"notes"},
@@ -30,25 +46,37 @@ OF_THE_API = {
 """The fields of a request that the API alone reads, by the place that does."""
 HOLDERS = {"request", "response", "sampling", "own", "asked", "chat"}
 """Names of what has the fields."""
+PARTS: Mapping[type[msgspec.Struct], set[str]] = {
+    **dict.fromkeys(get_args(Work), {"work", "request"}),
+    Constraint: {"constraint"},
+    Image: {"image"},
+    Message: {"message", "last", "turn", "previous"},
+    PromptScoring: {"prompt_scoring", "scoring"},
+    ThinkingBudget: {"budget", "thinking_budget"},
+    Tool: {"tool"},
+}
+"""The types of parts of a request, and the names of what has their fields."""
 CHECKS = ROOT / "worker/engine/checks.py"
 """Refusing a field is no use of it."""
 
 
 @cache
-def read_in(place: str) -> frozenset[str]:
-    """The fields of requests and samplings that the code in a file or folder reads, itself or by a property."""
+def read_in(place: str, holders: frozenset[str] = frozenset(HOLDERS)) -> frozenset[str]:
+    """The fields that the code in a file or folder reads of requests, or other ``holders``, itself or by a property."""
     path = ROOT / place
     files = [path] if path.is_file() else [file for file in path.rglob("*.py") if file != CHECKS]
-    found = {name for file in files for name in fields_in(ast.parse(file.read_text("utf-8")), HOLDERS)}
+    found = {name for file in files for name in fields_in(ast.parse(file.read_text("utf-8")), holders)}
     return frozenset(found.union(*(properties()[name] for name in found & properties().keys())))
 
 
-def fields_in(tree: ast.AST, holders: set[str]) -> Iterator[str]:
+def fields_in(tree: ast.AST, holders: Collection[str]) -> Iterator[str]:
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(value=ast.Name(id=holder) | ast.Attribute(attr=holder), attr=name):
                 if holder.lstrip("_") in holders:
                     yield name
+            case ast.MatchClass(kwd_attrs=names):
+                yield from names
             case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(name)), *_]):
                 yield name
 
@@ -65,6 +93,12 @@ def properties() -> Mapping[str, frozenset[str]]:
 def test_a_field_of_a_request_has_a_consumer(field: str) -> None:
     places = [place for place, fields in OF_THE_API.items() if field in fields] or ["worker"]
     assert any(field in read_in(place) for place in places), places
+
+
+@pytest.mark.parametrize(("part", "field"), [(part, field) for part in PARTS for field in part.__struct_fields__])
+def test_a_field_of_a_part_of_a_request_has_a_consumer(part: type[msgspec.Struct], field: str) -> None:
+    places = [place for place, fields in OF_THE_API.items() if f"{part.__name__}.{field}" in fields] or ["worker"]
+    assert any(field in read_in(place, frozenset(PARTS[part])) for place in places), places
 
 
 @pytest.mark.parametrize("field", Sampling.__struct_fields__)

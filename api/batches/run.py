@@ -108,11 +108,14 @@ class BatchRun:
         """Feed the batch to its end or until it yields. Releases the claim when cancelled and when it yields. Raises
         :class:`Superseded`."""
         try:
+            # 1. The store's clock, by which batches expire, and where results go.
             self._clock = await self._now() - time.monotonic()
             storage = await self._keep_lease(self._retrying(self._services.files.storage))
+            # 2. An earlier feeder may have served everything.
             if self._batch.status == "finalizing":
                 await self._finish(storage)
                 return
+            # 3. The input is opened and validated.
             file = await self._open_input()
             if file is None:
                 if self._batch.outcome is not None:
@@ -121,6 +124,7 @@ class BatchRun:
             with file:
                 lines = await self._prepare(file)
                 if lines is not None:
+                    # 4. Requests are served, and results committed in groups. 5. The output files are made.
                     if await self._serve(storage, file, lines):
                         await self._finish(storage)
                     else:

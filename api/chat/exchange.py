@@ -113,10 +113,13 @@ class ChatExchange:
 
     async def __aenter__(self) -> "ChatExchange":
         describe_request(self.span, self.request)
+        # 1. The model, the key and its limits allow the request; its tokens and a place are reserved.
         await self._admit()
         try:
+            # 2. Its images are read. 3. Its jobs are queued. 4. Who has entered reads the stream until a job has ended.
             await self._submit()
         except BaseException as error:
+            # 5. What has begun is undone, here or in _release, in the same order.
             if self._stream is not None and isinstance(error, RequestRefused):
                 self._stream.fail(error.problem)
             self._run(self._withdraw, self._close, self._settle)
@@ -224,12 +227,14 @@ class ChatExchange:
         if self.request.response.background and wait is None:
             wait = services.request_timeout  # Nobody waits for the start of the response.
         team, weights = self._admitted.team, self._admitted.weights
+        # 3a. The request becomes jobs: one for each prompt and choice.
         jobs = services.submission.split(self.request, tenant=tenant, team=team, trace=self.span.context)
         if only is not None:  # The request is counted, and its prompts are, as for another choice.
             jobs = [msgspec.structs.replace(jobs[index], is_first=False, choice=1) for index in only]
+        # 3b. What must survive this replica is in the store before the jobs are.
         if self.request.store:
             await self._create_record(tuple(job.id for job in jobs))
-        # Before the reply, because a worker may have claimed the jobs by then.
+        # 3c. The stream is open before the reply to 3d, because a worker may have claimed the jobs by then.
         self.recorder.queued = time.monotonic()
         self._stream = services.streams.open(
             [job.id for job in jobs],
@@ -238,6 +243,7 @@ class ChatExchange:
             stored=self._record is not None,
             tenant=tenant,
         )
+        # 3d. One script queues all jobs or none, and wakes workers.
         await services.submission.enqueue(self.request, jobs, self._stream, images, weights=weights)
         self.accepted = time.time() if self._record is None else self._record.created
 

@@ -61,18 +61,22 @@ class GenerationRunner:
 
     async def run(self, attempt: Attempt, job: Job) -> None:
         """Have the engine generate to the job's end. Raises :class:`RequestRefused` and :class:`ServiceUnavailable`."""
+        # 1. The prompt process renders and plans, once for all jobs of a request.
         claim, prepared = attempt.claim, await self.requests.prompt(job)
         engine = await self.engine.wait()
         if prepared.counted is not None and not engine.info.adjusts_logits:
             prepared = msgspec.structs.replace(prepared, plan=prepared.counted)
         plan = prepared.plan
+        # 2. The grammar process compiles and tries what the engine would stop for.
         if plan.constraint is not None and self.grammars is not None:
             await self.grammars.check(plan.constraint, plan.param, job.tenant)
+        # 3. What the engine gets, and what the client hears first.
         attempt.engine = engine.process
         attempt.started_event = self._started(job, prepared, engine.info, claim)
         attempt.sequence = self._sequence(attempt, job, prepared, engine.info)
         if attempt.resumed or claim.lost_workers or claim.crashes:
             logger.info("job %s continues here after %d tokens", job.id, attempt.resumed)
+        # 4. The gates let it pass, and the engine generates. Outputs go from its process to the publisher.
         await compute(attempt, self.engine, self.gates)
 
     def _sequence(self, attempt: Attempt, job: Job, prepared: Prepared, engine: EngineInfo) -> EngineSequence:

@@ -64,6 +64,7 @@ class JobRunner:
 
         A job that is stopped (:class:`~worker.jobs.active_jobs.ActiveJobs`) ends with :class:`asyncio.CancelledError`.
         """
+        # 1. The payload is read. One that can't be is set aside for an operator.
         queued: QueuedJob | None = None
         try:
             queued = read_payload(claim)
@@ -72,6 +73,7 @@ class JobRunner:
             reply_to = queued.reply_to if queued is not None else ""
             await move_to_dead_letters(self.queue, self.worker, claim, error, reply_to=reply_to)
             return
+        # 2. From here on, cancellations, a drain and a crash of the engine find the attempt.
         with self.jobs.registered(claim, queued) as attempt:
             try:
                 await self._run(attempt)
@@ -85,14 +87,17 @@ class JobRunner:
                 problem = Problem(kind=ProblemKind.INTERNAL, message="The worker failed while it served this request.")
                 self.publisher.end(attempt, attempt.failure(problem))
             finally:
+                # 7. Whatever has ended it, it leaves the engine, and its end is recorded.
                 self._clean_up(attempt)
                 record(self.tracing, attempt)
 
     async def _run(self, attempt: Attempt) -> None:
         claim = attempt.claim
+        # 3. A cancellation may have overtaken its job.
         if self.jobs.pop_early_cancellation(claim.job):
             self.publisher.end(attempt, CANCELLED)
             return
+        # 4. A request that its jobs share is read from the store once.
         try:
             job = await self.requests.complete(attempt.queued)
         except UNREADABLE_JOB as error:
@@ -101,6 +106,7 @@ class JobRunner:
             )
             return
         attempt.request = job.request
+        # 5. Jobs that crash workers, or that another vocabulary has begun, are refused.
         self._refuse_poison(job, claim)
         if claim.foreign:
             raise refuse(
@@ -108,6 +114,7 @@ class JobRunner:
                 "The response can't be continued: its worker is gone, and all workers that now serve the model have "
                 "another vocabulary or chat template. Please send the request again.",
             )
+        # 6. The runner of its kind of work takes it to its end.
         if (kind := self.kinds.get(type(job.request.work))) is None:
             raise refuse(ProblemKind.INVALID, f"The model '{job.request.model}' can't do this.", param="model")
         await kind.run(attempt, job)

@@ -156,14 +156,17 @@ class OpenVINOEngine:
 
         Raises :class:`~worker.engine.protocol.EngineBroken` when the pipeline can't be recovered.
         """
+        # 1. Sequences that were complete when they came, such as resumed ones.
         outputs: list[StepOutput] = []
         for number, (generation, *_) in self._table.waiting(Waiting.COMPLETE).items():
             self._table.remove(number)
             outputs.append(generation.append((), (), generation.stop_reason))
+        # 2. Who waits may enter: a suspect on trial alone, or one whose grammar is compiled, or whose images are read.
         self._recovery.try_next()
         if not self._recovery.in_progress:
             self._grammar_arrivals.start(self._start_compiled, self._refuse_grammar)
             self._image_arrivals.start(self._restart)
+        # 3. The pipeline computes one token of each. A failure goes to recovery, which finds the sequence at fault.
         started = time.perf_counter()
         if self._computed_at is not None:
             self._host_seconds += started - self._computed_at
@@ -181,6 +184,7 @@ class OpenVINOEngine:
         self._steps += 1
         if self._clearing:
             self._clearing -= 1
+        # 4. The new tokens become text and outputs.
         outputs += [counted(*uncounted) for uncounted in self._uncounted]
         self._uncounted = []
         outputs += self._read()

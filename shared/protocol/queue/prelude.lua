@@ -2,6 +2,10 @@
 -- STATE, JOURNAL, NEEDED and WORKER_CHANNEL, the priority classes FIRST_CLASS and BATCH_CLASS, and the times JOB_TTL,
 -- LINGER, MOVES_TTL and USAGE_TTL (ms).
 
+-- For example, claim.lua takes a job from the sorted set of waiting jobs, {job-1 = 3 * CLASS_WIDTH + 40}, writes its
+-- lease to INFLIGHT, {job-1 = 1700000030000}, and to CLAIMS, {job-1 = "1 worker-a"}. emit.lua and renew.lua read
+-- that claim first, and do nothing for a worker or an attempt that is not in it.
+
 -- The first keys of each script.
 local QUEUE, INFLIGHT, CLAIMS, SIZES, LOAD, SERVING = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local FAIR_QUEUE, ENDED = KEYS[7], KEYS[8]

@@ -10,19 +10,8 @@ import msgspec
 import numpy
 import pytest
 
-from shared.protocol.request import (
-    LOGITS,
-    ChatRequest,
-    Constraint,
-    Image,
-    Message,
-    PromptScoring,
-    ResponseForm,
-    Sampling,
-    ThinkingBudget,
-    Tool,
-    Work,
-)
+from shared.protocol import request as parts
+from shared.protocol.request import LOGITS, ChatRequest, PromptScoring, ResponseForm, Sampling, Work
 from shared.runtime.settings import EngineSettings
 from tests.support.paths import ROOT
 from worker.engine.checks import Speculation
@@ -47,13 +36,13 @@ OF_THE_API = {
 HOLDERS = {"request", "response", "sampling", "own", "asked", "chat"}
 """Names of what has the fields."""
 PARTS: Mapping[type[msgspec.Struct], set[str]] = {
-    **dict.fromkeys(get_args(Work), {"work", "request"}),
-    Constraint: {"constraint"},
-    Image: {"image"},
-    Message: {"message", "last", "turn", "previous"},
+    **{kind: {"work", "request"} for kind in get_args(Work)},
+    parts.Constraint: {"constraint"},
+    parts.Image: {"image"},
+    parts.Message: {"message", "last", "turn", "previous"},
     PromptScoring: {"prompt_scoring", "scoring"},
-    ThinkingBudget: {"budget", "thinking_budget"},
-    Tool: {"tool"},
+    parts.ThinkingBudget: {"budget", "thinking_budget"},
+    parts.Tool: {"tool"},
 }
 """The types of parts of a request, and the names of what has their fields."""
 CHECKS = ROOT / "worker/engine/checks.py"

@@ -3,6 +3,10 @@
 A step tells the model which blocks of the KV cache each of its sequences has, and how many tokens are in them. A
 sequence keeps its blocks from step to step. A new one, or one whose blocks the pipeline took away, is known by its
 length and by its place: the pipeline computes sequences in the order in which they were added, prompts last.
+
+For example, a step that computes token 7 of A, whose blocks are 0 and 1, and tokens 0 to 2 of the prompt of B, of which
+the last is sampled, is read as ``StepSegment(past=7, end=8, blocks=[0, 1], rows=range(0, 1))`` and
+``StepSegment(past=0, end=3, blocks=[2], rows=range(1, 2))``. Row 0 goes to the reader of A, row 1 to that of B.
 """
 
 from abc import ABC, abstractmethod

@@ -126,6 +126,7 @@ class _Worker:
             cpus=cpus,
             chat_template=template,
             prompts="".join(f"{name}={value}" for name, value in changes.items() if value not in (AUTO, {}, "")),
+            vectors=defaults.vectors,
         )
         backend, shape = BACKENDS[options.engine], static_shape(options)
         self.id, self._warnings = worker, model.warnings
@@ -147,6 +148,7 @@ class _Worker:
                 max_prompt=shape.prompt if shape else 0,
                 chat_template=template,
                 self_test=settings.self_test,
+                vectors=defaults.vectors,
                 **changes,
             ),
             module=backend.prompts,

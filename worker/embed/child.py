@@ -14,7 +14,7 @@ from worker.prompt.messages import Prepared, PromptOptions
 
 
 def _load(options: PromptOptions) -> Callable[[ChatRequest], Prepared]:
-    tokens = open_tokens(options.path, options.context_length)
+    tokens = open_tokens(options.path, options.context_length, options.vectors)
 
     def prepare(request: ChatRequest) -> Prepared:
         match request.work:

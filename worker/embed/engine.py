@@ -4,6 +4,7 @@ So no text is padded, which would cost more than it gains, and a text that has j
 """
 
 import hashlib
+import os
 import time
 from collections.abc import Callable, Collection, Sequence
 from itertools import groupby
@@ -74,13 +75,16 @@ class EmbeddingEngine:
     def __init__(self, options: EngineOptions, progress: Callable[[str], None]) -> None:
         """Raises :class:`EngineLoadError` for files that can't be served, or a device that is not here."""
         started = time.monotonic()
+        if options.vectors.idle:
+            # Before the threads that compute begin, which inherit it.
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         devices = check_available(options)
         progress("loading the model")
         try:
-            files = read_files(Path(options.path))
+            files = read_files(Path(options.path), options.vectors)
             self._model, self._vocabulary = self._compiled(files, options)
             # Contents and versions decide on the values.
-            versions = f"{model_identity(files.folder)} {openvino.get_version()} {options.device}"
+            versions = f"{model_identity(files.folder)} {openvino.get_version()} {options.device} {options.vectors}"
         except (ModelError, OSError, RuntimeError) as error:
             raise EngineLoadError(f"the model {options.path} can't be loaded: {error}") from error
         self._infer = self._model.create_infer_request()

@@ -1,12 +1,13 @@
 """The tokens of texts to embed, or of pairs of texts to score, whole or cut where the request says so."""
 
+from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from shared.protocol.errors import ContextExcess, Problem, ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest, Embed, Rerank, Tokenize
-from worker.model.embedding import EmbeddingFiles, read_files
+from worker.model.embedding import OWN, EmbeddingFiles, TokenArrays, VectorSettings, read_files
 from worker.model.files import read_config
 from worker.model.source import ModelError
 from worker.prompt.messages import Prepared
@@ -15,7 +16,7 @@ from worker.prompt.messages import Prepared
 class EmbeddingTokens:
     """The tokenizer of an embedding model, and what else its files say of texts."""
 
-    def __init__(self, files: EmbeddingFiles, limit: int) -> None:
+    def __init__(self, files: EmbeddingFiles, limit: int, arrays: TokenArrays | None = None) -> None:
         """``limit`` is the maximum length of a text in tokens. Raises :class:`ModelError` and :class:`RuntimeError`."""
         # Native, and not needed before a model is.
         import tokenizers
@@ -36,6 +37,8 @@ class EmbeddingTokens:
             raise ModelError(f"{files.folder / 'tokenizer.json'} does not join pairs of texts, which rerankers read.")
         inputs = read_config(files.folder / "tokenizer_config.json").get("model_input_names")
         self._typed = inputs is None or "token_type_ids" in inputs
+        self._arrays = arrays
+        self._others = _cl100k(files.folder / "cl100k_base.tiktoken") if arrays == "cl100k" else {}
 
     def encode(self, request: ChatRequest, work: Embed) -> list[Sequence[int]]:
         """Return the tokens of each text. Raises :class:`RequestRefused`, which names the text by its index."""
@@ -45,8 +48,9 @@ class EmbeddingTokens:
     def pairs(self, request: ChatRequest, work: Rerank) -> Prepared:
         """Return the tokens of each pair of a query and a document. Raises :class:`RequestRefused`, as above."""
         several = len(work.queries) > 1
+        prefix = self._files.prompts.get("query", "")
         queries = [
-            self._tokens(text, f"{work.query_param}[{index}]" if several else work.query_param)
+            self._tokens(text, f"{work.query_param}[{index}]" if several else work.query_param, prefix)
             for index, text in enumerate(work.queries, work.first)
         ]
         tokens: list[int] = []
@@ -66,7 +70,8 @@ class EmbeddingTokens:
         """Yield a query with each part of a document. Of two that are too long, the longer one is cut, or both to a
         half, as transformers does."""
         limit = min(self._limit, work.cut) if work.cut > 0 else self._limit
-        room, found = limit - self._added, self._tokens(document, param)
+        room = limit - self._added
+        found = self._tokens(document, param, self._files.prompts.get("document", ""))
         if work.document_tokens:
             found.truncate(work.document_tokens)
         length = len(query) + len(found)
@@ -75,15 +80,17 @@ class EmbeddingTokens:
                 raise self._too_long(param, length + self._added, limit)
             most = max((room + (len(query) > len(found))) // 2, room - len(found))
             if len(query) > most:
-                query = self._tokens(text, param)
+                query = self._tokens(text, param, self._files.prompts.get("query", ""))
                 query.truncate(most)
             found.truncate(room - len(query))
         for part in [found, *found.overflowing][: max(1, work.chunks)]:
             yield self.tokenizer.post_process(query, part, True)
 
-    def _tokens(self, text: str, param: str) -> Any:
-        """Return the encoding of a text, without special tokens. Raises :class:`RequestRefused` for an empty one."""
-        encoding = self.tokenizer.encode(text.lower() if self._files.lowercase else text, add_special_tokens=False)
+    def _tokens(self, text: str, param: str, prefix: str) -> Any:
+        """Return the encoding of a text behind ``prefix``, without special tokens. Raises :class:`RequestRefused` for
+        an empty one."""
+        whole = prefix + text
+        encoding = self.tokenizer.encode(whole.lower() if self._files.lowercase else whole, add_special_tokens=False)
         if not text.strip() or len(encoding) == 0:
             raise _empty(param)
         return encoding
@@ -111,13 +118,13 @@ class EmbeddingTokens:
     def _one(self, text: str | Sequence[int], index: int, work: Embed) -> Sequence[int]:
         param = f"{work.param}[{index}]" if work.is_list else work.param
         limit = min(self._limit, work.cut) if work.cut > 0 else self._limit
+        if self._others and not work.own_ids and not isinstance(text, str):
+            text = self._text(text, param)
         if not isinstance(text, str):
             return self._ids(text, param, limit, work)
-        if not text.strip():
-            raise _empty(param)
         # Models with a prefix for queries only have none for documents.
         prefix = self._files.prompts.get(work.prefix, "") if work.prefix else self._files.default_prompt
-        encoding = self._tokens(prefix + text, param)
+        encoding = self._tokens(text, param, prefix)
         room = limit - self._added
         if len(encoding) > room:
             if not work.cut or room < 1:
@@ -126,7 +133,7 @@ class EmbeddingTokens:
         return list(self.tokenizer.post_process(encoding, None, True).ids)
 
     def _ids(self, ids: Sequence[int], param: str, limit: int, work: Embed) -> Sequence[int]:
-        if not work.own_ids:
+        if not work.own_ids and self._arrays != "accept":
             # OpenAI's clients may send the ids of OpenAI's tokenizers, of which these would be other texts.
             message = (
                 f"Invalid '{param}': token ids mean other texts to other models. Send text (in LangChain, "
@@ -138,16 +145,19 @@ class EmbeddingTokens:
             raise _empty(param)
         for place, token in enumerate(ids):
             if not 0 <= token < self._size:
-                raise refuse(
-                    ProblemKind.INVALID,
-                    f"Invalid '{param}[{place}]': {token} is no token of this model, which has {self._size}.",
-                    param=f"{param}[{place}]",
-                )
+                raise _no_token(param, place, f"{token} is no token of this model, which has {self._size}")
         if len(ids) > limit:
             if not work.cut:
                 raise self._too_long(param, len(ids), limit)
             ids = ids[:limit]
         return ids
+
+    def _text(self, ids: Sequence[int], param: str) -> str:
+        """Return the text of OpenAI's tokens, without the parts of characters that were cut at its ends."""
+        for place, token in enumerate(ids):
+            if token not in self._others:
+                raise _no_token(param, place, f"{token} is no token of cl100k_base with a text")
+        return b"".join(map(self._others.__getitem__, ids)).decode(errors="ignore")
 
     def _too_long(self, param: str, length: int, limit: int) -> RequestRefused:
         message = (
@@ -158,12 +168,27 @@ class EmbeddingTokens:
         return RequestRefused(Problem(kind=ProblemKind.CONTEXT_LENGTH, message=message, param=param, excess=excess))
 
 
+def _no_token(param: str, place: int, why: str) -> RequestRefused:
+    return refuse(ProblemKind.INVALID, f"Invalid '{param}[{place}]': {why}.", param=f"{param}[{place}]")
+
+
 def _empty(param: str) -> RequestRefused:
     message = f"Invalid '{param}': the text is empty. Expected a text with at least one token."
     return refuse(ProblemKind.INVALID, message, param=param, code="empty_string")
 
 
-def open_tokens(path: str, context_length: int) -> EmbeddingTokens:
+def _cl100k(file: Path) -> dict[int, bytes]:
+    """Return the texts of OpenAI's tokens, from the ``file`` that tiktoken reads. Raises :class:`ModelError`."""
+    try:
+        lines = (line.split() for line in file.read_bytes().splitlines())
+        return {int(rank): b64decode(text) for text, rank in lines}
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"token_arrays = 'cl100k' needs {file.name} in {file.parent}, as tiktoken downloads it: {error}"
+        ) from error
+
+
+def open_tokens(path: str, context_length: int, given: VectorSettings = OWN) -> EmbeddingTokens:
     """Return the tokenizer of the model at ``path``. Raises :class:`ModelError` and :class:`RuntimeError`."""
-    files = read_files(Path(path))
-    return EmbeddingTokens(files, min(files.max_tokens, context_length))
+    files = read_files(Path(path), given)
+    return EmbeddingTokens(files, min(files.max_tokens, context_length), given.token_arrays)

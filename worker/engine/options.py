@@ -10,6 +10,7 @@ from shared.runtime.plugin_config import PluginValue
 from worker.engine.checks import Speculation
 from worker.engine.host import free_memory
 from worker.model.devices import device_kind
+from worker.model.embedding import OWN, VectorSettings
 
 if TYPE_CHECKING:
     from shared.runtime.settings import EngineSettings
@@ -29,6 +30,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     - ``chat_template``: digest of a template that replaces the model's own, or empty.
     - ``prompts``: what else changes prompts, as text: workers with another one can't continue a stream.
     - ``cpus``: the CPUs that the engine may use; empty: those of its parent.
+    - ``vectors``: those of the model's entry in a catalogue.
     - ``sim_step`` is in seconds.
     """
 
@@ -51,6 +53,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     chat_template: str = ""
     prompts: str = ""
     cpus: tuple[int, ...] = ()
+    vectors: VectorSettings = OWN
 
     @classmethod
     def from_settings(
@@ -63,6 +66,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
         cpus: Collection[int] = (),
         chat_template: str = "",
         prompts: str = "",
+        vectors: VectorSettings = OWN,
     ) -> Self:
         """Return the options for the model at ``path`` from a worker's settings.
 
@@ -88,6 +92,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
             chat_template=hashlib.sha256(chat_template.encode()).hexdigest() if chat_template else "",
             prompts=prompts,
             cpus=tuple(sorted(cpus)),
+            vectors=vectors,
         )
 
     @property

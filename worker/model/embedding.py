@@ -20,6 +20,30 @@ Kind = Literal["generate", "embed", "rerank"]
 
 Pooling = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 
+TokenArrays = Literal["accept", "cl100k"]
+
+
+class VectorSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a model's entry in a catalogue has instead of its files; ``None`` and 0 are theirs.
+
+    - ``max_tokens``: maximum length of a text, special tokens included; at most the model's positions.
+    - ``token_arrays``: whose token ids are if the request does not say so: this model's, or those of OpenAI's
+      ``cl100k_base``, which become text again. Otherwise, they are refused.
+    - ``idle``: the engine computes only while no other process needs the CPU.
+    """
+
+    pooling: Pooling | None = None
+    normalize: bool | None = None
+    query_prefix: str | None = None
+    document_prefix: str | None = None
+    max_tokens: int = 0
+    token_arrays: TokenArrays | None = None
+    idle: bool = False
+
+
+OWN = VectorSettings()
+"""All as in the files."""
+
 MODULES = "modules.json"
 SAFETENSORS, IR, ONNX = "model.safetensors", "openvino_model.xml", "model.onnx"
 _WEIGHTS = (IR, f"openvino/{IR}", SAFETENSORS, ONNX, f"onnx/{ONNX}")
@@ -90,8 +114,11 @@ def kind_of(folder: Path) -> Kind:
     return "embed" if encodes else "generate"
 
 
-def read_files(folder: Path) -> EmbeddingFiles:
-    """Return what the files in ``folder`` say. Raises :class:`ModelError` for what is missing or not supported."""
+def read_files(folder: Path, given: VectorSettings = OWN) -> EmbeddingFiles:
+    """Return what the files in ``folder`` say, unless it is ``given``.
+
+    Raises :class:`ModelError` for what is missing or not supported.
+    """
     weights = _weights(folder)
     if weights is None:
         raise ModelError(f"{folder} has no weights of an embedding model: {', '.join(_WEIGHTS)}.")
@@ -123,14 +150,19 @@ def read_files(folder: Path) -> EmbeddingFiles:
     settings = read_config(transformer / "sentence_bert_config.json")
     texts = read_config(folder / "config_sentence_transformers.json")
     prompts = {name: text for name, text in (texts.get("prompts") or {}).items() if isinstance(text, str) and text}
+    prefixes = {"query": given.query_prefix, "document": given.document_prefix}
+    prompts |= {name: text for name, text in prefixes.items() if text is not None}
+    if ranks and (given.pooling or given.normalize is not None):
+        raise ModelError(f"{folder} scores pairs of texts: 'pooling' and 'normalize' are of models with vectors.")
+    pooling = (given.pooling,) if given.pooling else pooling
     return EmbeddingFiles(
         folder,
         weights,
         config,
-        _max_tokens(folder, config, settings),
+        _max_tokens(folder, config, settings, given.max_tokens),
         pooling,
         tuple(dense),
-        normalize,
+        normalize if given.normalize is None else given.normalize,
         bool(settings.get("do_lower_case")),
         prompts,
         prompts.get(texts.get("default_prompt_name") or "", ""),
@@ -191,12 +223,12 @@ def _dense(place: Path) -> Dense:
     return Dense(place / SAFETENSORS, activation, int(config.get("out_features") or 0))
 
 
-def _max_tokens(folder: Path, config: Mapping[str, Any], settings: Mapping[str, Any]) -> int:
+def _max_tokens(folder: Path, config: Mapping[str, Any], settings: Mapping[str, Any], given: int) -> int:
     positions = config.get("max_position_embeddings")
     if isinstance(positions, int) and first_position(config):
         positions -= first_position(config)
     tokenizer = read_config(folder / "tokenizer_config.json").get("model_max_length")
-    own = settings.get("max_seq_length")
+    own = given or settings.get("max_seq_length")
     limits = [own, positions] if isinstance(own, int) else [positions, tokenizer]
     known = [limit for limit in limits if isinstance(limit, int) and 0 < limit < NO_LIMIT]
     if not known:

@@ -21,6 +21,7 @@ from worker.model.generation_config import default_sampling
 from worker.model.gguf import GGUFError, read_header
 from worker.model.header import check_header
 from worker.model.huggingface import Download
+from worker.model.request_defaults import given_defaults
 from worker.model.source import ModelError, ModelSource, parse_source
 from worker.model.split import parts
 
@@ -99,7 +100,9 @@ def _described(source: ModelSource, location: Path, max_context: int) -> LocalMo
     own: int | None
     own, warnings = (_folder_context(location), ()) if kind == "openvino" else _read_gguf(location, max_context)
     if (work := kind_of(location)) != "generate":
-        own = read_files(location).max_tokens
+        own = read_files(location, given_defaults().vectors).max_tokens
+    elif given := given_defaults().of_vectors:
+        raise ModelError(f"{location} generates text, and has no {' and no '.join(given)}.")
     if own is None and not max_context:
         raise ModelError(
             f"The context length of {location} is unknown: no configuration next to the model states it. "

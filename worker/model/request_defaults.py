@@ -7,6 +7,7 @@ import msgspec
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from shared.protocol.request import Sampling, ThinkingBudget
+from worker.model.embedding import Pooling, TokenArrays, VectorSettings
 
 VARIABLE = "_VINOQUEUE_REQUEST_DEFAULTS"
 """Environment variable with which a node passes them to the worker of a model, as JSON. It is no setting."""
@@ -25,6 +26,7 @@ def _variables(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
+_Prefix = Annotated[str, Field(max_length=16_384)]
 _Penalty = Annotated[float, Field(ge=-2.0, le=2.0)]
 
 
@@ -45,6 +47,12 @@ class RequestDefaults(BaseModel):
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     chat_template_kwargs: Annotated[dict[str, Any], AfterValidator(_variables)] | None = None
     system: Annotated[str, Field(min_length=1, max_length=16_384)] | None = None
+    pooling: Pooling | None = None
+    normalize: bool | None = None
+    query_prefix: _Prefix | None = None
+    document_prefix: _Prefix | None = None
+    token_arrays: TokenArrays | None = None
+    idle: bool | None = None
 
     @property
     def given(self) -> dict[str, Any]:
@@ -58,6 +66,16 @@ class RequestDefaults(BaseModel):
         return Sampling(
             **given, thinking_budget=None if budget is None else ThinkingBudget(tokens=budget, strict=False)
         )
+
+    @property
+    def of_vectors(self) -> dict[str, Any]:
+        """The fields that are set, and that only a model that computes vectors or scores has."""
+        names = {*VectorSettings.__struct_fields__} - {"max_tokens"}
+        return {name: value for name, value in self.given.items() if name in names}
+
+    @property
+    def vectors(self) -> VectorSettings:
+        return VectorSettings(**self.of_vectors, max_tokens=self.max_tokens or 0)
 
     @property
     def template_kwargs(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from shared.parsers.formats import AUTO
 from shared.protocol.formats import ModelFormats
 from worker.engine.protocol import PlacedImage
 from worker.grammar.plan import Plan
+from worker.model.embedding import OWN, VectorSettings
 
 
 class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +24,8 @@ class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
     ``chat_template`` is the text of a template that replaces the model's own, or empty.
     ``self_test`` is as in :class:`shared.runtime.settings.WorkerSettings`.
     ``tool_parser`` and ``reasoning_parser`` are values of :data:`~shared.parsers.formats.PARSERS`.
-    ``template_kwargs`` and ``system`` are those of chats that have none of their own.
+    ``template_kwargs`` and ``system`` are those of chats that have none of their own, ``vectors`` those of texts to
+    embed or score.
     """
 
     engine: str
@@ -37,6 +39,7 @@ class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_parser: str = AUTO
     template_kwargs: dict[str, Any] = {}
     system: str = ""
+    vectors: VectorSettings = OWN
 
 
 class Prepared(msgspec.Struct, frozen=True, array_like=True):

@@ -61,7 +61,8 @@ def _split(text: str) -> tuple[str, str]:
 
 def name_of(text: str) -> str:
     """Return the file of a script with this text."""
-    (name,) = (name for name, body in scripts_of_the_source_tree().items() if text.endswith(body))
+    ends = {name: body.rpartition("-- prelude\n")[2] for name, body in scripts_of_the_source_tree().items()}
+    (name,) = (name for name, end in ends.items() if text.endswith(end))
     return name
 
 

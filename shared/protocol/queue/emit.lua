@@ -16,20 +16,20 @@ local first = 5 + 2 * frames
 local rest = first + 3 * tonumber(ARGV[4])
 
 local ARGV, arguments = ARGV, #ARGV -- local, because this is the hot path
-local jobs, attempts, count = {}, {}, 0
+local jobs, attempts, total = {}, {}, 0
 for at = first, rest - 1, 3 do
-  count = count + 1
-  jobs[count], attempts[count] = ARGV[at], ARGV[at + 1]
+  total = total + 1
+  jobs[total], attempts[total] = ARGV[at], ARGV[at + 1]
 end
 local at = rest
 while at <= arguments do
-  count = count + 1
-  jobs[count], attempts[count] = ARGV[at], ARGV[at + 1]
+  total = total + 1
+  jobs[total], attempts[total] = ARGV[at], ARGV[at + 1]
   at = at + 4 + tonumber(ARGV[at + 3])
 end
 local stale, held = {0}, {}
 local claims = read_claims(jobs)
-for number = 1, count do
+for number = 1, total do
   local attempt, claim = attempts[number], claims[number]
   if claim ~= held[attempt] then
     held[attempt] = claim_of(attempt, worker)
@@ -42,14 +42,29 @@ if #stale > 1 then
   return stale
 end
 
+local function publish()
+  if ARGV[2] ~= '' then
+    call('ZADD', LOAD, 'XX', ARGV[2], worker)
+  end
+  local receivers = {1}
+  for frame = 1, frames do
+    receivers[frame + 1] = call('PUBLISH', ARGV[3 + 2 * frame], ARGV[4 + 2 * frame])
+  end
+  return receivers
+end
+
 for at = first, rest - 1, 3 do
   local journal = JOURNAL .. ARGV[at]
   if call('RPUSH', journal, ARGV[at + 2]) == 1 then
     call('PEXPIRE', journal, JOB_TTL)
   end
 end
+if rest > arguments then
+  return publish()
+end
+-- prelude
 at = rest
-while at <= #ARGV do
+while at <= arguments do
   local job, usage, events = ARGV[at], ARGV[at + 2], tonumber(ARGV[at + 3])
   local journal = JOURNAL .. job
   if events > 0 then
@@ -63,11 +78,4 @@ while at <= #ARGV do
   end
   at = at + 4 + events
 end
-if ARGV[2] ~= '' then
-  call('ZADD', LOAD, 'XX', ARGV[2], worker)
-end
-local receivers = {1}
-for frame = 1, frames do
-  receivers[frame + 1] = call('PUBLISH', ARGV[3 + 2 * frame], ARGV[4 + 2 * frame])
-end
-return receivers
+return publish()

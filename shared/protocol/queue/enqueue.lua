@@ -205,13 +205,13 @@ local function share(job)
   local key = PAYLOAD .. 'request:' .. request
   redis.call('HSET', key, job, '')
   if redis.call('HSETNX', key, 'request', shared[request]) == 1 then
-    count('request:' .. request, 'text', KIND, #shared[request], 0, ACCOUNT)
+    count('request:' .. request, 'text', KIND, #shared[request], 0, ACCOUNT, '')
     if size > 0 then
       for at = images, first - 1, 2 do
         redis.call('HSET', key, 'image:' .. ARGV[at], ARGV[at + 1])
       end
       redis.call('HSET', key, 'images', ARGV[8])
-      count('images:' .. request, 'images', KIND, size, 0, ACCOUNT)
+      count('images:' .. request, 'images', KIND, size, 0, ACCOUNT, '')
     end
     redis.call('PEXPIRE', key, JOB_TTL)
   end
@@ -237,11 +237,11 @@ for _, at in ipairs(new) do
     outcome = route(job, digests)
     reply[outcome] = reply[outcome] + 1
   end
-  count('job:' .. job, 'text', KIND, #payload, outcome, ACCOUNT)
+  local is_first, estimate = at == first and ARGV[11] or 0, ''
   if ARGV[11] ~= '' then
-    local is_first = at == first and ARGV[11] or 0
-    redis.call('HSET', SIZES, 'estimate:' .. job, string.format('%s %s %.17g %s', CLASS, ARGV[at + 2], weight, is_first))
+    estimate = string.format('%s %s %.17g %s', CLASS, ARGV[at + 2], weight, is_first)
   end
+  count('job:' .. job, 'text', KIND, #payload, outcome, ACCOUNT, estimate)
 end
 redis.call('PEXPIRE', SIZES, JOB_TTL)
 set_finish(CLASS, ACCOUNT, tag)

@@ -113,8 +113,9 @@ local function wake()
 end
 
 -- The hash of sizes has a field for each job ('job:ID'), shared request ('request:ID') and its images ('images:ID') in
--- the store: "UNIT KIND BYTES OUTCOME ACCOUNT". UNIT is 'text' or 'images', KIND is 'batch' for batch requests and
--- otherwise 'other', OUTCOME is that of the job's routing (see enqueue.lua). Further fields are the sums of bytes of each
+-- the store: "UNIT KIND BYTES OUTCOME ACCOUNT ESTIMATE". UNIT is 'text' or 'images', KIND is 'batch' for batch requests and
+-- otherwise 'other', OUTCOME is that of the job's routing (see enqueue.lua), ESTIMATE is what it was queued with, "CLASS
+-- TOKENS WEIGHT FIRST", or '' if usage does not count it. Further fields are the sums of bytes of each
 -- unit: of all, of an account in a kind, and of all batch requests.
 local function sum_fields(unit, kind, account)
   local all = 'sum:' .. unit
@@ -136,19 +137,20 @@ local function add_to_sums(unit, kind, account, bytes)
   end
 end
 
-local function count(field, unit, kind, bytes, outcome, account)
-  redis.call('HSET', SIZES, field, string.format('%s %s %.0f %d %s', unit, kind, bytes, outcome, account))
+local function count(field, unit, kind, bytes, outcome, account, estimate)
+  local entry = string.format('%s %s %.0f %d %s %s', unit, kind, bytes, outcome, account, estimate)
+  redis.call('HSET', SIZES, field, entry)
   add_to_sums(unit, kind, account, bytes)
 end
 
--- Returns the kind and the account, if the entry was there.
+-- Returns the kind, the account and the estimate, if the entry was there.
 local function uncount(field)
   local entry = redis.call('HGET', SIZES, field)
   if entry then
     redis.call('HDEL', SIZES, field)
-    local unit, kind, bytes, account = string.match(entry, '^(%l+) (%l+) (%d+) %d (.*)$')
+    local unit, kind, bytes, account, estimate = string.match(entry, '^(%l+) (%l+) (%d+) %d (%S*) ?(.*)$')
     add_to_sums(unit, kind, account, '-' .. bytes)
-    return kind, account
+    return kind, account, estimate
   end
 end
 
@@ -281,11 +283,9 @@ end
 -- tenant used beyond the estimate while no other one waited has delayed nobody, and costs nothing.
 -- used: a UsageCounts, as its worker counts it; nil if no worker ends it.
 local function settle(job, used, errors)
-  local kind, account = uncount('job:' .. job)
-  local field = 'estimate:' .. job
-  local class, cost, weight, first = string.match(redis.call('HGET', SIZES, field) or '', '^(%S+) (%S+) (%S+) (%d)$')
+  local kind, account, estimate = uncount('job:' .. job)
+  local class, cost, weight, first = string.match(estimate or '', '^(%S+) (%S+) (%S+) (%d)$')
   if class then
-    redis.call('HDEL', SIZES, field)
     used = used or published(job, first, errors or 0)
     local prompt, completion = string.match(used, '^%d+ (%d+) %d+ (%d+)')
     local excess = (prompt or 0) + (completion or 0) - cost

@@ -23,7 +23,7 @@ local function tenants_of(jobs)
     fields[at] = 'job:' .. job
   end
   for at, entry in ipairs(#jobs > 0 and redis.call('HMGET', SIZES, unpack(fields)) or {}) do
-    tenants[at] = entry and parse_account(string.match(entry, '^%l+ %l+ %d+ %d (.*)$')) or false
+    tenants[at] = entry and parse_account(string.match(entry, '^%l+ %l+ %d+ %d (%S*)')) or false
   end
   return tenants
 end

@@ -7,6 +7,7 @@ from arq.connections import ArqRedis
 
 from shared.protocol.events import CANCELLED, Delta, Finished, decode_frame, encode_event, encode_frame
 from shared.protocol.queue import Emitter, JobQueue, Lease, QueueFull, StaleClaims
+from shared.protocol.queue.texts import script_text
 from shared.redis import keys
 from tests.support.emitting import emit
 from tests.support.eventually import PATIENCE
@@ -371,3 +372,10 @@ async def test_no_job_stays_reserved_because_a_clock_was_set_back(queue: JobQueu
     await queue.redis.zadd(keys.reserved("tiny"), {"a dead-worker": (time.time() + 3600) * 1000})
     claims, _ = await queue.claim("w1", used=0, slots=1)
     assert [claim.job for claim in claims] == ["a"]
+
+
+def test_a_script_makes_the_functions_that_it_needs_where_it_needs_them() -> None:
+    """Each call makes them anew, and most steps end no job."""
+    assert "function wake" not in script_text("note", 0)
+    step, end = script_text("emit", 0).split("return publish()", 1)
+    assert ("function read_claims" in step, "function drop" in step, "function drop" in end) == (True, False, True)

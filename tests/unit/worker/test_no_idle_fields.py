@@ -139,7 +139,7 @@ TOGETHER: Mapping[str, Any] = {
 VOCABULARY = Vocabulary([b"a", b"b", b"c", b"<s>", b"</s>"], special=(3,))
 
 
-def given(sampling: Sampling) -> list[object]:
+def given(sampling: Sampling, *, rows: bool = False) -> list[object]:
     """What the engine gets: its configs, the logits that it samples from, and the text that it returns."""
     words = ((1,),) if sampling.bad_words else ()
     sequence = EngineSequence(number=1, prompt=(0, 1), sampling=sampling, bad_word_tokens=words)
@@ -149,23 +149,27 @@ def given(sampling: Sampling) -> list[object]:
         apply_speculation(config, sampling, speculation)
         public = (name for name in dir(config) if not name.startswith("_"))
         found += [(name, value) for name in public if isinstance(value := getattr(config, name), int | float | set)]
-    row = numpy.ones(5, numpy.float32)
+    row = numpy.arange(5, dtype=numpy.float32)
     reader = RowReader(sampling, words, penalties=Penalties.of(sampling, sequence.prompt))
     reader.bias.prepare((1, 1))
     reader.keep(row[None])
-    found.append(reader.take(1, None) if reader.reads else None)
+    taken = reader.take(1, None) if reader.reads else None
     reader.bias.add_to(row)
     generation = Generation(
         sequence, Vocabulary([b"a", b"b", b"c", b"<s>", b"</s>"], special=(3,)), end_tokens=(4,), limit=9
     )
     output = generation.append((3, 0, 1, 2, 4, 0), (-0.5,) * 6)
-    return [*found, row.tolist(), output.delta, output.reason, generation.prompt_scoring]
+    # Fields that need logits change these, not only whether there are any.
+    if rows:
+        return [taken, row.tolist()]
+    return [*found, taken, row.tolist(), output.delta, output.reason, generation.prompt_scoring]
 
 
 @pytest.mark.parametrize("field", [field for field in Sampling.__struct_fields__ if field not in BEFORE])
 def test_a_field_of_the_sampling_changes_what_the_engine_gets(field: str) -> None:
     others = TOGETHER.get(field, {})
-    assert given(Sampling(**others, **{field: VALUES[field]})) != given(Sampling(**others))
+    rows = field in LOGITS
+    assert given(Sampling(**others, **{field: VALUES[field]}), rows=rows) != given(Sampling(**others), rows=rows)
 
 
 def test_the_setting_names_the_fields_that_need_logits() -> None:

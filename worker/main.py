@@ -168,7 +168,7 @@ class _Worker:
         requests = RequestCache(claims, files, self.prompts, self.images)
         gates = (
             Quarantine(),
-            PrefixGate(caching=backend.caches_prefixes and settings.caches_prefixes),
+            PrefixGate(caching=backend.caches_prefixes and settings.prefix_caching),
             BatchGate(),
         )
         kinds: dict[type[Work], KindRunner] = {

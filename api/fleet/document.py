@@ -87,6 +87,10 @@ class WorkerState(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the KV cache in use, 0 to 1."""
     tokens_per_second: float
     tokens: int
+    drafted: int
+    """Tokens that speculative decoding has guessed."""
+    accepted: int
+    """Those of them that were right."""
     engine_restarts: int
     started: float
     last_heartbeat: float

@@ -292,6 +292,19 @@ PREEMPTIONS = Description(
     _WORKER,
     "batches are slow",
 )
+DRAFTED = Description(
+    "vinoqueue_worker_drafted_tokens",
+    "counter",
+    "Tokens that speculative decoding has guessed and the model has verified.",
+    _WORKER,
+)
+ACCEPTED = Description(
+    "vinoqueue_worker_accepted_tokens",
+    "counter",
+    "Guessed tokens that were right.",
+    _WORKER,
+    "it is below a fifth of the guessed ones: speculation costs more than it saves",
+)
 RESTARTS = Description(
     "vinoqueue_worker_engine_restarts", "counter", "Engine processes replaced.", _WORKER, "it rises at all"
 )

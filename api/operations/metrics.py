@@ -39,6 +39,8 @@ _WORKER_COUNTERS = {
     "requests": catalogue.CLAIMS,
     "lost_rows": catalogue.LOST_LOGITS,
     "preemptions": catalogue.PREEMPTIONS,
+    "drafted": catalogue.DRAFTED,
+    "accepted": catalogue.ACCEPTED,
     "engine_restarts": catalogue.RESTARTS,
 }
 

@@ -353,7 +353,8 @@ class EngineSettings(Settings):
     )
     draft_model: str = Field(
         "",
-        description="OpenVINO IR folder of a draft model for speculative decoding, which disables prefix caching.",
+        description="OpenVINO IR folder of a draft model or an EAGLE-3 head for speculative decoding, faster for few "
+        "concurrent requests; the KV cache then grows as needed, and the default of '--max-batch' is 4.",
     )
     weights: Literal["auto", "int8", "original"] = Field(
         "auto",
@@ -369,21 +370,13 @@ class EngineSettings(Settings):
     logits: Literal["auto", "on", "off"] = Field(
         "auto",
         description="Serve top_logprobs, logit_bias, allowed_token_ids, bad_words, thinking_token_budget and log "
-        "probabilities of prompts, which need the model's logits; 'auto' is on for CPUs, except with a draft model or "
-        "a GGUF file above 256 MB.",
+        "probabilities of prompts, which need the model's logits; 'auto' is on for CPUs, except with a GGUF file "
+        "above 256 MB.",
     )
     sim_step: NonNegativeFloat = Field(0.02, description="Simulated engine: duration of a step in seconds.")
 
     _device_is_upper_case = field_validator("device")(_upper_case)
     _plugin_config_is_json = field_validator("plugin_config")(_check_plugin_config)
-
-    @property
-    def caches_prefixes(self) -> bool:
-        """Whether the engine has a prefix cache, which a draft model rules out.
-
-        OpenVINO GenAI 2026.4.1 throws in its prefix cache when sampling rejects a token of the draft model.
-        """
-        return self.prefix_caching and not self.draft_model
 
     @property
     def plugin_properties(self) -> dict[str, PluginValue]:

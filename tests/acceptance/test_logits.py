@@ -23,7 +23,7 @@ from tests.support.engine_driver import CONTEXT, TOPICS, Bench, options, small_c
 from tests.support.engine_outputs import deltas_of, tokens_of
 from tests.support.logits_reference import Reference
 from tests.support.paths import MODELS
-from worker.engine.protocol import EngineLoadError, EngineSequence
+from worker.engine.protocol import EngineSequence
 from worker.model.local import default_model
 from worker.openvino.engine import OpenVINOEngine
 from worker.openvino.export import export_gguf
@@ -76,10 +76,13 @@ def test_a_busy_batch_gets_the_log_probabilities_of_the_reference(bench: Bench, 
     assert check_batch(bench, reference, 8, preempting=False) > 3
 
 
-@pytest.mark.parametrize(("preempting", "prompt_lookup"), [(False, False), (True, False), (True, True)])
-def test_a_busier_batch_on_a_tiny_model(preempting: bool, prompt_lookup: bool) -> None:
+@pytest.mark.parametrize(
+    ("preempting", "fields"),
+    [(False, {}), (True, {}), (True, {"prompt_lookup": True}), (True, {"draft_model": str(TINY), "max_batch": 16})],
+)
+def test_a_busier_batch_on_a_tiny_model(preempting: bool, fields: dict[str, Any]) -> None:
     """With ``preempting``, half of the requests are preempted in every third step."""
-    tiny = Bench(TINY, logits="on", prompt_lookup=prompt_lookup)
+    tiny = Bench(TINY, logits="on", **fields)
     assert check_batch(tiny, Reference(TINY), 30, preempting=preempting) > 10
     assert tiny.engine.gauges().lost_rows == 0
 
@@ -102,11 +105,6 @@ def test_what_would_need_the_guessed_tokens_is_refused() -> None:
     sequence = msgspec.structs.replace(looking.sequence("Hi"), bad_word_tokens=((3, 4),))
     with pytest.raises(RequestRefused, match="Words of several tokens"):
         looking.engine.add(sequence)
-
-
-def test_a_draft_model_leaves_no_room_for_the_hook() -> None:
-    with pytest.raises(EngineLoadError, match="draft model"):
-        Bench(TINY, logits="on", draft_model=str(TINY))
 
 
 def check_batch(bench: Bench, reference: Reference, left: int, *, preempting: bool) -> int:

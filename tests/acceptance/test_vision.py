@@ -269,7 +269,7 @@ def test_a_step_that_fails_is_survived_by_prompts_with_images(driver: Driver) ->
         assert tokens_of(output for output in outputs if output.number == sequence.number) == tokens
 
 
-@pytest.mark.parametrize("fields", [{"prompt_lookup": True}, {"draft_model": str(MODELS / NAMES[0])}])
+@pytest.mark.parametrize("fields", [{"prompt_lookup": True}, {"draft_model": str(MODELS / "qwen2-byte-level-bpe")}])
 def test_speculation_is_refused_when_the_model_is_loaded(fields: dict[str, Any]) -> None:
     with pytest.raises(EngineLoadError, match="speculative decoding can't be combined"):
         OpenVINOEngine(engine_options(MODELS / NAMES[0], **fields), lambda stage: None)

@@ -7,18 +7,23 @@ from shared.protocol.request import LOGITS, Sampling
 from worker.engine.protocol import EngineSequence
 from worker.model.generation_config import OPEN_ABOVE, OPEN_BELOW, RANGES, in_range
 
-Speculation = Literal["none", "draft", "lookup"]
+Speculation = Literal["none", "draft", "eagle3", "lookup"]
 
 MAX_BEAMS = 64
+
+MAX_ASSISTANT_TOKENS = 16
+"""Maximum number of tokens that one sequence drafts in a step: it shares the step's budget with the others."""
 
 _FIELDS: dict[Speculation, frozenset[str]] = {
     "none": frozenset(),
     "draft": frozenset({"num_assistant_tokens", "assistant_confidence_threshold"}),
+    "eagle3": frozenset({"num_assistant_tokens"}),
     "lookup": frozenset({"num_assistant_tokens", "max_ngram_size"}),
 }
 _REASONS: dict[Speculation, str] = {
     "none": "this worker decodes without speculation",
     "draft": "this worker speculates with a draft model",
+    "eagle3": "this worker speculates with an EAGLE-3 head",
     "lookup": "this worker speculates by prompt lookup",
 }
 
@@ -100,6 +105,17 @@ def check_speculation(sequence: EngineSequence, speculation: Speculation) -> Non
             raise _invalid(field, f"'{field}' is not supported here: {_REASONS[speculation]}.")
         if value <= 0:
             raise _invalid(field, f"Invalid '{field}': expected a value above 0, but got {value}.")
+    if (sampling.num_assistant_tokens or 0) > MAX_ASSISTANT_TOKENS:
+        message = f"Invalid 'num_assistant_tokens': expected at most {MAX_ASSISTANT_TOKENS}."
+        raise _invalid("num_assistant_tokens", message)
+    if sampling.assistant_confidence_threshold and sampling.temperature and sampling.top_p != 0:
+        message = "'assistant_confidence_threshold' needs 'temperature' 0; use 'num_assistant_tokens' with sampling."
+        raise _invalid("assistant_confidence_threshold", message)
+    if speculation in ("draft", "eagle3") and sampling.prompt_scoring is not None:
+        param = sampling.prompt_scoring.param
+        raise _invalid(param, f"'{param}' is not supported here: {_REASONS[speculation]}.")
+    if speculation == "eagle3" and len(sequence.prompt) < 2:
+        raise _invalid("prompt", f"A prompt of one token is not supported here: {_REASONS[speculation]}.")
     if speculation != "none" and sampling.beams > 1:
         raise _invalid("best_of", f"Beam search is not supported here: {_REASONS[speculation]}.")
     if speculation != "none" and any(len(word) > 1 for word in sequence.bad_word_tokens):

@@ -8,6 +8,7 @@ import msgspec
 
 from shared.runtime.plugin_config import PluginValue
 from worker.engine.checks import Speculation
+from worker.engine.drafts import draft_kind
 from worker.engine.host import free_memory
 from worker.model.devices import device_kind
 from worker.model.embedding import OWN, VectorSettings
@@ -72,16 +73,19 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
 
         ``chat_template`` is the text of a template that replaces the model's own, ``engine`` that of the settings.
         """
+        drafts, default = bool(settings.draft_model), default_cache_size(settings.device)
+        most = _MIN_BATCH if drafts else max_sequences(settings.device)
         return cls(
             engine=engine or settings.engine,
             path=path,
             device=settings.device,
-            max_batch=max_sequences(settings.device) if settings.max_batch == "auto" else settings.max_batch,
-            fit_batch=settings.max_batch == "auto",
-            cache_size=default_cache_size(settings.device) if settings.cache_size == "auto" else settings.cache_size,
+            max_batch=most if settings.max_batch == "auto" else settings.max_batch,
+            fit_batch=settings.max_batch == "auto" and not drafts,
+            # Where a step interrupts a sequence for want of cache, a draft model's tokens are taken unverified.
+            cache_size=0 if drafts else default if settings.cache_size == "auto" else settings.cache_size,
             prefill_tokens=settings.prefill_tokens,
             plugin_config=settings.plugin_properties,
-            prefix_caching=settings.caches_prefixes,
+            prefix_caching=settings.prefix_caching,
             prompt_lookup=settings.prompt_lookup,
             draft_model=settings.draft_model,
             weights=settings.weights,
@@ -97,9 +101,9 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def speculation(self) -> Speculation:
-        """The kind of speculative decoding."""
+        """The kind of speculative decoding. Raises :class:`EngineLoadError` for a draft model that can't be served."""
         if self.draft_model:
-            return "draft"
+            return draft_kind(self.draft_model)
         return "lookup" if self.prompt_lookup else "none"
 
     def slots(self, cache_tokens: int) -> int:

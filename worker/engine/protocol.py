@@ -174,7 +174,8 @@ class Gauges(msgspec.Struct, frozen=True, array_like=True):
 
     ``step_seconds`` is the total time inside the pipeline's steps, ``host_seconds`` the total time between consecutive
     steps while there was work: the host overhead. ``lost_rows`` counts sequences that ended because
-    their logits could not be matched to them, ``preemptions`` how often one was preempted.
+    their logits could not be matched to them, ``preemptions`` how often one was preempted. ``drafted`` counts the
+    tokens that speculation has guessed and the model has verified, ``accepted`` those of them that were right.
     """
 
     requests: int
@@ -186,6 +187,8 @@ class Gauges(msgspec.Struct, frozen=True, array_like=True):
     host_seconds: float = 0.0
     lost_rows: int = 0
     preemptions: int = 0
+    drafted: int = 0
+    accepted: int = 0
 
 
 class EngineBroken(Exception):

@@ -87,6 +87,8 @@ class RegistryRecord:
             tokens=gauges.tokens,
             lost_rows=gauges.lost_rows,
             preemptions=gauges.preemptions,
+            drafted=gauges.drafted,
+            accepted=gauges.accepted,
             tokens_per_second=self._rate.per_second(gauges.tokens),
             requests=self.jobs.total,
             engine_restarts=self.engine.restarts,

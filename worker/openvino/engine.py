@@ -74,6 +74,7 @@ class OpenVINOEngine:
         self._prompts: list[PromptOutput] = []
         self._request_ids = itertools.count(WARM_UP_ID + 1)
         self._clearing = self._steps = self._tokens = self._lost_rows = self._preemptions = 0
+        self._drafted = self._accepted = 0
         self._step_seconds = self._host_seconds = 0.0
         self._computed_at: float | None = None
         """End of the last step (``time.perf_counter``), or None if the engine has been idle since."""
@@ -89,7 +90,9 @@ class OpenVINOEngine:
         self._image_arrivals = ImageArrivals(self._table)
         self._uncounted: list[tuple[Handle, int, StepOutput]] = []
         """Last outputs of sequences with images, whose prompts are counted after the next step."""
-        LogitsHook.listener = paced(self._pipeline, RowAssigner(self._table.running))
+        LogitsHook.listener = paced(
+            self._pipeline, RowAssigner(self._table.running, resting=self._speculation == "draft")
+        )
         self._recovery = Recovery(self._pipeline, self._table, self._restart, self._refuse_failed)
         end = self._pipeline.get_tokenizer().get_eos_token_id()
         # A folder states its end tokens in its files or the pipeline's config, a GGUF file in its vocabulary.
@@ -219,6 +222,8 @@ class OpenVINOEngine:
             self._host_seconds,
             self._lost_rows,
             self._preemptions,
+            self._drafted,
+            self._accepted,
         )
 
     def _generation(self, sequence: EngineSequence) -> Generation:
@@ -260,7 +265,7 @@ class OpenVINOEngine:
             max_new_tokens=generation.remaining + repeated,
             adjusts_logits=adjusts,
         )
-        apply_speculation(config, sequence.sampling, self._speculation)
+        drafts = apply_speculation(config, sequence.sampling, self._speculation, len(self._table.running))
         if sequence.images and sequence.sampling.beams == 1:
             # Only the pipeline knows how many tokens an image has, so it limits the length to the context.
             config.max_length, config.max_new_tokens = self._context_length, _UNLIMITED
@@ -281,7 +286,7 @@ class OpenVINOEngine:
             )
         except Exception as error:
             raise refusal_of(native_message(error), self._context_length) from error
-        running = RunningSequence(generation, handle, readers, repeated)
+        running = RunningSequence(generation, handle, readers, repeated, drafts)
         self._table.run(running)
         return running
 
@@ -324,6 +329,9 @@ class OpenVINOEngine:
                 outputs += self._read_beams(number, running)
                 continue
             tokens, logprobs, finish = running.read()
+            drafted, accepted = running.speculated(len(tokens))
+            self._drafted += drafted
+            self._accepted += accepted
             reason: StopReason | None = None
             running.proven = running.proven or bool(tokens)
             if finish != NO_REASON:  # the stateful pipeline reports it after the last token

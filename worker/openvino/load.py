@@ -11,6 +11,7 @@ import openvino
 import openvino_genai
 
 from shared.runtime.plugin_config import PluginValue
+from worker.engine.checks import MAX_ASSISTANT_TOKENS
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineInfo, EngineKind, EngineLoadError
 from worker.engine.text import Vocabulary
@@ -273,6 +274,13 @@ def scheduler_config(options: EngineOptions) -> openvino_genai.SchedulerConfig:
     scheduler.cache_size = options.cache_size
     scheduler.max_num_seqs = options.max_batch
     scheduler.max_num_batched_tokens = max(options.prefill_tokens, 2 * options.max_batch)
+    if options.draft_model:
+        drafted = options.max_batch * (1 + MAX_ASSISTANT_TOKENS)
+        scheduler.max_num_batched_tokens = max(options.prefill_tokens, drafted)
+    if options.speculation == "draft":
+        # Of prompts in parts, a draft model reads more than the model has, and what it drafts then is not verified.
+        scheduler.dynamic_split_fuse = False
+        scheduler.max_num_batched_tokens = max(options.context_length, drafted)
     scheduler.enable_prefix_caching = options.prefix_caching
     return scheduler
 

@@ -90,12 +90,14 @@ def _or(value: float | None, neutral: float) -> float:
 
 ASSISTANT_TOKENS = 5
 NGRAM_SIZE = 3
+ROWS = 8
+"""Rows of a step up to which requests that don't say how many tokens to guess share them, at least one each."""
 
 
 def speculation_properties(options: EngineOptions) -> dict[str, Any]:
     """Return the pipeline properties for speculation. Raises OpenVINO's error if the draft model can't be read."""
     match options.speculation:
-        case "draft":
+        case "draft" | "eagle3":
             return {"draft_model": openvino_genai.draft_model(options.draft_model, options.device)}
         case "lookup":
             return {"prompt_lookup": True}
@@ -103,17 +105,25 @@ def speculation_properties(options: EngineOptions) -> dict[str, Any]:
             return {}
 
 
-def apply_speculation(config: openvino_genai.GenerationConfig, sampling: Sampling, speculation: Speculation) -> None:
-    """Set the speculation fields of a request's generation config."""
+def apply_speculation(
+    config: openvino_genai.GenerationConfig, sampling: Sampling, speculation: Speculation, others: int = 0
+) -> int:
+    """Set the speculation fields of a request's generation config; return how many tokens each step guesses.
+
+    ``others`` is the number of running sequences. 0: there is no speculation, or the draft model decides.
+    """
     if speculation == "none":
-        return
+        return 0
     threshold = sampling.assistant_confidence_threshold
     if threshold is not None:
         config.assistant_confidence_threshold = threshold
-        return
-    config.num_assistant_tokens = sampling.num_assistant_tokens or ASSISTANT_TOKENS
-    if speculation == "lookup":
-        config.max_ngram_size = sampling.max_ngram_size or NGRAM_SIZE
+        return 0
+    own = sampling.num_assistant_tokens or max(1, min(ASSISTANT_TOKENS, ROWS // (others + 1) - 1))
+    config.num_assistant_tokens = own
+    # With a draft model, it has another effect: sampled tokens are compared with the drafted ones. Without it, OpenVINO
+    # GenAI 2026.4 weighs their probabilities, and goes wrong after a rejection (its issue 4190).
+    config.max_ngram_size = sampling.max_ngram_size or NGRAM_SIZE
+    return own
 
 
 _LENGTH = openvino_genai.GenerationFinishReason.LENGTH

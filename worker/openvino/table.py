@@ -22,6 +22,8 @@ class RunningSequence(FollowedSequence):
     """A sequence that runs in the pipeline. Dropping the last reference to ``handle`` cancels it there."""
 
     __slots__ = (
+        "_begun",
+        "_drafts",
         "_echoes",
         "beams",
         "generation",
@@ -39,7 +41,9 @@ class RunningSequence(FollowedSequence):
         handle: Handle,
         readers: Readers,
         repeated: int = 0,
+        drafts: int = 0,
     ) -> None:
+        """``drafts`` is the most tokens that a step guesses and verifies; 0 without speculation, or if unknown."""
         sequence, sampling = generation.sequence, generation.sequence.sampling
         super().__init__(readers.reader, readers.prompt, searching=sampling.beams > 1, has_images=bool(sequence.images))
         self.generation = generation
@@ -52,6 +56,7 @@ class RunningSequence(FollowedSequence):
         self.repeated = repeated
         """Number of known tokens that the pipeline still has to generate again."""
         self._echoes = self.prompt is not None
+        self._drafts, self._begun = drafts, False
 
     @property
     def number(self) -> int:
@@ -112,6 +117,16 @@ class RunningSequence(FollowedSequence):
             # After a preemption, the number of log probabilities of the prompt may differ from that of its tokens.
             del logprobs[: len(logprobs) - len(tokens)]
         return tokens, logprobs, finish
+
+    def speculated(self, new: int) -> tuple[int, int]:
+        """Return how many tokens the step guessed in which ``new`` ones were read, and how many guesses were right.
+
+        They are not appended yet. The step of the prompt guesses nothing, and no step the very last token.
+        """
+        begun, self._begun = self._begun, self._begun or bool(new)
+        if not self._drafts or not new or not begun:
+            return 0, 0
+        return min(self._drafts, self.generation.remaining + self.repeated - 1), new - 1
 
     def skip_repeated(self, tokens: list[int], logprobs: list[float]) -> bool:
         """Remove the leading ``tokens`` that repeat known ones; return whether they do repeat them."""

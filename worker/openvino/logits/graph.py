@@ -183,8 +183,6 @@ def hooked_model(options: EngineOptions, served: Path, *, paged: bool = True) ->
 def _obstacle(options: EngineOptions, served: Path) -> str | None:
     if device_kind(options.device) != "CPU":
         return f"it has not been tried on {options.device}"
-    if options.speculation == "draft":
-        return "it can't be combined with a draft model, with which the rows of a batch can't be distinguished"
     if options.logits == "auto" and served.is_file() and model_bytes(served) > SMALL_MODEL:
         return "a copy of the GGUF file as an OpenVINO IR is needed, which '--logits on' makes"
     return None

@@ -115,17 +115,23 @@ class FollowedSequence(ABC):
         self._blocks = segment.blocks
         if self.started:
             return
-        if segment.rows and (self._images is None or segment.end == self.known + self._images):
-            self._images = segment.end - self.known
+        # With a draft model, guessed tokens may follow the prompt.
+        unknown = segment.end - self.known - (len(segment.rows) - 1 if self.prompt is None else 0)
+        if segment.rows and self._images in (None, unknown):
+            self._images = unknown
             self.started = True
         self.count_cached(segment.past, self._images or 0)
 
 
 def owners(
-    sequences: Sequence[FollowedSequence], segments: list[StepSegment]
+    sequences: Sequence[FollowedSequence], segments: list[StepSegment], *, resting: bool = False
 ) -> Iterator[tuple[FollowedSequence, StepSegment]]:
-    """Return the segments with the sequences that they belong to, both in the pipeline's order."""
-    left = list(sequences)
+    """Return the segments with the sequences that they belong to, both in the pipeline's order.
+
+    ``resting``: a step that computes prompts computes nothing else, and no sequence loses its blocks.
+    """
+    prompts = resting and any(segment.end - segment.past > len(segment.rows) for segment in segments)
+    left = [sequence for sequence in sequences if not (prompts and sequence.started)]
     unknown = []
     for segment in segments:
         owner = next((sequence for sequence in left if sequence.continues(segment)), None)
@@ -145,9 +151,11 @@ def owners(
 class RowAssigner:
     """Listens to the hook, and hands rows to the readers of their sequences."""
 
-    def __init__(self, sequences: Mapping[int, FollowedSequence]) -> None:
-        """``sequences`` are those in the pipeline, in the order in which they were added."""
+    def __init__(self, sequences: Mapping[int, FollowedSequence], *, resting: bool = False) -> None:
+        """``sequences`` are those in the pipeline, in the order in which they were added. ``resting``: see
+        :func:`owners`."""
         self._sequences = sequences
+        self._resting = resting
         self.width = 0
         """Number of logits in a row, at least the size of the vocabulary; 0 until the first one."""
 
@@ -162,7 +170,7 @@ class RowAssigner:
         for sequence in sequences:
             if sequence.reader is not None:
                 sequence.reader.forget()
-        for sequence, segment in owners(sequences, segments_of(step)):
+        for sequence, segment in owners(sequences, segments_of(step), resting=self._resting):
             sequence.follow(segment)
             if sequence.reader is None or not segment.rows:
                 continue

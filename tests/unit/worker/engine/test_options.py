@@ -93,10 +93,10 @@ def test_device_properties_keep_their_types() -> None:
     assert options().plugin_config == {}
 
 
-def test_there_is_no_prefix_caching_with_a_draft_model() -> None:
-    assert options().prefix_caching
-    assert not options(draft_model="draft").prefix_caching
-    assert not options(prefix_caching=False).prefix_caching
+def test_with_a_draft_model_few_sequences_share_a_cache_that_grows() -> None:
+    assert options(draft_model="draft", cache_size=3).cache_size == 0
+    assert (options(draft_model="draft").max_batch, options(draft_model="draft").slots(100_000)) == (4, 4)
+    assert options(draft_model="draft", max_batch=9).slots(100_000) == 9
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_it_is_made_once_for_each_content(model: Path) -> None:
     assert hooked_folder(model, 64) != folder
 
 
-@pytest.mark.parametrize("fields", [{"device": "GPU"}, {"draft_model": "draft"}])
+@pytest.mark.parametrize("fields", [{"device": "GPU"}])
 def test_where_it_was_not_tried_it_is_off_unless_asked_for(model: Path, fields: dict[str, object]) -> None:
     assert hooked_model(options(**fields), model) is None
     with pytest.raises(EngineLoadError, match="--logits on is not possible"):

@@ -6,7 +6,7 @@ So no text is padded, which would cost more than it gains, and a text that has j
 import hashlib
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -222,6 +222,10 @@ class EmbeddingEngine:
     def busy(self) -> bool:
         """Whether texts wait that are not preempted."""
         return bool(self._jobs.keys() - self._preempted)
+
+    def settle(self) -> Iterator[bool]:
+        """There is nothing left to make."""
+        return iter(())
 
     def gauges(self) -> Gauges:
         """Return the metrics of the steps."""

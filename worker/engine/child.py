@@ -38,12 +38,16 @@ Channel = ChildChannel[Command, EngineReport]
 _REPORT_INTERVAL = 0.25
 """Seconds without outputs after which an empty report is sent, so that a long prefill is not taken for a hang."""
 
+_QUIET = 0.2
+"""Seconds without a command after which the engine makes a part of what loading has left for later."""
+
 _GAUGES_MAX_AGE = 0.1
 """Seconds for which gauges are reused. Reading the pipeline's metrics adds 40 µs to a step."""
 
 
 def main() -> int:
     """Load the engine and run it until the supervisor ends it or dies. Returns the exit code."""
+    gc.disable()  # loading makes millions of objects, and hardly any garbage
     options = msgspec.json.decode(sys.argv[1], type=EngineOptions)
     run_on(frozenset(options.cpus))
     channel: Channel = ChildChannel.inherited(msgspec.msgpack.Decoder(Command))
@@ -54,6 +58,7 @@ def main() -> int:
         channel.send(Ready(engine.engine_info))
         # The vocabulary lives as long as the process: exclude it from garbage collections between steps.
         gc.freeze()
+        gc.enable()
         serve(engine, channel)
     except EngineLoadError as error:
         channel.send(LoadFailed(str(error)))
@@ -73,14 +78,17 @@ def serve(engine: Engine, channel: Channel) -> NoReturn:
     """
     gauges = engine.gauges()
     gauged_at = last_report = time.monotonic()
-    at_rest = True
+    at_rest, settling, settled = True, engine.settle(), False
     while True:
         busy = engine.busy()
         if not busy and not at_rest:
             gauges, gauged_at = engine.gauges(), time.monotonic()
             channel.send(Stepped((), gauges))
             at_rest = True
-        for command in channel.receive(0 if busy else None):
+        commands = channel.receive(0 if busy else None if settled else _QUIET)
+        if not (busy or commands):
+            settled = next(settling, True)
+        for command in commands:
             match command:
                 case Add(sequence):
                     try:

@@ -5,7 +5,7 @@ reports, both as MessagePack over a socket pair. Sequences are identified by num
 and never reuses one.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Generic, Literal, Protocol, TypeVar
 
 import msgspec
@@ -240,6 +240,9 @@ class Engine(Protocol):
 
     def gauges(self) -> Gauges:
         """Return the engine's metrics."""
+
+    def settle(self) -> Iterator[bool]:
+        """Make, part by part, what loading need not wait for. Each part is made when the engine is idle."""
 
 
 # Commands, from the supervisor to the engine process.

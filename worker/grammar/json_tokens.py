@@ -1,6 +1,7 @@
 """What a token adds to JSON text: the characters of a string, its end, and further values."""
 
 import re
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -74,9 +75,11 @@ class JsonTokens:
         self._piece = vocabulary.piece
         self._size = len(vocabulary)
 
-    def make(self) -> None:
-        """Make the tables, which takes up to half a second, before the first step that needs them."""
-        _ = self.string_lengths, self.closing_lengths, self.continuing
+    def parts(self) -> Iterator[bool]:
+        """Make the tables before a step needs them. Each part takes up to a quarter of a second."""
+        for table in ("string_lengths", "closing_lengths", "continuing"):
+            getattr(self, table)
+            yield False
 
     @cached_property
     def string_lengths(self) -> "NDArray[numpy.int32]":

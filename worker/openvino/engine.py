@@ -4,7 +4,8 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 
 import openvino_genai
 
@@ -35,7 +36,7 @@ from worker.grammar.lengths import LengthChecker
 from worker.model.devices import device_kind
 from worker.model.generation_config import end_tokens, stop_strings
 from worker.openvino.arrivals import GrammarArrivals, ImageArrivals
-from worker.openvino.huge_pages import use_huge_pages
+from worker.openvino.huge_pages import compact
 from worker.openvino.load import WARM_UP_ID, check_available, describe, load_model
 from worker.openvino.logits.operation import LogitsHook
 from worker.openvino.logits.readers import RowLost, read_rows
@@ -53,6 +54,9 @@ _CLEARING_STEPS = 2
 """Steps after a sequence's end until it is freed (next step) and the metrics show it (the one after)."""
 
 _UNLIMITED = 2**64 - 1
+
+_SETTLED = 2.0
+"""Seconds after loading when the first requests have their first tokens."""
 
 _RUNNING = openvino_genai.GenerationStatus.RUNNING
 _LENGTH = openvino_genai.GenerationFinishReason.LENGTH
@@ -83,10 +87,9 @@ class OpenVINOEngine:
         loaded = load_model(options, served, progress)
         self._pipeline, self._vocabulary, self._logits_width = loaded.pipeline, loaded.vocabulary, loaded.logits_width
         self._json_tokens = JsonTokens(self._vocabulary)
-        if self._logits_width:
-            self._json_tokens.make()
         self._sees_images, self._batched = loaded.sees_images, loaded.choice.kind == "batched"
-        self._grammar_arrivals = GrammarArrivals(self._table, loaded.grammars)
+        self._grammars = loaded.grammars
+        self._grammar_arrivals = GrammarArrivals(self._table, self._grammars)
         self._image_arrivals = ImageArrivals(self._table)
         self._uncounted: list[tuple[Handle, int, StepOutput]] = []
         """Last outputs of sequences with images, whose prompts are counted after the next step."""
@@ -104,8 +107,19 @@ class OpenVINOEngine:
         self.engine_info = describe(options, served, loaded, started, devices)
         self._context_length = self.engine_info.context_length
         if device_kind(options.device) == "CPU":
-            # Takes about a second. Safe while the engine runs: virtual addresses do not change.
-            threading.Thread(target=use_huge_pages, name="huge pages", daemon=True).start()
+            # Takes about a second, which the first requests do not share. Safe while the engine runs: virtual addresses
+            # do not change.
+            timer = threading.Timer(_SETTLED, compact)
+            timer.daemon = True
+            timer.start()
+
+    def settle(self) -> Iterator[bool]:
+        """Make what the first structured output would wait for."""
+        if self._logits_width:
+            yield from self._json_tokens.parts()
+        if self._grammars is not None:
+            with suppress(GrammarError):  # it refuses requests, by name
+                self._grammars.prepare()
 
     def add(self, sequence: EngineSequence) -> None:
         """Add a sequence to the batch. Raises :class:`RequestRefused`, without affecting other sequences."""

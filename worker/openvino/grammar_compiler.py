@@ -3,6 +3,7 @@
 import re
 import tempfile
 import time
+from functools import cached_property
 from pathlib import Path
 
 import numpy
@@ -31,12 +32,20 @@ class GrammarCompiler:
 
     def __init__(self, tokenizer: openvino_genai.Tokenizer, width: int) -> None:
         """``width`` is the number of logits per token."""
-        end = tokenizer.get_eos_token_id()
-        self._pipeline = stub_pipeline(_model(width, end), tokenizer)
-        self._other_width = stub_pipeline(_model(width + 1, end), tokenizer)
+        self._tokenizer, self._width = tokenizer, width
         self._compiled: set[Constraint] = set()
         self._seconds = 0.0
+
+    def prepare(self) -> None:
+        """Do what the first grammar would wait for. Raises :class:`GrammarError`."""
         self.generate(_WARM_UP, 1)
+
+    @cached_property
+    def _pipelines(self) -> tuple[openvino_genai.LLMPipeline, openvino_genai.LLMPipeline]:
+        """One with the model's number of logits, and one with another number."""
+        end = self._tokenizer.get_eos_token_id()
+        own, other = (stub_pipeline(_model(self._width + more, end), self._tokenizer) for more in (0, 1))
+        return own, other
 
     def is_compiled(self, constraint: Constraint) -> bool:
         """Return whether the cache has ``constraint``."""
@@ -58,7 +67,7 @@ class GrammarCompiler:
     def clear(self) -> None:
         """Empty the cache. Grammars of running sequences are freed when those end."""
         # The tokenizer has one compiler, and replaces it for a pipeline with another number of logits.
-        for pipeline in (self._other_width, self._pipeline):
+        for pipeline in reversed(self._pipelines):
             pipeline.generate(_prompt(), openvino_genai.GenerationConfig(max_new_tokens=1))
         self._compiled.clear()
         self._seconds = 0.0
@@ -77,8 +86,8 @@ class GrammarCompiler:
         else:
             config.structured_output_config = structured_output_config(constraint)
         try:
-            (tokens,) = self._pipeline.generate(_prompt(), config, streamer).tokens
-            return str(self._pipeline.get_tokenizer().decode(tokens))
+            (tokens,) = self._pipelines[0].generate(_prompt(), config, streamer).tokens
+            return str(self._tokenizer.decode(tokens))
         except RuntimeError as error:
             raise GrammarError(_reason(str(error))) from error
         except UnicodeDecodeError as error:

@@ -33,6 +33,7 @@ class GrammarProfiler:
         """Load the tokenizer of the GGUF file or IR folder at ``path``. Raises :class:`RuntimeError` on failure."""
         tokenizer, vocabulary = open_tokenizer(Path(path))
         self._compiler = GrammarCompiler(tokenizer, len(vocabulary))
+        self._compiler.prepare()
 
     def slowdown(self, constraint: Constraint, maximum: float) -> float:
         """Measure the slowdown with random texts, until it exceeds ``maximum``. Raises :class:`GrammarError`.

@@ -1,5 +1,5 @@
 """Moves the weights into huge pages, which makes a step faster: it reads all weights, and the TLB covers only a few
-thousand pages.
+thousand pages. Before that, gives back what only loading has needed.
 
 Most Linux distributions enable huge pages only for programs that request them (``transparent_hugepage`` is
 ``madvise``), and OpenVINO does not. ``MADV_COLLAPSE`` (Linux 6.1, madvise(2)) converts memory that is already in use.
@@ -23,6 +23,23 @@ _MADV_COLLAPSE = 25
 
 _ANONYMOUS = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw-p [0-9a-f]+ \S+ 0 *(?:\[heap\])?$", re.MULTILINE)
 """A private anonymous mapping in /proc/PID/maps."""
+
+_WEIGHTS = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) r--[ps] [0-9a-f]+ \S+ [1-9]\d* +/.*\.bin$", re.MULTILINE)
+"""A mapping, only for reading, of a file of weights, of which the compiled model has copies."""
+
+
+def compact() -> None:
+    """Give back memory that only loading has needed, and move the rest to huge pages."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+        with suppress(OSError):
+            for mapping in _WEIGHTS.finditer(Path("/proc/self/maps").read_text()):
+                start, end = int(mapping[1], 16), int(mapping[2], 16)
+                libc.madvise(start, end - start, mmap.MADV_DONTNEED)  # what is read again comes from the page cache
+        with suppress(AttributeError):  # of glibc
+            libc.malloc_trim(0)
+    use_huge_pages()
 
 
 def use_huge_pages() -> int:

@@ -175,7 +175,13 @@ def _load(
     speculation = options.speculation
     with_images = sees_images(served)
     cache_tokens, width = warm_up(
-        pipeline, WARM_UP_ID, vocabulary, speculation, hooked=hooked is not None, sees_images=with_images
+        pipeline,
+        WARM_UP_ID,
+        vocabulary,
+        speculation,
+        device=options.device,
+        hooked=hooked is not None,
+        sees_images=with_images,
     )
     if choice.kind == "stateful":
         cache_tokens = min(options.context_length, shape.context if shape else options.context_length)

@@ -7,6 +7,7 @@ from shared.protocol.request import Sampling
 from worker.engine.checks import Speculation
 from worker.engine.protocol import EngineLoadError, PlacedImage
 from worker.engine.text import Vocabulary
+from worker.model.devices import device_kind
 from worker.openvino.logits.operation import HookFailed, Logits, LogitsHook, StepInput
 from worker.openvino.logits.readers import RowLost, RowReader, read_rows
 from worker.openvino.logits.rows import FollowedSequence, RowAssigner
@@ -18,8 +19,8 @@ from worker.openvino.stateful import Pipeline, StatefulPipeline, paced
 _SIDE = 224
 _IMAGE = PlacedImage(0, _SIDE, _SIDE, bytes(3 * _SIDE * _SIDE))
 
-_TOKENS = 256
-"""A whole number of KV blocks for every block size in use (16, 32, 64, 128, 256)."""
+_TOKENS = {"CPU": 32}
+"""By kind of device, a whole number of the KV blocks in use there: 16 to 256 tokens for others than CPUs."""
 
 _BIAS = 5.0
 """Bias of one token, so that the pipeline's log probabilities show whether biases arrive."""
@@ -65,6 +66,7 @@ def warm_up(
     vocabulary: Vocabulary,
     speculation: Speculation,
     *,
+    device: str,
     hooked: bool,
     sees_images: bool,
 ) -> tuple[int, int]:
@@ -83,8 +85,9 @@ def warm_up(
     config.ignore_eos = True
     apply_speculation(config, Sampling(), speculation)
     # The last generated token is never cached; the prompt and the first one fill whole blocks.
+    size = _TOKENS.get(device_kind(device), 256)
     ordinary = [token for token in range(len(vocabulary)) if token not in vocabulary.special]
-    prompt = [ordinary[index % len(ordinary)] for index in range(_TOKENS - 1)]
+    prompt = [ordinary[index % len(ordinary)] for index in range(size - 1)]
     batched = not isinstance(pipeline, StatefulPipeline)
     # The stateful pipeline reports no log probabilities. There, the bias determines the tokens.
     sequence = _WarmUpSequence(prompt, _BIAS if batched else 1e4)
@@ -111,14 +114,14 @@ def warm_up(
         ) from error
     finally:
         LogitsHook.listener = None
-    if hooked and not batched and sequence.tokens[_TOKENS - 1 :] != [prompt[0]] * 2:
+    if hooked and not batched and sequence.tokens[size - 1 :] != [prompt[0]] * 2:
         raise HookFailed("the bias of a token does not reach the pipeline")
     share: float = pipeline.get_metrics().max_cache_usage / 100
     if handle.get_status() != openvino_genai.GenerationStatus.FINISHED or not share:
-        raise EngineLoadError(f"the KV cache can't hold {_TOKENS} tokens: give the worker a larger --cache-size")
+        raise EngineLoadError(f"the KV cache can't hold {size} tokens: give the worker a larger --cache-size")
     if sees_images:
         _run_image(pipeline, request_id, prompt[:1])
-    return round(_TOKENS / share), assigner.width
+    return round(size / share), assigner.width
 
 
 def _run_image(pipeline: Pipeline, request_id: int, prompt: list[int]) -> None:

@@ -5,7 +5,7 @@ import random
 import re
 import signal
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from typing import NoReturn
@@ -266,6 +266,10 @@ class SimulatedEngine:
     def busy(self) -> bool:
         """Whether sequences are running."""
         return bool(self._running)
+
+    def settle(self) -> Iterator[bool]:
+        """There is nothing left to make."""
+        return iter(())
 
     def gauges(self) -> Gauges:
         """Return the metrics of the simulated batch and cache."""

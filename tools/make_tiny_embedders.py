@@ -6,6 +6,7 @@ The weights are random, but the same in each run. Each model has another encoder
 """
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,14 @@ _KINDS: dict[str, dict[str, Any]] = {
     },
     "embed-xlm-roberta": {"config": "XLMRobertaConfig", "pooling": ("mean_sqrt_len_tokens", "max")},
     "embed-mpnet": {"config": "MPNetConfig", "pooling": ("weightedmean", "lasttoken", "mean"), "normalize": True},
+    "embed-qwen3": {
+        "config": "Qwen3Config",
+        "more": {"num_key_value_heads": 1, "head_dim": 8},
+        "pooling": ("lasttoken",),
+        "normalize": True,
+        "prompts": {"query": "music : ", "document": ""},
+    },
 }
-
 
 _RERANKERS = {"rerank-bert": "Bert", "rerank-mpnet": "MPNet", "rerank-xlm-roberta": "XLMRoberta"}
 QUERIES = ("the river", "music of the old window ? " * 5, "Hello")
@@ -74,7 +81,7 @@ def _make(folder: Path, about: dict[str, Any]) -> None:
     import transformers
     from sentence_transformers import SentenceTransformer, models  # type: ignore[import-not-found]
 
-    config = _config(folder, about["config"], type_vocab_size=2, initializer_range=0.6)
+    config = _config(folder, about["config"], initializer_range=0.6, **about.get("more", {"type_vocab_size": 2}))
     model = transformers.AutoModel.from_config(config)
     model.save_pretrained(folder)
     tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
@@ -124,26 +131,40 @@ def _export(folder: Path, task: str, output: str) -> None:
     class Encoder(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            more = {"add_pooling_layer": False} if task == "AutoModel" else {}
+            more = {"add_pooling_layer": False} if task == "AutoModel" and len(inputs) > 2 else {}
             self.model = getattr(transformers, task).from_pretrained(folder, **more).eval()
 
         def forward(self, *given: Any) -> Any:
             return self.model(**dict(zip(inputs, given, strict=True)))[output]
 
-    inputs = ["input_ids", "attention_mask", "token_type_ids"]
+    inputs = ["input_ids", "attention_mask", "token_type_ids"][: 2 if "qwen" in folder.name else 3]
     file = folder / "onnx" / "model.onnx"
     file.parent.mkdir(exist_ok=True)
     ids = torch.ones(2, 5, dtype=torch.long)
     axes = {name: {0: "texts", 1: "tokens"} for name in inputs} | {output: {0: "texts"}}
-    torch.onnx.export(
-        Encoder(), (ids, ids, 0 * ids), file, input_names=inputs, output_names=[output], dynamic_axes=axes, dynamo=False
-    )
+    given = (ids, ids, 0 * ids)[: len(inputs)]
+    names = {"input_names": inputs, "output_names": [output], "dynamic_axes": axes}
+    torch.onnx.export(Encoder(), given, file, **names, dynamo=False)
+
+
+def _convert(folder: Path) -> None:
+    """Replace the weights of a decoder by OpenVINO IR, as its embedders are exported."""
+    import openvino
+
+    _export(folder, "AutoModel", "last_hidden_state")
+    model = openvino.convert_model(folder / "onnx" / "model.onnx")
+    openvino.save_model(model, folder / "openvino_model.xml", compress_to_fp16=False)
+    shutil.rmtree(folder / "onnx")
+    (folder / "model.safetensors").unlink()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["Qwen3ForCausalLM"]}, indent=2))
 
 
 if __name__ == "__main__":
     for name, kind in _KINDS.items():
         _make(Path(sys.argv[1]) / name, kind)
     _export(Path(sys.argv[1]) / "embed-bert", "AutoModel", "last_hidden_state")
+    _convert(Path(sys.argv[1]) / "embed-qwen3")
     for name, model in _RERANKERS.items():
         _make_reranker(Path(sys.argv[1]) / name, model)
     _export(Path(sys.argv[1]) / "rerank-bert", "AutoModelForSequenceClassification", "logits")

@@ -20,11 +20,12 @@ from worker.embed.engine import STEP_TOKENS, EmbeddingEngine
 from worker.embed.tokens import EmbeddingTokens, open_tokens
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError, EngineSequence
-from worker.model.embedding import MODULES, kind_of, read_files
+from worker.model.embedding import MODULES, VectorSettings, kind_of, read_files
 from worker.model.identity import model_identity
 from worker.model.local import resolve
+from worker.model.source import ModelError
 
-TINY = {name: MODELS / f"embed-{name}" for name in ("bert", "mpnet", "xlm-roberta")}
+TINY = {name: MODELS / f"embed-{name}" for name in ("bert", "mpnet", "qwen3", "xlm-roberta")}
 LIMIT = 48
 
 
@@ -197,6 +198,22 @@ def test_kinds_are_found_from_files(copy: Path, tmp_path: Path) -> None:
     assert kind_of(copy) == "embed"
     assert read_files(copy).pooling == ("mean",)
     assert kind_of(tmp_path) == "generate"
+
+
+def test_a_decoder_pools_as_its_files_or_its_entry_say(tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(TINY["qwen3"], tmp_path / "copy"))
+    assert (kind_of(copy), read_files(copy).max_tokens) == ("embed", 48)
+    # Positions count from 0, whatever the padding's id is.
+    (copy / "sentence_bert_config.json").unlink()
+    change("tokenizer_config.json", model_max_length=1000)(copy)
+    change("config.json", pad_token_id=24)(copy)
+    assert read_files(copy).max_tokens == 70
+    # An export without modules is one of text by its architecture, and of vectors by its output.
+    (copy / MODULES).unlink()
+    assert kind_of(copy) == "embed"
+    with pytest.raises(ModelError, match=r"states no pooling.*'pooling'"):
+        read_files(copy)
+    assert read_files(copy, VectorSettings(pooling="lasttoken")).pooling == ("lasttoken",)
 
 
 def test_weights_and_modules_are_part_of_the_identity(copy: Path) -> None:

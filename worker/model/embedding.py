@@ -102,7 +102,7 @@ class EmbeddingFiles(NamedTuple):
 
 def kind_of(folder: Path) -> Kind:
     """Return what the model in ``folder`` does, by its files. Raises :class:`ModelError`."""
-    if not folder.is_dir() or _weights(folder) is None:
+    if not folder.is_dir() or (weights := _weights(folder)) is None:
         return "generate"
     config = read_config(folder / "config.json")
     architectures = [str(name) for name in config.get("architectures") or ()]
@@ -110,8 +110,10 @@ def kind_of(folder: Path) -> Kind:
         return "rerank"
     if (folder / MODULES).is_file():
         return "embed"
-    encodes = config.get("model_type") in _ENCODERS and not any(name.endswith(_GENERATE) for name in architectures)
-    return "embed" if encodes else "generate"
+    if any(name.endswith(_GENERATE) for name in architectures):
+        # Decoders are exported for vectors without logits.
+        return "embed" if weights.suffix == ".xml" and b'"last_hidden_state"' in weights.read_bytes() else "generate"
+    return "embed" if config.get("model_type") in _ENCODERS else "generate"
 
 
 def read_files(folder: Path, given: VectorSettings = OWN) -> EmbeddingFiles:
@@ -126,16 +128,18 @@ def read_files(folder: Path, given: VectorSettings = OWN) -> EmbeddingFiles:
         raise ModelError(
             f"{folder} has no tokenizer.json. Write it with AutoTokenizer.from_pretrained(...).save_pretrained(...)."
         )
-    config = read_config(folder / "config.json")
+    config, ranks = read_config(folder / "config.json"), kind_of(folder) == "rerank"
     if weights.name == SAFETENSORS and config.get("model_type") not in _ENCODERS:
         raise ModelError(
             f"The weights {weights} of the kind {config.get('model_type')!r} can't be read. Known are "
             f"{', '.join(sorted(_ENCODERS))}; export others: optimum-cli export openvino --task feature-extraction."
         )
+    modules = [] if ranks else _modules(folder)
+    if not (ranks or modules or given.pooling or config.get("model_type") in _ENCODERS):
+        raise ModelError(f"{folder} states no pooling. Set 'pooling' in models.toml, or add {MODULES}.")
     transformer, dense, normalize = folder, [], False
     pooling: tuple[Pooling, ...] = ("mean",)
-    ranks = kind_of(folder) == "rerank"
-    for kind, place in () if ranks else _modules(folder):
+    for kind, place in modules:
         match kind:
             case "Transformer":
                 transformer = place
@@ -238,4 +242,4 @@ def _max_tokens(folder: Path, config: Mapping[str, Any], settings: Mapping[str, 
 
 def first_position(config: Mapping[str, Any]) -> int:
     """Return the index of the first token's position: RoBERTa's kind and MPNet count from behind the padding's id."""
-    return 0 if config.get("model_type") == "bert" else int(config.get("pad_token_id") or 0) + 1
+    return int(config.get("pad_token_id") or 0) + 1 if config.get("model_type") in _ENCODERS - {"bert"} else 0

@@ -120,7 +120,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keys]:
 
 def test_killed_workers_change_no_sum(served: Keys) -> None:
     running, lines = served.fleet, range(50, 80)
-    victims = [running.worker(*SLOW), running.worker(*SLOW)]
+    victims = [running.worker(*SLOW) for _ in range(3)][:2]
     batch = submit(served.client("batch"), [chat_line(str(n), f"[[tokens {n}]]", max_tokens=n) for n in lines])
     with ThreadPoolExecutor(40) as pool:
         asked = [
@@ -128,9 +128,11 @@ def test_killed_workers_change_no_sum(served: Keys) -> None:
             for name in KINDS
             for tokens, n in ((1, 1), (60, 1), (90, 3), (150, 1))
         ]
+        store = running.redis()
+        running.until(
+            lambda: at_once(store.zcard(keys.inflight("sim"))) > 9 or all(one.done() for one in asked), "jobs to run"
+        )
         for victim in victims:
-            running.until(lambda: at_once(running.redis().zcard(keys.inflight("sim"))) > 4, "jobs to run")
-            running.worker(*SLOW)
             victim.kill()
         for one in asked:
             one.result()
@@ -167,23 +169,23 @@ def test_a_killed_replica_changes_no_sum(served: Keys) -> None:
     running, store = served.fleet, served.fleet.redis()
     running.worker(*SLOW)
     (doomed,) = (process for process in running.processes if "api" in process.log.name)
-    served.add("small", "--tokens-per-day", "700")
+    served.add("small", "--tokens-per-day", "5400")
     client = served.client("small")
-    client.responses.create(model="sim", input="[[tokens 300]]", max_output_tokens=300, background=True)
     plain = client.chat.completions.create(
-        model="sim", messages=[{"role": "user", "content": "[[tokens 150]]"}], max_tokens=150, stream=True
+        model="sim", messages=[{"role": "user", "content": "[[tokens 5000]]"}], max_tokens=5000, stream=True
     )
     next(plain)
-    running.until(lambda: at_once(store.zcard(keys.inflight("sim"))) == 2, "both jobs to run")
-    journals = {job: keys.journal(job.decode()) for job in at_once(store.zrange(keys.inflight("sim"), 0, -1))}
+    (job,) = at_once(store.zrange(keys.inflight("sim"), 0, -1))
+    response = client.responses.create(model="sim", input="[[tokens 300]]", max_output_tokens=300, background=True)
     doomed.kill()
     running.api()
     running.until(lambda: at_once(store.zcard(keys.inflight("sim"))) == 0, "the jobs to end")
-    for journal in journals.values():
-        started, *_, last, _end = decode_journal(at_once(store.lrange(journal, 0, -1)))
-        assert isinstance(started, Started)
-        assert isinstance(last, Delta)
-        served.told["small"] += started.prompt_tokens + last.position + len(last.tokens)
+    started, *_, last, _end = decode_journal(at_once(store.lrange(keys.journal(job.decode()), 0, -1)))
+    assert isinstance(started, Started)
+    assert isinstance(last, Delta)
+    usage = served.client("small").responses.retrieve(response.id).usage
+    assert usage is not None
+    served.told["small"] += started.prompt_tokens + last.position + len(last.tokens) + usage.total_tokens
     assert served.used() == dict(served.told)
     # What the lost replica has reserved is free when it is needed.
     running.until(lambda: _asks_one(served), "another request to fit")
@@ -270,3 +272,16 @@ def test_a_budget_is_exceeded_by_what_is_stated(
     print(f"{way}: a budget of {BUDGET} served {used}")
     assert used == served.spent(served.ids["small"])
     assert used <= most
+
+
+def test_a_batch_exceeds_a_budget_by_the_line_that_was_admitted_last(served: Keys) -> None:
+    running, secret = served.fleet, served.add("small", "--tokens-per-day", str(BUDGET))
+    running.worker(*SLOW)
+    client = running.client().with_options(api_key=secret)
+    lines = [chat_line(str(line), "[[tokens 250]]", max_tokens=250) for line in range(100)]
+    batch = submit(client, lines)
+    running.until(lambda: served.spent(served.ids["small"]) >= BUDGET and not served.held(), "the budget to be used up")
+    client.batches.cancel(batch.id)
+    assert (counts := ended(client, batch).request_counts) is not None
+    assert counts.completed * 250 < served.used()["small"] == served.spent(served.ids["small"]) <= 2 * BUDGET
+    print(f"a batch: a budget of {BUDGET} served {served.used()['small']}")

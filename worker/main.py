@@ -73,6 +73,9 @@ logger = logging.getLogger(__name__)
 _RELOAD = (1.0, 60.0)
 """First and longest pause in seconds before a changed model that can't be loaded is tried again: it may be written."""
 
+_FIRST = 1.0
+"""Seconds that the first requests have the CPUs for themselves."""
+
 _CLOSE_TIMEOUT = 2.0
 """Seconds that each of the Redis calls of the shutdown may take."""
 
@@ -288,10 +291,9 @@ class _Worker:
         await asyncio.gather(self.prompts.ended(), self.engine_supervisor.run(), self._after_prompts())
 
     async def _after_prompts(self) -> None:
-        """Once prompts can be made, start the grammar process, which few need, and log what the template does."""
+        """Once prompts can be made, log what the template does. When the first requests have tokens, start the grammar
+        process, which few need; a request that does starts it too."""
         await self.prompts.ready()
-        if self.grammars is not None:
-            self.grammars.start()
         description = ChatRequest(model="", work=Tokenize(describe=True))
         described = await self.prompts.call(description, "")
         warnings = (*self._warnings, *(f"self-test: {finding}" for finding in described.findings or ()))
@@ -308,6 +310,9 @@ class _Worker:
         thinks = self.record.formats is not None and self.record.formats.reasoning_parser != NONE
         if budget is not None and not (thinks and engine.adjusts_logits):
             logger.warning("the model's thinking_token_budget has no effect: it needs --logits and a reasoning parser")
+        await asyncio.sleep(_FIRST)
+        if self.grammars is not None:
+            self.grammars.start()
 
     def _on_engine_change(self) -> None:
         """Handle the start or the end of an engine."""

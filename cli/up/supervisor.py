@@ -95,15 +95,12 @@ class _Supervisor:
 
     async def _serve(self) -> None:
         """Start all processes and keep them running, until cancelled or one fails permanently."""
-        if self._store:
-            self._progress.starting("Valkey")
-            await self._store.start()
-        else:
+        if self._store is None:
             await wait_for_store(self._settings.redis_url, patience=0)
         self._progress.starting("the worker and the API")
         parts = [self._keep(self._worker), self._keep(self._api), self._watch()]
         if self._store:
-            parts.append(self._guard(self._store))
+            parts.insert(0, self._guard(self._store))  # it answers before the others have imported their code
         tasks = [asyncio.create_task(part) for part in parts]
         try:
             await asyncio.gather(*tasks)
@@ -128,7 +125,9 @@ class _Supervisor:
             await asyncio.sleep(pause)
 
     async def _guard(self, store: EmbeddedValkey) -> NoReturn:
-        """Raise :class:`click.ClickException` when the store exits, because the queue and all journals are lost."""
+        """Start the store. Raise :class:`click.ClickException` when it exits, because the queue and all journals are
+        lost."""
+        await store.start()
         how = exit_description(await store.child.wait())
         raise click.ClickException(f"Valkey {how}, and the queue is lost.\n{store.last_log_lines()}".rstrip())
 

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 CHECK_INTERVAL = 1 / 3
 """Seconds between two checks of the watchdog."""
 
-_BACKOFF = (0.5, 30.0)
+_BACKOFF = (0.1, 30.0)
 """First and longest pause in seconds before the engine is restarted."""
 
 _NO_GAUGES = Gauges(requests=0, scheduled=0, cache_usage=0.0, steps=0, tokens=0)

@@ -56,8 +56,9 @@ class GrammarProcess:
         self._service: Service[GrammarCall, float] = Service(spec)
 
     def start(self) -> None:
-        """Start the subprocess without waiting for it. If that fails, the first check tries again."""
-        self._service.start()
+        """Start the subprocess, unless it runs, without waiting for it. If that fails, the next check tries again."""
+        if not self._service.running:
+            self._service.start()
 
     async def check(self, constraint: Constraint, param: str, tenant: str) -> None:
         """Return if ``constraint`` of ``tenant`` is safe to pass to the engine.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import batch, capacity, fairness, overhead, prefix, regressions
+from bench import batch, capacity, fairness, forms, overhead, prefix, regressions
 from bench.fidelity import comparison as fidelity
 from bench.peers import comparison as peers
 
@@ -18,11 +18,12 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "fairness": fairness.run,
     "fidelity": fidelity.run,
     "regressions": regressions.run,
+    "forms": forms.run,
     "peers": peers.run,
 }
 
-BY_NAME = ("peers",)
-"""Parts that run only when named: they need what is not installed."""
+BY_NAME = ("forms", "peers")
+"""Parts that run only when named: they are about a model, or need what is not installed."""
 
 
 class UnknownOption(ValueError):

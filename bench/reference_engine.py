@@ -22,7 +22,7 @@ from shared.runtime.processes import module_command
 from worker.engine.options import EngineOptions
 from worker.model.devices import device_kind
 from worker.openvino.huge_pages import use_huge_pages
-from worker.openvino.load import load_pipeline
+from worker.openvino.load import choose, load_pipeline
 from worker.openvino.sampling import apply_speculation
 from worker.openvino.weights import serving_path
 
@@ -32,14 +32,19 @@ _RUNNING = openvino_genai.GenerationStatus.RUNNING
 class ReferenceEngine:
     """A pipeline in its own process."""
 
-    def __init__(self, options: EngineOptions) -> None:
-        """Start the process, and wait until the model is loaded."""
+    def __init__(self, options: EngineOptions, *, wait: bool = True) -> None:
+        """Start the process, and unless told otherwise wait until the model is loaded."""
         self._process = subprocess.Popen(
             module_command("bench.reference_engine", msgspec.json.encode(options).decode()),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
+        if wait:
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until the model is loaded. Raises :class:`ValueError` if the process ends before."""
         self._answer()
 
     def run(self, prompts: list[str], tokens: int, concurrency: int) -> dict[str, Any]:
@@ -51,9 +56,13 @@ class ReferenceEngine:
         return answer
 
     def stop(self) -> None:
-        """End the process."""
+        """End the process, and close its pipes."""
+        self.kill()
+        self._process.communicate()
+
+    def kill(self) -> None:
+        """End the process, also while another thread waits for its answer."""
         self._process.kill()
-        self._process.wait()
 
     def _answer(self) -> Any:
         assert self._process.stdout is not None
@@ -63,8 +72,8 @@ class ReferenceEngine:
 def main() -> int:
     """Load, then run what is asked for. Returns the exit code."""
     options = msgspec.json.decode(sys.argv[1], type=EngineOptions)
-    pipeline, *_ = load_pipeline(options, serving_path(options, lambda stage: None))
-    tokenizer = pipeline.get_tokenizer()
+    pipeline, *_ = load_pipeline(options, serving_path(options, lambda stage: None), kind=choose(options).kind)
+    tokenizer = openvino_genai.Tokenizer(options.path)  # the pipeline's own encodes nothing
     print(json.dumps("ready"), flush=True)
     number = 0
     for line in sys.stdin:

@@ -15,6 +15,7 @@ PARTS = {
     "fairness": "a small schema and a small image of one key while another key floods the service",
     "fidelity": "accuracy of structured output compared with plain text and OpenVINO GenAI's own JSON schemas",
     "regressions": "machine-independent counts compared with their budgets",
+    "forms": "the forms in which a MODEL, named next, can be served on this host, in two minutes",
     "peers": "the same load on llama.cpp's server, which is built first; only when named",
 }
 """The parts of :mod:`bench.main` and what each measures. Repeated here because importing :mod:`bench.main` requires
@@ -30,6 +31,8 @@ class _Bench(click.Group):
         """Return the subcommand, or else the command that runs benchmarks."""
         if args[0] in self.commands:
             return super().resolve_command(ctx, args)
+        if args[0] == "forms" and args[1:] and not args[1].startswith("-"):
+            args = ["forms", "--model", *args[1:]]
         return "", _parts, args
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -41,7 +44,7 @@ class _Bench(click.Group):
 @click.group(
     cls=_Bench,
     invoke_without_command=True,
-    subcommand_metavar="[PARTS]... | load [OPTIONS]",
+    subcommand_metavar="[PARTS]... | forms MODEL | load [OPTIONS]",
     epilog="\b\nPARTS:\n" + "\n".join(f"  {name:<12} {what}" for name, what in PARTS.items()),
 )
 @click.pass_context
@@ -70,6 +73,7 @@ def _numbers(context: click.Context, parameter: click.Parameter, value: str | No
 
 @click.command("bench", add_help_option=False)
 @click.argument("parts", nargs=-1, type=click.Choice(tuple(PARTS)), metavar="[PARTS]...")
+@click.option("--model")
 @click.option("--runs", type=click.IntRange(1))
 @click.option("--concurrencies", callback=_numbers)
 def _parts(parts: tuple[str, ...], **options: object) -> None:

@@ -57,6 +57,19 @@ def test_options_go_to_the_parts_that_have_them(monkeypatch: pytest.MonkeyPatch)
     assert "'capacity' has no option --runs" in result.output
 
 
+def test_the_model_of_forms_is_named_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def part(folder: Path, *, model: str = "default") -> dict[str, object]:
+        seen.append(model)
+        return {}
+
+    monkeypatch.setitem(PARTS, "forms", part)
+    assert CliRunner().invoke(bench, ["forms", "./a.gguf"]).exit_code == 0
+    assert CliRunner().invoke(bench, ["forms"]).exit_code == 0
+    assert seen == ["./a.gguf", "default"]
+
+
 @pytest.mark.parametrize("sizes", ["", "1,", "0", "-1", "one", "1;2"])
 def test_concurrencies_are_numbers(sizes: str) -> None:
     result = CliRunner().invoke(bench, ["overhead", "--concurrencies", sizes])

@@ -1,28 +1,33 @@
 """Anthropic's Python SDK against the real model."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import anthropic
 import pytest
-from anthropic.types import MessageParam
 
 from tests.acceptance.conftest import MODEL
 from tests.support.fleet import Fleet
 
+if TYPE_CHECKING:
+    import anthropic
+    from anthropic.types import MessageParam
+
 GREEDY = {"temperature": 0}
 """The SDK has no parameter for it any more."""
-ASK: MessageParam = {"role": "user", "content": "Name the capital of France."}
+ASK: "MessageParam" = {"role": "user", "content": "Name the capital of France."}
 
 
 @pytest.fixture
-def client(real_fleet: Fleet) -> Iterator[anthropic.Anthropic]:
+def client(real_fleet: Fleet) -> Iterator["anthropic.Anthropic"]:
+    import anthropic
+
     with anthropic.Anthropic(
         base_url=f"http://127.0.0.1:{real_fleet.port}", api_key="none", max_retries=0, timeout=240
     ) as opened:
         yield opened
 
 
-def test_a_message_whole_and_streamed(client: anthropic.Anthropic) -> None:
+def test_a_message_whole_and_streamed(client: "anthropic.Anthropic") -> None:
     message = client.messages.create(model=MODEL, max_tokens=24, extra_body=GREEDY, messages=[ASK], system="Be brief.")
     assert message._request_id is not None
     assert (message.type, message.role, message.model) == ("message", "assistant", MODEL)
@@ -40,7 +45,7 @@ def test_a_message_whole_and_streamed(client: anthropic.Anthropic) -> None:
     assert (streamed.stop_reason, streamed.usage.output_tokens) == (message.stop_reason, message.usage.output_tokens)
 
 
-def test_stop_reasons(client: anthropic.Anthropic) -> None:
+def test_stop_reasons(client: "anthropic.Anthropic") -> None:
     cut = client.messages.create(model=MODEL, max_tokens=3, extra_body=GREEDY, messages=[ASK])
     assert (cut.stop_reason, cut.usage.output_tokens) == ("max_tokens", 3)
     stopped = client.messages.create(
@@ -50,7 +55,7 @@ def test_stop_reasons(client: anthropic.Anthropic) -> None:
     assert all(block.type != "text" or "Paris" not in block.text for block in stopped.content)
 
 
-def test_a_prompt_is_cached_before_it_is_needed(client: anthropic.Anthropic) -> None:
+def test_a_prompt_is_cached_before_it_is_needed(client: "anthropic.Anthropic") -> None:
     prompt: MessageParam = {"role": "user", "content": "A list of numbers: " + " ".join(map(str, range(4000, 4100)))}
     warm = client.messages.create(model=MODEL, max_tokens=0, messages=[prompt])
     assert (warm.content, warm.stop_reason, warm.usage.output_tokens) == ([], "max_tokens", 0)

@@ -15,7 +15,6 @@ import pytest
 from azure.ai.inference import EmbeddingsClient
 from azure.core.credentials import AzureKeyCredential
 from azure.core.exceptions import HttpResponseError
-from langchain_openai import OpenAIEmbeddings
 
 from tests.support.embedding_texts import VECTORS, model_folder, texts
 from tests.support.fleet import ONE_THREAD, PATIENT, SIMULATED, Fleet, fleet
@@ -207,6 +206,8 @@ def test_no_key_of_the_store_holds_a_vector(served: Fleet) -> None:
 
 
 def test_langchain_sends_texts_or_is_told_how(served: Fleet) -> None:
+    from langchain_openai import OpenAIEmbeddings
+
     with httpx.Client() as connection:
         base: dict[str, Any] = {"base_url": f"{url(served)}/v1", "api_key": "none", "model": MODEL}
         strings = OpenAIEmbeddings(check_embedding_ctx_length=False, http_client=connection, **base)

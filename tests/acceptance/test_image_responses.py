@@ -7,7 +7,6 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import anthropic
 import pytest
 from PIL import Image
 
@@ -100,6 +99,8 @@ def test_responses(shapes: Fleet, file: Path) -> None:
 
 
 def test_anthropic(shapes: Fleet, file: Path) -> None:
+    import anthropic
+
     with anthropic.Anthropic(
         base_url=f"http://127.0.0.1:{shapes.port}", api_key="none", max_retries=0, timeout=PATIENCE
     ) as client:
@@ -124,7 +125,6 @@ def test_anthropic(shapes: Fleet, file: Path) -> None:
 
 
 def test_langchain(shapes: Fleet, file: Path) -> None:
-    # Importing it takes a second of CPU, which at module level every process of pytest-xdist would spend.
     from langchain_core.messages import HumanMessage
     from langchain_openai import ChatOpenAI
 

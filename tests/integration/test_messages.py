@@ -1,21 +1,25 @@
 """Anthropic's Messages, with its SDK and a simulated worker."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import pytest
-from anthropic.types import MessageParam, ToolUseBlockParam
-from anthropic.types.beta import BetaMessageParam
 
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet
 
-HELLO: MessageParam = {"role": "user", "content": "hello"}
+if TYPE_CHECKING:
+    import anthropic
+    from anthropic.types import MessageParam, ToolUseBlockParam
+    from anthropic.types.beta import BetaMessageParam
+
+HELLO: "MessageParam" = {"role": "user", "content": "hello"}
 
 
 @pytest.fixture
-def client(session_fleet: Fleet) -> Iterator[anthropic.Anthropic]:
+def client(session_fleet: Fleet) -> Iterator["anthropic.Anthropic"]:
+    import anthropic
+
     with anthropic.Anthropic(
         base_url=f"http://127.0.0.1:{session_fleet.port}", api_key="none", max_retries=0, timeout=PATIENCE
     ) as opened:
@@ -24,8 +28,10 @@ def client(session_fleet: Fleet) -> Iterator[anthropic.Anthropic]:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_prompt_that_is_too_long_is_refused_in_words_that_clients_recognise(
-    client: anthropic.Anthropic, stream: bool
+    client: "anthropic.Anthropic", stream: bool
 ) -> None:
+    import anthropic
+
     (model,) = client.models.list()
     limit = model.max_input_tokens
     assert limit is not None
@@ -36,7 +42,7 @@ def test_a_prompt_that_is_too_long_is_refused_in_words_that_clients_recognise(
     assert f"prompt is too long: {counted + limit} tokens > {limit} maximum" in str(refusal.value)
 
 
-def test_an_output_may_fill_the_context(client: anthropic.Anthropic) -> None:
+def test_an_output_may_fill_the_context(client: "anthropic.Anthropic") -> None:
     (model,) = client.models.list()
     limit = model.max_input_tokens
     assert limit is not None
@@ -50,7 +56,7 @@ def test_an_output_may_fill_the_context(client: anthropic.Anthropic) -> None:
     assert (full.stop_reason, full.usage.output_tokens) == ("model_context_window_exceeded", 10)
 
 
-def test_beta_clients_are_served(client: anthropic.Anthropic) -> None:
+def test_beta_clients_are_served(client: "anthropic.Anthropic") -> None:
     """The header anthropic-beta changes nothing."""
     said: list[BetaMessageParam] = [{"role": "user", "content": "hello"}]
     betas = ["context-1m-2025-08-07", "interleaved-thinking-2025-05-14"]
@@ -61,7 +67,9 @@ def test_beta_clients_are_served(client: anthropic.Anthropic) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_the_tool_runner_goes_on_without_a_thread(client: anthropic.Anthropic, stream: bool) -> None:
+def test_the_tool_runner_goes_on_without_a_thread(client: "anthropic.Anthropic", stream: bool) -> None:
+    import anthropic
+
     @anthropic.beta_tool
     def weather(city: str) -> str:
         """Return the weather in a city."""
@@ -77,7 +85,7 @@ def test_the_tool_runner_goes_on_without_a_thread(client: anthropic.Anthropic, s
     assert replies[1].content[0].text == "Sunny in Rome."
 
 
-def test_odd_but_legal_conversations_are_served(client: anthropic.Anthropic) -> None:
+def test_odd_but_legal_conversations_are_served(client: "anthropic.Anthropic") -> None:
     call: ToolUseBlockParam = {"type": "tool_use", "id": "t1", "name": "f", "input": {}}
     other: ToolUseBlockParam = {"type": "tool_use", "id": "t2", "name": "f", "input": {}}
     messages: list[MessageParam] = [

@@ -3,15 +3,16 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ollama
 import pytest
-from langchain_core.messages import AIMessage
-from langchain_ollama import ChatOllama
 
 from api.dialects.ollama import VERSION
 from tests.support.fleet import Fleet
+
+if TYPE_CHECKING:
+    from langchain_ollama import ChatOllama
 
 CALL = '[[say <tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call>]]'
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -26,7 +27,9 @@ def client(session_fleet: Fleet) -> Iterator[ollama.Client]:
 
 
 @contextmanager
-def chat_ollama(fleet: Fleet, **fields: Any) -> Iterator[ChatOllama]:
+def chat_ollama(fleet: Fleet, **fields: Any) -> Iterator["ChatOllama"]:
+    from langchain_ollama import ChatOllama
+
     chat = ChatOllama(model="sim", base_url=f"http://127.0.0.1:{fleet.port}", **fields)
     assert chat._client is not None
     with chat._client:
@@ -69,6 +72,8 @@ def test_models(client: ollama.Client) -> None:
 
 
 def test_chat_ollama(session_fleet: Fleet) -> None:
+    from langchain_core.messages import AIMessage
+
     with chat_ollama(session_fleet, num_ctx=4096, num_predict=5) as chat:
         answer = chat.invoke("Hello")
         assert answer.content == "".join(str(piece.content) for piece in chat.stream("Hello")) != ""

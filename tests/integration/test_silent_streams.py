@@ -13,7 +13,6 @@ from pathlib import Path
 from threading import Event
 from typing import IO, Any
 
-import anthropic
 import openai
 import pytest
 from azure.ai.inference import ChatCompletionsClient
@@ -100,6 +99,8 @@ def by_openai_responses(running: Fleet, on_text: Callable[[], None]) -> str:
 
 
 def by_anthropic(running: Fleet, on_text: Callable[[], None]) -> str:
+    import anthropic
+
     client = anthropic.Anthropic(
         base_url=f"http://127.0.0.1:{running.port}", api_key="none", max_retries=0, timeout=PATIENCE
     )

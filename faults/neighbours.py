@@ -29,6 +29,7 @@ from tests.support.redis_types import at_once
 
 MODEL = "pictures"
 FAIR_SECONDS = 8.0
+"""For how long key A sends ordinary requests first; no longer than it sends greedy ones."""
 FACTOR, SPARE = 4.0, 4.0
 """B's wait may be this multiple of its longest fair one, and so many seconds more."""
 STORE_GROWTH, PROCESS_GROWTH = 48 * 2**20, 400 * 2**20
@@ -156,7 +157,7 @@ async def run(folder: Path, *, seed: int, seconds: float) -> Report:
         async with aiohttp.ClientSession(url, headers={"authorization": f"Bearer {modest}"}) as session:
             neighbour = Neighbour(session, metronome)
             async with neighbour.busy(), aiohttp.ClientSession(url, headers=_bearer(greedy)) as ordinary:
-                await _ordinary_load(ordinary)
+                await _ordinary_load(ordinary, min(FAIR_SECONDS, seconds))
             report.fair = _longest(neighbour.waits)
             neighbour.waits.clear()
             before = _memory(fleet)
@@ -199,9 +200,9 @@ def _bearer(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"}
 
 
-async def _ordinary_load(session: aiohttp.ClientSession) -> None:
+async def _ordinary_load(session: aiohttp.ClientSession, seconds: float) -> None:
     """Send as many concurrent requests as the greedy client does, of the ordinary kind."""
-    until = time.monotonic() + FAIR_SECONDS
+    until = time.monotonic() + seconds
 
     async def send() -> None:
         while time.monotonic() < until:

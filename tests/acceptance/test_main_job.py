@@ -149,7 +149,9 @@ def test_a_client_that_goes_away_in_prefill_frees_the_engine(real_fleet: Fleet) 
     steps = real_fleet.workers()[0]["steps"]
     body = {"model": MODEL, "messages": chat("a long story " * 2300), "max_tokens": 500}
     connection.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})
-    real_fleet.until(lambda: real_fleet.workers()[0].get("used", 0) == 1, "the worker to take the request")
+    real_fleet.until(
+        lambda: [one.get("used", 0) for one in real_fleet.workers()] == [1], "the worker to take the request"
+    )
     connection.close()
     real_fleet.until(lambda: engine_numbers(real_fleet) == (0, 0.0), "the engine to be empty")
     assert real_fleet.workers()[0]["steps"] - steps < 500

@@ -228,4 +228,4 @@ def test_a_forced_call_is_whole_and_not_repeated_until_the_context_is_full(
     assert ended == reason
     assert all(json.loads(call).keys() == {"location"} for call in calls)
     assert len(calls) == len(set(calls)) >= 1
-    real_fleet.until(lambda: real_fleet.workers()[0].get("used", 0) == 0, "the slot to be free")
+    real_fleet.until(lambda: [one.get("used", 0) for one in real_fleet.workers()] == [0], "the slot to be free")

@@ -130,7 +130,7 @@ def test_preempted_lines_survive_their_worker(tmp_path: Path) -> None:
         client = running.client()
         lines = [chat_line(f"line-{n}", f"[[tokens 6]] {n}", max_tokens=6) for n in range(10)]
         made = submit(client, lines)
-        running.until(lambda: running.workers()[0].get("tokens", 0) > 0, "lines to run")
+        running.until(lambda: any(one.get("tokens", 0) for one in running.workers()), "lines to run")
         messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello"}]
         create = client.chat.completions.create
         other = executor.submit(lambda: create(model="sim", messages=messages, max_tokens=2))

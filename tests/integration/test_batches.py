@@ -262,7 +262,7 @@ def test_other_requests_preempt_lines_whose_results_stay_the_same(client: openai
 
     def preempted() -> bool:
         client.chat.completions.create(model="sim", messages=messages, max_tokens=2)
-        return bool(target.workers()[0].get("preemptions", 0) > 0)
+        return any(one.get("preemptions", 0) for one in target.workers())
 
     target.until(preempted, "a request to preempt lines")
     assert texts(ended(client, made)) == undisturbed

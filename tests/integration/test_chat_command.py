@@ -65,10 +65,10 @@ def test_an_answer_is_stopped_and_the_chat_goes_on(running: Fleet) -> None:
 def _stop_an_answer(running: Fleet, terminal: Terminal) -> None:
     terminal.until(">>> ")
     terminal.type("/max-tokens 6000\n[[tokens 6000]]\n")
-    running.until(lambda: running.workers()[0].get("used", 0) == 1, "the request to run")
+    running.until(lambda: [one.get("used", 0) for one in running.workers()] == [1], "the request to run")
     terminal.type("\x03")
     terminal.until("(stopped)")
-    running.until(lambda: running.workers()[0].get("used", 0) == 0, "the slot to be free")
+    running.until(lambda: [one.get("used", 0) for one in running.workers()] == [0], "the slot to be free")
     terminal.until(">>> ")
     terminal.type('"""[[tokens 3]] first\nsecond"""\n')
     assert terminal.until(">>> ").strip()

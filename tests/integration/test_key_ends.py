@@ -80,7 +80,7 @@ def test_streams_end_with_the_dialects_error(keyed: Fleet) -> None:
     keyed.key("revoke", key)
     for stream, (path, _, error) in zip(streams, STREAMS, strict=True):
         assert error in rest(stream), path
-    keyed.until(lambda: keyed.workers()[0].get("used", 0) == 1, "the slots to be free")
+    keyed.until(lambda: [one.get("used", 0) for one in keyed.workers()] == [1], "the slots to be free")
     assert going_on.read(1)
     keyed.key("revoke", other_id)
     rest(going_on)
@@ -92,7 +92,7 @@ def test_a_request_that_has_not_begun_gets_a_401(keyed: Fleet) -> None:
     headers = {"content-type": "application/json", "x-api-key": secret, "connection": "close"}
     body = {"model": "sim", "max_tokens": 100_000} | CHAT
     connection.request("POST", "/v1/messages", json.dumps(body), headers)
-    keyed.until(lambda: keyed.workers()[0].get("used", 0) == 1, "the request to run")
+    keyed.until(lambda: [one.get("used", 0) for one in keyed.workers()] == [1], "the request to run")
     keyed.key("revoke", key)
     response = connection.getresponse()
     assert (response.status, json.loads(rest(response))["error"]["type"]) == (401, "authentication_error")
@@ -104,6 +104,6 @@ def test_background_responses_end(keyed: Fleet) -> None:
     body = json.dumps({"model": "sim", "input": LONG, "background": True})
     status, _, answer = keyed.request("POST", "/v1/responses", body, headers)
     assert status == 200, answer
-    keyed.until(lambda: keyed.workers()[0].get("used", 0) == 1, "the response to run")
+    keyed.until(lambda: [one.get("used", 0) for one in keyed.workers()] == [1], "the response to run")
     keyed.key("revoke", key)
-    keyed.until(lambda: keyed.workers()[0].get("used", 0) == 0, "the slot to be free")
+    keyed.until(lambda: [one.get("used", 0) for one in keyed.workers()] == [0], "the slot to be free")

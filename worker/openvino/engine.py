@@ -343,9 +343,10 @@ class OpenVINOEngine:
                 outputs += self._read_beams(number, running)
                 continue
             tokens, logprobs, finish = running.read()
-            drafted, accepted = running.speculated(len(tokens))
-            self._drafted += drafted
-            self._accepted += accepted
+            if self._speculation != "none":
+                drafted, accepted = running.speculated(len(tokens))
+                self._drafted += drafted
+                self._accepted += accepted
             reason: StopReason | None = None
             running.proven = running.proven or bool(tokens)
             if finish != NO_REASON:  # the stateful pipeline reports it after the last token

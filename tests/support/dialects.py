@@ -4,7 +4,7 @@ A dialect that has no entry in :data:`_KNOWN` fails the tests that import this.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from api.dialects import ROUTES
 from api.dialects.base.interface import Asked, Dialect, NoModels
@@ -28,7 +28,7 @@ class Known(NamedTuple):
 
     name: str
     """That of its files of cases."""
-    text: Literal["messages", "prompt", "input"]
+    text: str
     """The field with the conversation or the text."""
     limit: str = "max_tokens"
     """The field with the maximum number of tokens."""
@@ -38,21 +38,23 @@ class Known(NamedTuple):
     headers: Mapping[str, str] = {}
     options: str = ""
     """The field with the sampling parameters, if they have an object of their own."""
+    chats: bool = True
+    """Whether it has messages and tools."""
 
 
 _KNOWN = {
     "/v1/chat/completions": Known("chat", "messages"),
-    "/v1/completions": Known("completions", "prompt"),
+    "/v1/completions": Known("completions", "prompt", chats=False),
     "/v1/responses": Known("responses", "input", "max_output_tokens"),
     "/v1/messages": Known(
         "anthropic", "messages", plain={"max_tokens": 100_000}, headers={"anthropic-version": "2023-06-01"}
     ),
     "/v3/chat/completions": Known("ovms_chat", "messages"),
-    "/v3/completions": Known("ovms_completions", "prompt"),
+    "/v3/completions": Known("ovms_completions", "prompt", chats=False),
     "/v3/responses": Known("ovms_responses", "input", "max_output_tokens"),
     "/chat/completions": Known("azure", "messages", query=VERSIONS),
     "/api/chat": Known("ollama_chat", "messages", "num_predict", options="options"),
-    "/api/generate": Known("ollama_generate", "prompt", "num_predict", options="options"),
+    "/api/generate": Known("ollama_generate", "prompt", "num_predict", options="options", chats=False),
 }
 
 
@@ -93,5 +95,5 @@ class Tried(NamedTuple):
 
 _BY_DIALECT = {route.dialect: route for route in reversed(ROUTES) if route.serves in ("chats", "responses")}
 DIALECTS = {(known := _KNOWN[route.path]).name: Tried(route, known) for route in reversed(_BY_DIALECT.values())}
-CHATS = [tried for tried in DIALECTS.values() if tried.known.text != "prompt"]
+CHATS = [tried for tried in DIALECTS.values() if tried.known.chats]
 """Those with messages and tools."""

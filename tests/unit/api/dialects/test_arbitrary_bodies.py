@@ -52,7 +52,7 @@ def test_any_body_is_a_request_or_a_refusal(tried: Tried, data: st.DataObject) -
     assert tried.route.body is not None
     names = st.sampled_from(sorted(tried.route.body.model.model_fields)) | st.text(max_size=5)
     fields = data.draw(st.dictionaries(names, _JSON, max_size=4))
-    body = tried.body("") | {tried.known.text: data.draw(_TEXTS[tried.known.text])} | fields
+    body = tried.body("") | {tried.known.text: data.draw(_TEXTS.get(tried.known.text, _TEXTS["prompt"]))} | fields
     for about in _EXTRAS if tried.known.name == "azure" else [{}]:
         _check(tried.make(**about), json.dumps(body).encode())
 

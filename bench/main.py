@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import batch, capacity, fairness, forms, overhead, prefix, regressions
+from bench import batch, capacity, fairness, forms, overhead, prefix, regressions, start
 from bench.fidelity import comparison as fidelity
 from bench.peers import comparison as peers
 
@@ -19,6 +19,8 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "fidelity": fidelity.run,
     "regressions": regressions.run,
     "forms": forms.run,
+    "start": start.run,
+    "memory": start.memory,
     "peers": peers.run,
 }
 

@@ -6,6 +6,7 @@
 
 import json
 import math
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -20,6 +21,16 @@ ROOM = 0.06
 """The share by which a budget is above what was counted: smaller than a change worth a look, larger than what another
 patch release of Python or of a library makes."""
 
+_IMPORTS = {
+    "'up'": "cli.main, cli.serve.commands, cli.up.supervisor",
+    "the API": "cli.main, cli.serve.commands, api.main",
+    "the worker": "cli.main, cli.serve.commands, worker.main",
+    "the engine": "worker.engine.child, worker.openvino.engine",
+    "prompts": "worker.prompt.child, worker.openvino.prompt_maker",
+    "grammars": "worker.grammar.child, worker.openvino.grammar_profiler",
+}
+"""What each process imports before it is ready."""
+
 REFRESH = "python -m bench.regressions --write"
 
 
@@ -28,12 +39,7 @@ def run(folder: Path) -> dict[str, Any]:
     found = count(folder)
     budget = read_budget()
     rows: list[dict[str, object]] = [
-        {
-            "count": name,
-            "now": value,
-            "budget": budget.get(name, ""),
-            "over": "yes" if over(value, budget, name) else "",
-        }
+        {"count": name, "now": value, "budget": budget.get(name, ""), "over": "yes" * over(value, budget, name)}
         for name, value in found.items()
     ]
     print(table(f"regressions: {STREAMS} streams of {TOKENS} tokens, counted without a clock", rows))
@@ -45,7 +51,16 @@ def run(folder: Path) -> dict[str, Any]:
 
 def count(folder: Path) -> dict[str, float]:
     """Walk the hot path, with stores in ``folder``, and return the counts that have budgets."""
-    return counts(hot_path.walk(folder / "many"), hot_path.walk(folder / "one", 1))
+    return counts(hot_path.walk(folder / "many"), hot_path.walk(folder / "one", 1)) | modules()
+
+
+def modules() -> dict[str, float]:
+    """The number of modules that each process imports: most of its start, and of its memory when it is idle."""
+    code = "import sys, {}; print(len(sys.modules))"
+    return {
+        f"modules of {name}": float(subprocess.check_output([sys.executable, "-P", "-c", code.format(imports)]))
+        for name, imports in _IMPORTS.items()
+    }
 
 
 def counts(walked: Walk, alone: Walk) -> dict[str, float]:
@@ -98,11 +113,8 @@ def read_budget() -> dict[str, float]:
 
 def write_budget(found: dict[str, float]) -> None:
     """Make ``found`` the budget, with :data:`ROOM`."""
-    BUDGET.write_text(json.dumps({name: _rounded_up(value * (1 + ROOM)) for name, value in found.items()}, indent=1))
-
-
-def _rounded_up(value: float) -> float:
-    return math.ceil(value * 100) / 100
+    budget = {name: math.ceil(value * (1 + ROOM) * 100) / 100 for name, value in found.items()}
+    BUDGET.write_text(json.dumps(budget, indent=1))
 
 
 def main(arguments: list[str]) -> int:
@@ -112,9 +124,8 @@ def main(arguments: list[str]) -> int:
         return 2
     with tempfile.TemporaryDirectory(prefix="vinoqueue-bench-") as folder:
         if not arguments:
-            return (
-                1 if complaints({row["count"]: row["now"] for row in run(Path(folder))["rows"]}, read_budget()) else 0
-            )
+            rows = run(Path(folder))["rows"]
+            return 1 if complaints({row["count"]: row["now"] for row in rows}, read_budget()) else 0
         write_budget(count(Path(folder)))
         print(f"written: {BUDGET}")
     return 0

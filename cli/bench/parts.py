@@ -16,6 +16,8 @@ PARTS = {
     "fidelity": "accuracy of structured output compared with plain text and OpenVINO GenAI's own JSON schemas",
     "regressions": "machine-independent counts compared with their budgets",
     "forms": "the forms in which a MODEL, named next, can be served on this host, in two minutes",
+    "start": "from 'up' to the first token, by process, beside another build with --against",
+    "memory": "memory of each process of 'up', idle after one chat, beside another build with --against",
     "peers": "the same load on llama.cpp's server, which is built first; only when named",
 }
 """The parts of :mod:`bench.main` and what each measures. Repeated here because importing :mod:`bench.main` requires
@@ -53,7 +55,7 @@ def bench(ctx: click.Context) -> None:
 
     Without PARTS, most benchmarks run, which takes half an hour. They print tables and write bench/results/*.json.
     After PARTS, --runs N sets the number of alternating turns, and --concurrencies N,N,... the numbers of requests at a
-    time of 'overhead' and 'peers'.
+    time of 'overhead' and 'peers'. --against is another build's 'vinoqueue', for 'start' and 'memory'.
     """
     if ctx.invoked_subcommand is None:
         _run((), {})
@@ -76,6 +78,7 @@ def _numbers(context: click.Context, parameter: click.Parameter, value: str | No
 @click.option("--model")
 @click.option("--runs", type=click.IntRange(1))
 @click.option("--concurrencies", callback=_numbers)
+@click.option("--against", type=click.Path(exists=True, dir_okay=False))
 def _parts(parts: tuple[str, ...], **options: object) -> None:
     _run(parts, {name: value for name, value in options.items() if value is not None})
 

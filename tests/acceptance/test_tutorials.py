@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.huggingface_server import HubServer
+from tests.support.embedding_texts import model_folder
 from tests.support.fleet import SIMULATED, Fleet, fleet
 from tests.support.paths import MODELS, ROOT
 from tests.support.tutorials import PAGES, STORE, WITH_DOCKER, all_blocks, blocks, run
@@ -23,7 +24,7 @@ RUN = {
 }
 """Tutorials whose runnable blocks need nothing but the service: how many these are, and what one of them prints."""
 
-ELSEWHERE = {"five-models", "images", "second-host", "team"}
+ELSEWHERE = {"five-models", "images", "retrieval", "second-host", "team"}
 """Tutorials that need other models, workers or keys: tests/acceptance/test_image_responses.py, and below."""
 
 OTHERWISE = {
@@ -31,11 +32,18 @@ OTHERWISE = {
     "make install\n.venv/bin/vinoqueue worker --redis-url": "does not end; started below",
     "export OPENAI_BASE_URL": "does nothing by itself; used below",
     "[models.small]": "is the catalogue; read below",
+    "[models.chat]": "is the catalogue; read below",
     ".venv/bin/vinoqueue up --models": "does not end; started below",
     "model = ": "configures Codex; read below",
     "export OPENAI_ADMIN_KEY": "does nothing by itself; used below",
 }
 """Prefixes of the other blocks, and how they are run. What is not run at all says so in its page."""
+
+NOTES = {
+    "france/lyon.md": "# Lyon\n\nThe office in Lyon opens at nine in the morning.\n\nThe key is with the porter.",
+    "food.md": "Bread is baked at night.\n\nThe canteen has soup on Fridays.",
+    "cars.md": "Cars are washed in the yard.\n\nTyres are changed in spring.",
+}
 
 _INDENTED = re.compile(r"^ {4,}(?:\w+=\S+ )*(?:docker|vinoqueue|make|curl|pip|kubectl|helm|optimum-cli) ", re.MULTILINE)
 
@@ -102,6 +110,25 @@ def test_several_models_share_a_node(tmp_path: Path) -> None:
     assert re.search(r"^reasoner +\S+ +unloaded", state, re.MULTILINE)
     assert "The model 'coder' is loaded on" in control
     assert "Unloading the model 'coder'." in control
+
+
+def test_answers_come_from_a_folder(tmp_path: Path) -> None:
+    """The embedder is that of the tutorial; the reranker is tiny, and knows none of the words."""
+    catalogue, _, *_ = all_blocks("retrieval")
+    search, rank = blocks("retrieval")
+    (tmp_path / "notes" / "france").mkdir(parents=True)
+    for name, text in NOTES.items():
+        (tmp_path / "notes" / name).write_text(text)
+    folders = {"./all-MiniLM-L6-v2": model_folder(), "./bge-reranker-base": MODELS / "rerank-bert"}
+    with fleet(tmp_path) as running:
+        for name, model in tomllib.loads(catalogue.code)["models"].items():
+            running.worker("--model", f"{name}={folders.get(model['source'], model['source'])}")
+        running.api()
+        found = run(search, running, tmp_path).splitlines()
+        ranked = run(rank, running, tmp_path).splitlines()
+    assert re.fullmatch(r"0\.[5-9]\d lyon\.md: The office in Lyon opens at nine.*", found[0])
+    assert len(found) > 3
+    assert len(ranked) == 2
 
 
 def test_a_team_shares_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

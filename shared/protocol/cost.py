@@ -3,7 +3,7 @@
 Rate limits and fair queueing need an estimate at admission; both are corrected when the request ends.
 """
 
-from shared.protocol.request import ChatRequest, Rerank
+from shared.protocol.request import ChatRequest, Generate, Rerank
 
 BYTES_PER_TOKEN = 4
 """Typical for common tokenizers and English text."""
@@ -36,7 +36,9 @@ def prompt_cost(request: ChatRequest) -> int:
 
 
 def response_cost(request: ChatRequest) -> int:
-    """Estimate the tokens of one generation for ``request``."""
+    """Estimate the tokens of one generation for ``request``, none if it asks for other work."""
+    if not isinstance(request.work, Generate):
+        return 0
     wanted = request.sampling.max_tokens
     return min(LARGEST, UNBOUNDED_RESPONSE if wanted is None else wanted) * request.sampling.beams
 

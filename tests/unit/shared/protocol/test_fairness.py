@@ -1,11 +1,12 @@
 """Fair queueing between keys, between the keys of a team, and between teams."""
 
+import msgspec
 from arq.connections import ArqRedis
 
 from shared.protocol.cost import UNBOUNDED_RESPONSE, prompt_cost
 from shared.protocol.events import Finished, encode_event
 from shared.protocol.queue import EQUAL, Emitter, JobQueue, Lease, Weights
-from shared.protocol.request import ChatRequest, Job, Message
+from shared.protocol.request import COUNT, ChatRequest, Job, Message
 from shared.protocol.usage import UsageCounts
 from shared.redis import keys
 from tests.support.emitting import emit
@@ -97,3 +98,12 @@ async def test_a_key_that_had_the_service_to_itself_owes_nothing(redis: ArqRedis
     await enqueue(redis, "a3", "anna")
     await enqueue(redis, "b3", "ben")
     assert (await order(redis)).endswith("ba"), "ben waits, so anna pays"
+
+
+async def test_counting_tokens_delays_a_key_by_its_prompt(redis: ArqRedis) -> None:
+    """Its burst waits behind others, although usage does not count it."""
+    queue, count = JobQueue(redis, "tiny"), msgspec.structs.replace(REQUEST, work=COUNT)
+    await queue.enqueue([Job(id="a", reply_to=REPLICA, request=count, tenant="anna")], limit=9)
+    await queue.claim("w1", used=0, slots=8)
+    await end(redis, "a", 100)
+    assert await finish(redis, "anna") == 1 + prompt_cost(REQUEST)

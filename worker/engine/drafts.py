@@ -17,8 +17,7 @@ def draft_kind(folder: str) -> Literal["draft", "eagle3"]:
     not those of a server: both refuse requests that sample, and DFlash all but one at a time.
     """
     graph = Path(folder) / "openvino_model.xml"
-    mtp = Path(folder) / "openvino_mtp_model.xml"
-    if not graph.is_file() and not mtp.is_file():
+    if not graph.is_file() and not graph.with_stem("openvino_mtp_model").is_file():
         raise EngineLoadError(f"there is no draft model at {folder}: {_REMEDY}, as OpenVINO IR folder")
     text = graph.read_text("utf-8") if graph.is_file() else ""
     if '<dflash_mode value="True"' in text:

@@ -271,7 +271,8 @@ def _kind_properties(options: EngineOptions, kind: EngineKind) -> dict[str, Plug
 
 
 def _failure(path: Path, options: EngineOptions, error: Exception) -> str:
-    return f"OpenVINO can't load {path} on {options.device}: {native_message(error)}"
+    draft = f" with the draft model {options.draft_model}" if options.draft_model else ""
+    return f"OpenVINO can't load {path} on {options.device}{draft}: {native_message(error)}"
 
 
 def scheduler_config(options: EngineOptions) -> openvino_genai.SchedulerConfig:

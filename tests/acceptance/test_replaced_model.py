@@ -6,8 +6,6 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.support.fleet import PATIENT, Fleet, fleet
 from tests.support.gguf_files import tiny_llama
 from tests.support.processes import family
@@ -38,40 +36,36 @@ def text_and_fingerprint(running: Fleet) -> tuple[str, str]:
     return reply["choices"][0]["message"]["content"], reply["system_fingerprint"]
 
 
-@pytest.mark.parametrize("process", ["engine", "prompt", "grammar"])
-def test_a_replaced_model_is_loaded_as_a_whole(process: str, tmp_path: Path) -> None:
-    model = tmp_path / "model.gguf"
+def test_a_replaced_model_is_loaded_as_a_whole(tmp_path: Path) -> None:
+    """One process after the other ends, beside the one model and the other in turn."""
+    model, other = tmp_path / "model.gguf", tmp_path / "other"
+    model.write_bytes(tiny_llama(layers=1))
     with fleet(tmp_path, lease=PATIENT) as running:
         running.api()
-        options = ("--model", f"chat={model}", "--precision", "exact")
-        expected = []
-        for layers in (1, 2):
-            model.write_bytes(tiny_llama(layers=layers))
-            worker = running.worker(*options)
-            expected.append(text_and_fingerprint(running))
-            if layers == 1:
-                worker.stop()
-                running.processes.remove(worker)
-        assert expected[0] != expected[1]
+        worker = running.worker("--model", f"chat={model}", "--precision", "exact")
+        known = {1: text_and_fingerprint(running)}
+        for process, old, new in (("engine", 1, 2), ("prompt", 2, 1), ("grammar", 1, 2)):
+            running.until(lambda: len(children(worker.popen.pid)) == 3, "all processes to run")
+            before, start = children(worker.popen.pid), len(worker.log.read_text())
+            other.write_bytes(tiny_llama(layers=new))
+            other.replace(model)
+            assert text_and_fingerprint(running) == known[old]  # as long as no process ends
+            os.kill(before[process], signal.SIGKILL)
 
-        running.until(lambda: len(children(worker.popen.pid)) == 3, "all processes to run")
-        before = children(worker.popen.pid)
-        other = tmp_path / "other"
-        other.write_bytes(tiny_llama(layers=1))
-        other.replace(model)
-        assert text_and_fingerprint(running) == expected[1]  # as long as no process ends
-        os.kill(before[process], signal.SIGKILL)
-        log = worker.log.read_text
-        if process == "grammar":  # the next grammar starts it
-            schema = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
-            chat(running, response_format=schema)
-        running.until(lambda: "loads the model as a whole, because the model has changed" in log(), "the log")
-        running.until(lambda: log().count(" serves chat ") == 2, "the new model")
-        assert text_and_fingerprint(running) == expected[0]
-        running.until(lambda: len(children(worker.popen.pid)) == 3, "all processes to run")
-        assert not {*before.values()} & {*children(worker.popen.pid).values()}
-        assert f"loads the model as a whole, because the model has changed: {model}\n" in log()
-        assert ", because the model has changed\n" in log()  # a stage of loading, as in the status
+            def log(start: int = start) -> str:
+                return worker.log.read_text()[start:]
+
+            if process == "grammar":  # the next grammar starts it
+                schema = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
+                chat(running, response_format=schema)
+            running.until(lambda: "loads the model as a whole, because the model has changed" in log(), "the log")
+            running.until(lambda: " serves chat " in log(), "the new model")
+            assert text_and_fingerprint(running) == known.setdefault(new, text_and_fingerprint(running))
+            running.until(lambda: len(children(worker.popen.pid)) == 3, "all processes to run")
+            assert not {*before.values()} & {*children(worker.popen.pid).values()}
+            assert f"loads the model as a whole, because the model has changed: {model}\n" in log()
+            assert ", because the model has changed\n" in log()  # a stage of loading, as in the status
+        assert known[1] != known[2]
 
 
 def test_a_model_that_is_still_written_is_tried_again(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_no_request_fails_when_replicas_restart(proxied: Proxied) -> None:
                 statuses.append(repr(error))
             else:
                 statuses.append(status if status == 200 else f"{status} {body.decode()}")
-            time.sleep(0.02)
+            time.sleep(0.05)
 
     with ThreadPoolExecutor(CLIENTS + 2 * REPLICAS) as clients:
         clients_of_load = [clients.submit(load) for _ in range(CLIENTS)]

@@ -32,7 +32,8 @@ from worker.engine.protocol import (
 )
 from worker.engine.unchanged import ModelChanged
 from worker.engine.watchdog import PIXELS_PER_SECOND, Watchdog
-from worker.model.files import PROCESSES, loaded_bytes
+from worker.model.files import PROCESSES
+from worker.model.header import loaded_bytes
 from worker.processes.child import ChildProcess, CpuTime, LoadError
 
 logger = logging.getLogger(__name__)

@@ -69,11 +69,6 @@ def model_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in (path.iterdir() if path.is_dir() else parts(path)) if file.is_file())
 
 
-def loaded_bytes(path: Path) -> int:
-    """Return about how many bytes a model's weights take when they are loaded: some formats are converted."""
-    return model_bytes(path) * 3 // 2
-
-
 def write_properties(folder: Path, properties: Properties) -> None:
     """Write the recommended OpenVINO properties per device kind into an IR folder; without any, remove the file.
 

@@ -7,13 +7,16 @@ OpenVINO GenAI itself ignores what it does not know, and the model computes some
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from worker.model.gguf import Array, Header, Scalar, Tensor
+from worker.model.files import model_bytes
+from worker.model.gguf import Array, GGUFError, Header, Scalar, Tensor, read_header
 from worker.model.gguf_tokenizer import SENTENCE_PIECE
 from worker.model.pre_tokenizers import PRE_TOKENIZERS
 from worker.model.source import ModelError
+from worker.model.split import parts
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 """Architectures that OpenVINO GenAI can build from a GGUF file."""
@@ -174,6 +177,16 @@ def genai_reads(headers: Sequence[Header]) -> bool:
     file_type = headers[0].metadata.get("general.file_type")
     read = {"F16"} if file_type in _F16_FILES else _READ_TYPES
     return file_type is not None and matrices <= read and plain <= read | _PLAIN_TYPES
+
+
+def loaded_bytes(path: Path) -> int:
+    """Return about how many bytes a model's weights take when they are loaded, GGUF types that GenAI can't read as the
+    int8 that they become by default. Engines rearrange some."""
+    size = model_bytes(path)
+    with suppress(GGUFError, OSError):
+        if path.suffix == ".gguf" and not genai_reads(headers := [read_header(part) for part in parts(path)]):
+            size = sum(math.prod(tensor.shape) for header in headers for tensor in header.tensors.values())
+    return size * 3 // 2
 
 
 def _number(own: Mapping[str, Scalar], key: str) -> int:

@@ -12,7 +12,8 @@ from shared.protocol.registry import IMAGE, TEXT
 from shared.runtime.settings import EngineSettings, Settings
 from worker.model.cache import user_cache, write_whole
 from worker.model.devices import device_kind
-from worker.model.files import PROCESSES, loaded_bytes, sees_images
+from worker.model.files import PROCESSES, sees_images
+from worker.model.header import loaded_bytes
 from worker.model.local import describe, path
 from worker.model.source import ModelError
 from worker.node.catalogue import CatalogueEntry

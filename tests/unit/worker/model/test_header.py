@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.gguf_files import tiny_llama
-from worker.model.header import KEYS
+from worker.model.header import KEYS, loaded_bytes
 from worker.model.local import LocalModel, resolve
 from worker.model.source import ModelError
 
@@ -116,3 +116,13 @@ def test_a_type_of_tensor_that_is_not_served_is_named_with_those_that_are(
 def test_what_is_no_model_is_named(tmp_path: Path, kind: str) -> None:
     with pytest.raises(ModelError, match=f"not a model: its general.type is '{kind}'"):
         _resolve(tmp_path, metadata={"general.type": kind})
+
+
+def test_the_memory_that_a_file_takes_is_that_of_the_form_in_which_it_is_served(tmp_path: Path) -> None:
+    sizes = {}
+    for kind in ("Q8_0", "Q4_K", "Q2_K", "BF16"):
+        file = tmp_path / f"{kind}.gguf"
+        file.write_bytes(tiny_llama(width=256, layers=2, kind=kind))
+        sizes[kind] = (file.stat().st_size, loaded_bytes(file))
+    assert all(loaded == size * 3 // 2 for size, loaded in (sizes["Q8_0"], sizes["Q4_K"]))
+    assert sizes["Q2_K"][1] == sizes["BF16"][1] == pytest.approx(sizes["Q8_0"][1], rel=0.1)  # both become int8

@@ -31,7 +31,7 @@ from worker.engine.protocol import (
     Stepped,
 )
 from worker.engine.unchanged import ModelChanged
-from worker.engine.watchdog import PIXELS_PER_SECOND, Watchdog
+from worker.engine.watchdog import PIXELS_PER_SECOND, PREFILL_RATE, Watchdog
 from worker.model.files import PROCESSES
 from worker.model.header import loaded_bytes
 from worker.processes.child import ChildProcess, CpuTime, LoadError
@@ -75,6 +75,7 @@ class EngineProcess(ChildProcess[RawEngineReport, Command, Ready]):
         self._on_refused = on_refused
         self._on_loading = on_loading
         self.watchdog = Watchdog(step_timeout)
+        self._drafts = bool(options.draft_model)  # a step may compute a whole prompt
 
     async def start(self) -> None:
         """Start the process. Raises :class:`OSError` when that fails."""
@@ -85,9 +86,9 @@ class EngineProcess(ChildProcess[RawEngineReport, Command, Ready]):
     def add(self, sequence: EngineSequence) -> None:
         """Start a sequence. Its outputs, or its refusal, arrive as reports."""
         pixels = sum(image.width * image.height for image in sequence.images)
-        self.watchdog.add(
-            sequence.number, len(sequence.prompt) + len(sequence.generated), encoding=pixels / PIXELS_PER_SECOND
-        )
+        tokens = len(sequence.prompt) + len(sequence.generated)
+        whole = tokens / PREFILL_RATE if self._drafts else 0.0
+        self.watchdog.add(sequence.number, tokens, encoding=pixels / PIXELS_PER_SECOND + whole)
         self.send(Add(sequence))
 
     def cancel(self, number: int) -> None:

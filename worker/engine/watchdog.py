@@ -24,6 +24,9 @@ _CPU_TIME_FROM = 0.1
 PIXELS_PER_SECOND = 2**14
 """Minimum rate at which a slow CPU encodes images. A slower encoder counts as hung."""
 
+PREFILL_RATE = 8
+"""Minimum rate of a prefill in tokens per second. A slower one counts as hung."""
+
 _SETTLED = 2.0
 """A sequence added after this many seconds of silence can't be its cause; before, the engine may have started it."""
 
@@ -67,7 +70,8 @@ class Watchdog:
         self._checked_at = clock()
 
     def add(self, number: int, tokens: int, encoding: float = 0.0) -> None:
-        """Record a new sequence with a prompt of ``tokens`` tokens. ``encoding``: seconds that its images may take."""
+        """Record a new sequence with a prompt of ``tokens`` tokens. ``encoding``: seconds that its images may take, or
+        its prompt, if a step computes all of it."""
         if encoding:
             self._encoding[number] = encoding
         self._prefilling[number] = (tokens, self.silence())

@@ -20,7 +20,7 @@ import openvino_genai
 from openvino_genai.py_openvino_genai import GenerationHandle, PerfMetrics
 
 from shared.runtime.plugin_config import PluginValue
-from worker.engine.watchdog import PIXELS_PER_SECOND
+from worker.engine.watchdog import PIXELS_PER_SECOND, PREFILL_RATE
 from worker.openvino.logits.operation import Listener, Logits, StepInput
 
 _RUNNING = openvino_genai.GenerationStatus.RUNNING
@@ -29,9 +29,6 @@ _NO_REASON = openvino_genai.GenerationFinishReason.NONE
 
 _STEP = 0.25
 """Seconds after which a step without a token returns, so that commands are read during a long prefill."""
-
-_PREFILL_RATE = 8
-"""Minimum rate of a prefill in tokens per second. A slower one counts as hung: steps return no more."""
 
 
 class Chunk(NamedTuple):
@@ -61,7 +58,7 @@ class StatefulHandle(openvino_genai.StreamerBase):  # type: ignore[misc]
         super().__init__()
         self._generate = generate
         self.prompt_tokens = prompt_tokens
-        self._prefill = prompt_tokens / _PREFILL_RATE + pixels / PIXELS_PER_SECOND
+        self._prefill = prompt_tokens / PREFILL_RATE + pixels / PIXELS_PER_SECOND
         self.started = 0.0
         """When it started (``time.monotonic``)."""
         self.cancelled = self.ended = False

@@ -88,7 +88,7 @@ def test_a_step_of_a_long_prefill_returns_without_a_token(pipeline: StatefulPipe
 def test_a_prefill_that_is_too_slow_counts_as_hung(
     pipeline: StatefulPipeline, model: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stateful, "_PREFILL_RATE", 1_000_000)
+    monkeypatch.setattr(stateful, "PREFILL_RATE", 1_000_000)
     handle = add(pipeline)
     stepping = threading.Thread(target=pipeline.step)
     stepping.start()

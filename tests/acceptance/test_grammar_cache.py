@@ -53,30 +53,38 @@ def bench(real_engine: Bench, monkeypatch: pytest.MonkeyPatch) -> tuple[Bench, G
 
 def test_clearing_the_cache_frees_its_memory(bench: tuple[Bench, GrammarCompiler]) -> None:
     _, compiler = bench
-    compiler.clear()
-    before = used_bytes()
-    for number in range(8):
-        compiler.compile(grammar(number))
-    full = used_bytes() - before
-    assert full > 8_000_000
-    compiler.clear()
-    assert not compiler.is_compiled(grammar(0))
-    assert used_bytes() - before < full / 4
+    measured = []
+    for _ in range(5):  # An engine that has just been loaded or left frees hundreds of megabytes, at any time.
+        compiler.clear()
+        before = used_bytes()
+        for number in range(8):
+            compiler.compile(grammar(number))
+        full = used_bytes() - before
+        compiler.clear()
+        assert not compiler.is_compiled(grammar(0))
+        measured.append((full, used_bytes() - before))
+        if full > 8_000_000 and measured[-1][1] < full / 4:
+            return
+    pytest.fail(f"bytes of eight grammars, and after they were cleared: {measured}")
 
 
 def test_the_pipeline_does_not_compile_again(bench: tuple[Bench, GrammarCompiler]) -> None:
     engine, compiler = bench
     engine.one("Say hi.", constraint=Constraint(kind="grammar", value='root ::= "hi"'))
-    compiler.clear()
-    before = used_bytes()
-    engine.one("Write JSON.", constraint=grammar(100), max_tokens=2)
-    compiled = used_bytes() - before
-    assert compiler.is_compiled(grammar(100))
-    assert compiled > 1_000_000
-    again = used_bytes()
-    compiler.compile(grammar(101))
-    engine.one("Write JSON.", constraint=grammar(101), max_tokens=2)
-    assert used_bytes() - again < 1.5 * compiled
+    measured = []
+    for number in range(100, 110, 2):  # as above
+        compiler.clear()
+        before = used_bytes()
+        engine.one("Write JSON.", constraint=grammar(number), max_tokens=2)
+        compiled = used_bytes() - before
+        assert compiler.is_compiled(grammar(number))
+        again = used_bytes()
+        compiler.compile(grammar(number + 1))
+        engine.one("Write JSON.", constraint=grammar(number + 1), max_tokens=2)
+        measured.append((compiled, used_bytes() - again))
+        if compiled > 1_000_000 and measured[-1][1] < 1.5 * compiled:
+            return
+    pytest.fail(f"bytes of a grammar, and of one that was compiled before: {measured}")
 
 
 def test_a_sequence_outlives_its_grammars_place_in_the_cache(bench: tuple[Bench, GrammarCompiler]) -> None:

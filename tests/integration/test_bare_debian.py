@@ -20,7 +20,7 @@ until grep -q 'Ctrl-C ends it' up.log; do
     kill -0 $up || {{ cat up.log; exit 1; }}
     sleep .2
 done
-.venv/bin/vinoqueue chat --url http://127.0.0.1:{port} 'Name the capital of France.'
+.venv/bin/vinoqueue chat --url http://127.0.0.1:{port} --temperature 0 'Name the capital of France.'
 kill $up
 wait $up
 tail -1 up.log

@@ -26,7 +26,7 @@ until curl --silent --fail http://127.0.0.1:8000/ready; do
     sleep 1
 done
 export OPENAI_API_KEY=$(cat key)
-/opt/vinoqueue/bin/vinoqueue chat --url http://127.0.0.1:8000 'Name the capital of France.'
+/opt/vinoqueue/bin/vinoqueue chat --url http://127.0.0.1:8000 --temperature 0 'Name the capital of France.'
 systemctl stop vinoqueue-api vinoqueue-worker@cpu vinoqueue-store
 systemctl is-failed vinoqueue-api vinoqueue-worker@cpu vinoqueue-store && exit 1
 true

@@ -159,6 +159,11 @@ def test_other_kinds_are_refused_when_the_model_is_loaded(models: Path, tmp_path
             Bench(models / "target", draft_model=str(folder))
 
 
+def test_a_gguf_file_has_no_draft_model(models: Path) -> None:
+    with pytest.raises(EngineLoadError, match="a GGUF file has no draft model"):
+        Bench(draft_model=str(models / "plain"))
+
+
 def test_a_head_of_another_model_is_refused_when_it_is_loaded(models: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(models / "eagle3", other)

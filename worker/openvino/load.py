@@ -94,6 +94,8 @@ def load_model(options: EngineOptions, served: Path, progress: Callable[[str], N
     choice = choose(options)
     if sees_images(served) and options.speculation != "none":
         raise EngineLoadError("speculative decoding can't be combined with a vision-language model")
+    if options.draft_model and Path(options.path).is_file():
+        raise EngineLoadError("a GGUF file has no draft model: convert it (docs/deployment.md), or use --prompt-lookup")
     size, threads = model_bytes(served) / 1e6, engine_threads(options).description
     progress(f"loading {served.name} ({size:.0f} MB) on {options.device}{threads}")
     try:

@@ -25,10 +25,11 @@ _Item = TypeVar("_Item")
 class _Object(BaseModel):
     """A JSON object without type coercion: ``"1"``, ``1.0`` and ``true`` are not integers.
 
-    A member that is null or an empty list is as if left out, unless it is required.
+    A member that is null or an empty list is as if left out, unless it is required. The first object of a class makes
+    its validator: most replicas never see most classes.
     """
 
-    model_config = ConfigDict(strict=True, frozen=True)
+    model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 import msgspec
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from api.dialects.base.body import json_text
 from api.dialects.base.conversation import continued
@@ -58,6 +58,8 @@ class StructureFields(Strict):
 
 class ServedChatRequest(ChatCompletionRequest, VllmSampling, StructureFields, NeutralChatFields):
     """The body of ``POST /v1/chat/completions``: OpenAI's fields and vLLM's."""
+
+    model_config = ConfigDict(defer_build=False)  # the first chat does not wait for it
 
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None

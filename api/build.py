@@ -7,8 +7,7 @@ from functools import cache
 from arq.connections import ArqRedis
 from prometheus_client import CollectorRegistry
 
-from api.batches.metrics import BatchMetrics
-from api.batches.request import BatchServices
+from api.batches.request import BatchMetrics, BatchServices
 from api.batches.routes import BatchesHandler
 from api.batches.store import MAX_UNFINISHED, BatchStore
 from api.chat.admission import Admission

@@ -22,14 +22,13 @@ from shared.protocol.request import ChatRequest, Embed, Generate, Rerank, Tokeni
 from shared.redis.client import connect, raw_connection
 from shared.redis.reconnections import Reconnections
 from shared.redis.store_check import StoreCheck
-from shared.runtime.backoff import Backoff
 from shared.runtime.event_loop import on_signal
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.health_file import HealthFile
 from shared.runtime.placement import cpus_for_others, own_cpus, run_on
 from shared.runtime.settings import WorkerSettings
 from shared.runtime.tasks import cancel_all, keep_running
-from shared.runtime.ticks import until
+from shared.runtime.ticks import Backoff, until
 from shared.tracing import Tracing, TracingUnavailable, start_tracing
 from worker.engine.backends import BACKENDS, computes_on_cpus
 from worker.engine.handle import CurrentEngine, EngineSupervisor

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from api.batches.input import read_line
-from api.batches.metrics import BatchMetrics
 from api.batches.record import Batch
 from api.batches.results import Result, failure_of, response_of
 from api.batches.store import BatchStore
@@ -26,13 +26,13 @@ from api.dialects.openai.stored import sent_messages
 from api.files.store import FileStore
 from api.http.bodies import BodyParser, check_body_size
 from api.keys import ApiKey, Keyring
+from api.metrics import catalogue
 from api.models.directory import Directory
 from api.records.errors import store_unavailable
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest
-from shared.runtime.backoff import Backoff
 from shared.runtime.settings import ApiSettings
-from shared.runtime.ticks import until
+from shared.runtime.ticks import Backoff, until
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +57,30 @@ _MAX_FAILURES = 5
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
 """Bounds of the time in seconds before a request is submitted again."""
+
+
+class BatchMetrics:
+    """Metrics of the batches that this replica feeds."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = catalogue.BATCH_LINES.counter(registry)
+        self._ended = catalogue.ENDED_BATCHES.counter(registry)
+        self._unfinished = catalogue.UNFINISHED_BATCHES.gauge(registry)
+        # Rates are right only if a series exists before its first event.
+        self.requests(completed=0, failed=0)
+        for status in ("completed", "failed", "expired", "cancelled"):
+            self._ended.labels(status)
+
+    def requests(self, *, completed: int, failed: int) -> None:
+        """Count requests that have got a result."""
+        self._requests.labels("completed").inc(completed)
+        self._requests.labels("failed").inc(failed)
+
+    def ended(self, status: str) -> None:
+        self._ended.labels(status).inc()
+
+    def unfinished(self, count: int) -> None:
+        self._unfinished.set(count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

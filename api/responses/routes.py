@@ -20,8 +20,12 @@ from api.dialects.base.routes import JSON, Body
 from api.dialects.openai import stored as completions
 from api.dialects.responses import ROUTES, Responses, StoredConversation, ValidatedRequest
 from api.dialects.responses import stored as dialect
-from api.dialects.responses.input_tokens import InputTokensRequest, render_input_tokens, validated_input_tokens
-from api.dialects.responses.parse import validated_response
+from api.dialects.responses.parse import (
+    InputTokensRequest,
+    render_input_tokens,
+    validated_input_tokens,
+    validated_response,
+)
 from api.dialects.responses.schema import ResponsesRequest
 from api.http.bodies import BodyParser
 from api.http.exchange import current_exchange, key_owner

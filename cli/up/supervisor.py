@@ -15,13 +15,13 @@ from cli.up.progress import StartProgress
 from cli.up.store import EmbeddedValkey, wait_for_store
 from shared.protocol.registry import RegistrySnapshot, WorkerInfo, read_registry
 from shared.redis.client import connect
-from shared.runtime.backoff import Backoff
 from shared.runtime.children import Child
 from shared.runtime.event_loop import on_signal
 from shared.runtime.placement import cpus_for_others, own_cpus
 from shared.runtime.processes import exit_description, module_command
 from shared.runtime.settings import ApiSettings, NodeSettings, UpSettings, WorkerSettings, environment
 from shared.runtime.tasks import cancel_all
+from shared.runtime.ticks import Backoff
 from worker.engine.backends import computes_on_cpus
 
 _BACKOFF = (0.5, 15.0)

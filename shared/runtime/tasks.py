@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, NoReturn, TypeVar
 
-from shared.runtime.backoff import Backoff
+from shared.runtime.ticks import Backoff
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Schedule of periodic work."""
+"""When work is done again: the schedule of what is periodic, and the pauses before what has failed."""
 
 import asyncio
 import random
@@ -28,3 +28,22 @@ async def until(event: asyncio.Event, seconds: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
+
+
+HEALTHY_AFTER = 60.0
+"""Seconds after which an attempt that ends counts as the first failure again."""
+
+
+class Backoff:
+    """Pauses in seconds, each twice as long as the one before."""
+
+    def __init__(self, initial: float, maximum: float) -> None:
+        self._initial, self._maximum = initial, maximum
+        self._next = initial
+
+    def pause(self, ran: float = 0.0) -> float:
+        """Return the next pause, after an attempt that has run for ``ran`` seconds."""
+        if ran > HEALTHY_AFTER:
+            self._next = self._initial
+        pause, self._next = self._next, min(2 * self._next, self._maximum)
+        return pause

@@ -25,7 +25,7 @@ from tests.support.emitting import emit
 from tests.support.jobs import REPLICA, WORKER, job
 from tests.support.redis_types import awaitable
 from tests.support.stored import completion, response, response_store
-from worker.node.placements import Placements
+from worker.node.node import Placements
 
 KEY = ApiKey(id="key-1", digest="0" * 64, requests_per_minute=2, tokens_per_minute=6000, concurrency=1)
 REQUEST = ChatRequest(model=WORKER.model, messages=(Message(role="user", content="hello " * 1000),))

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from shared.protocol.registry import WorkerStatus
-from shared.runtime.backoff import Backoff
-from shared.runtime.ticks import next_tick
+from shared.runtime.ticks import Backoff, next_tick
 from worker.engine.host import memory_limit
 from worker.engine.options import EngineOptions
 from worker.engine.protocol import (

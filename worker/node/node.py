@@ -5,10 +5,13 @@ import logging
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib.resources import files
 from pathlib import Path
+from typing import cast
 
 import msgspec
 from arq.connections import ArqRedis
+from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from shared.protocol.cost import UNBOUNDED_RESPONSE
@@ -26,7 +29,6 @@ from worker.model.request_defaults import VARIABLE
 from worker.node.catalogue import CatalogueEntry, CatalogueError, read_catalogue
 from worker.node.devices import HOST, Memory, place
 from worker.node.memory import Measurement, Measurements, expected, needed
-from worker.node.placements import Placements
 from worker.node.policy import KnownModel, MemoryPlan, PolicyTimes, plan
 from worker.node.resident import Resident
 
@@ -313,3 +315,29 @@ class Node:
 def _waiting(occupancy: Occupancy) -> tuple[int, int]:
     batch = occupancy.waiting["batch"]
     return sum(occupancy.waiting.values()) - batch, batch
+
+
+_PLACE = (files("worker.node") / "place.lua").read_text()
+
+
+class Placements:
+    """The placement leases of one node. All methods raise what redis-py raises."""
+
+    def __init__(self, redis: Redis, node: str, *, lease: float) -> None:
+        """``node`` is the node's id. ``lease`` is the duration of a lease in seconds."""
+        self._redis = redis
+        self._node = node
+        self._lease_ms = int(lease * 1000)
+        self._place = redis.register_script(_PLACE)
+
+    async def take(self, model: str, most: int) -> bool:
+        """Take or renew the lease of ``model``. Return False if ``most`` other nodes have one."""
+        return bool(await self._place([keys.placements(model)], (self._node, self._lease_ms, most)))
+
+    async def release(self, model: str) -> None:
+        """Give the lease of ``model`` back."""
+        await self._redis.zrem(keys.placements(model), self._node)
+
+    async def count(self, model: str) -> int:
+        """Return how many nodes have a lease of ``model``. Leases that have just ended may count."""
+        return cast(int, await self._redis.zcard(keys.placements(model)))

@@ -1,16 +1,16 @@
 """The supervisor's handle of a subprocess: its start, its messages, its CPU time and its end."""
 
 import asyncio
+import logging
 import os
 import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, TypeVar, cast
+from typing import IO, Generic, TypeVar, cast
 
 import msgspec
 
-from shared.runtime.child_output import log_output
 from shared.runtime.processes import exit_description, module_command
 from worker.processes.channel import CHANNEL_VARIABLE
 from worker.processes.messages import READ_SIZE, LoadFailed, MessageReader, encode_message
@@ -270,3 +270,29 @@ class _Protocol(asyncio.BufferedProtocol, Generic[In]):
         """Close the connection, if it was opened, once the queued data is sent."""
         if self._transport is not None:
             self._transport.close()
+
+
+logger = logging.getLogger(__name__)
+
+_LONGEST = 64 * 1024
+"""Bytes after which a line is cut."""
+
+
+def log_output(name: str) -> tuple[IO[bytes], threading.Thread]:
+    """Return a file for the standard output and error of a subprocess, and the thread that logs each of its lines,
+    whoever writes it: Python code, native libraries, or a crash.
+
+    ``name`` is that of the subprocess in the log. Close the file when the subprocess has started. The thread ends when
+    no process has the file any more. Raises :class:`OSError`.
+    """
+    reader, writer = os.pipe()
+    thread = threading.Thread(target=_log_lines, args=(name, reader), name=f"output of the {name}", daemon=True)
+    thread.start()
+    return open(writer, "wb"), thread
+
+
+def _log_lines(name: str, reader: int) -> None:
+    with open(reader, "rb") as output:
+        while line := output.readline(_LONGEST):
+            if text := line.decode(errors="replace").rstrip():
+                logger.warning("%s: %s", name, text)

@@ -1,20 +1,21 @@
 """The prompt process: ``python -m worker.prompt.child '<PromptOptions as JSON>'``, started by the supervisor."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pkgutil import resolve_name
+from typing import Any
 
 import msgspec
 
 from shared.protocol.errors import ProblemKind, refuse
-from shared.protocol.request import ChatRequest, Tokenize
+from shared.protocol.request import ChatRequest, Message, Tokenize
 from worker.engine.backends import BACKENDS
 from worker.processes.channel import serve
-from worker.prompt.defaults import with_defaults
 from worker.prompt.maker import PromptMaker
 from worker.prompt.messages import Prepared, PromptOptions
 from worker.prompt.template import ChatTemplateError
 from worker.prompt.truncation import fit_prompt
+from worker.prompt.turns import INSTRUCTION_ROLES
 
 
 def _load(options: PromptOptions) -> Callable[[ChatRequest], Prepared]:
@@ -72,6 +73,34 @@ def _tokenize(maker: PromptMaker, request: ChatRequest, work: Tokenize) -> Prepa
     strings = tuple(map(maker.token_text, tokens)) if work.strings else ()
     text = maker.decode(tokens) if work.text else ""
     return Prepared(tokens, places=places, strings=strings, text=text)
+
+
+_REASONING = frozenset({"reasoning_effort", "enable_thinking", "thinking"})
+"""Variables that belong together: a client that sets one of them replaces all."""
+
+
+def with_defaults(request: ChatRequest, variables: Mapping[str, Any], system: str) -> ChatRequest:
+    """Return ``request`` with the variables of the chat template that it leaves out, and with ``system`` as its
+    system message if it has none. A plain completion stays as it is."""
+    if request.prompt is not None:
+        return request
+    messages = request.messages
+    if system and not any(message.role in INSTRUCTION_ROLES for message in messages):
+        messages = (Message(role="system", content=system), *messages)
+    return msgspec.structs.replace(
+        request, messages=messages, template_kwargs=_variables(request.template_kwargs, variables)
+    )
+
+
+def _variables(given: str | None, defaults: Mapping[str, Any]) -> str | None:
+    if not defaults:
+        return given
+    try:
+        own = msgspec.json.decode(given or "{}", type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        return given  # refused by what reads it
+    kept = {name: value for name, value in defaults.items() if not (name in _REASONING and _REASONING & own.keys())}
+    return msgspec.json.encode(kept | own).decode()
 
 
 if __name__ == "__main__":

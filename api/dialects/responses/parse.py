@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 from pydantic import TypeAdapter
@@ -12,8 +12,8 @@ from api.dialects.base.custom_tools import custom_tool, name_of_two_kinds
 from api.dialects.base.interface import MessagesMissing
 from api.dialects.base.sampling import sampling
 from api.dialects.base.schemas import check_parameters, json_constraint
-from api.dialects.base.unsupported import check_supported, note
-from api.dialects.base.validation import unknown_parameter, validate
+from api.dialects.base.unsupported import check_supported, note, unsupported
+from api.dialects.base.validation import check_names, unknown_parameter, validate
 from api.dialects.openai.parse import DEFAULTS, template_variables, tier_of
 from api.dialects.openai.rules import check_logit_bias
 from api.dialects.openai.schema import JsonObjectResponse
@@ -21,7 +21,7 @@ from api.dialects.responses.conversation import Placed, translate_items
 from api.dialects.responses.echoed_fields import echoed_fields
 from api.dialects.responses.items import Item, ItemReference
 from api.dialects.responses.offered_tools import OfferedFunction, functions, skipped_types
-from api.dialects.responses.schema import JsonSchemaFormat, ResponsesRequest
+from api.dialects.responses.schema import JsonSchemaFormat, PromptFields, ResponsesRequest
 from api.dialects.responses.tools import (
     AllowedFunctions,
     ChosenTool,
@@ -286,3 +286,29 @@ def _constraint(request: ResponsesRequest) -> Constraint | None:
             return json_constraint(schema, "text.format")
         case _:
             return None
+
+
+class InputTokensRequest(PromptFields):
+    """The body of ``POST /v1/responses/input_tokens``."""
+
+    personality: str | None = None
+
+
+class _Counted(ResponsesRequest):
+    answered_calls: ClassVar[bool] = False
+
+
+def validated_input_tokens(body: bytes) -> ValidatedRequest[ResponsesRequest]:
+    """Validate a body and return the validated request for a response.
+
+    Raises :class:`RequestRefused` and no other exception.
+    """
+    value = decode_object(body)
+    check_names(InputTokensRequest, value, unknown=unknown_fields)
+    if value.pop("personality", None) is not None:
+        raise unsupported("personality", "Models have no style presets; use instructions.")
+    return validated(_Counted, with_input(value))
+
+
+def render_input_tokens(count: int) -> bytes:
+    return msgspec.json.encode({"object": "response.input_tokens", "input_tokens": count})

@@ -10,7 +10,7 @@ from werkzeug.datastructures import MultiDict
 
 from api.dialects.base.interface import Call, Choice, MessagesMissing, Usage
 from api.dialects.responses import Responses, StoredConversation, ValidatedRequest
-from api.dialects.responses.input_tokens import validated_input_tokens
+from api.dialects.responses.parse import validated_input_tokens
 from api.dialects.responses.schema import ResponsesRequest
 from api.dialects.responses.stored import parse_stream_query, render_input_items
 from api.stored.record import StoredResponse

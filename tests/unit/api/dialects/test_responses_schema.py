@@ -19,7 +19,7 @@ from werkzeug.datastructures import MultiDict
 
 from api.dialects.base.interface import Call, Choice, TokenLogprob, Usage
 from api.dialects.responses import Responses
-from api.dialects.responses.input_tokens import render_input_tokens
+from api.dialects.responses.parse import render_input_tokens
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.stored import render_cancelled, render_input_items, render_response
 from api.stored.record import StoredResponse

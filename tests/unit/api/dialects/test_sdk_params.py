@@ -16,7 +16,7 @@ from api.dialects.anthropic.schema import CountTokensRequest, MessagesRequest
 from api.dialects.openai.completions_schema import CompletionRequest
 from api.dialects.openai.schema import ChatCompletionRequest
 from api.dialects.openai.stored import StoredQuery, UpdateRequest
-from api.dialects.responses.input_tokens import InputTokensRequest
+from api.dialects.responses.parse import InputTokensRequest
 from api.dialects.responses.schema import ResponsesRequest
 from api.dialects.responses.stored import ItemsQuery, RetrieveQuery
 from api.files.forms import FilesQuery, UploadForm

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shared.protocol.request import ChatRequest, Message
-from worker.prompt.defaults import with_defaults
+from worker.prompt.child import with_defaults
 
 USER = Message(role="user", content="Hi")
 SYSTEM = Message(role="system", content="Be brief.")

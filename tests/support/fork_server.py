@@ -102,6 +102,8 @@ def _serve(requests: socket.socket) -> list[str] | None:
                     _tell(connection, ended[1])
 
     signal.signal(signal.SIGCHLD, report)
+    # A script's shell has what runs in its background ignore it, and the service obeys that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     while True:
         request, descriptors, *_ = socket.recv_fds(requests, _MESSAGE, 2)
         if not request:

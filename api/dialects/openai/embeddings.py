@@ -14,6 +14,7 @@ from pydantic import Field
 from api.dialects.base.body import decode_object
 from api.dialects.base.fields import NonEmptyText, Strict
 from api.dialects.base.interface import Dialect, ResponseEncoder, Usage
+from api.dialects.base.sampling import MAX_COUNT
 from api.dialects.base.unsupported import check_supported, unsupported
 from api.dialects.base.validation import validate
 from api.dialects.openai.completions_schema import Prompt as Input
@@ -28,6 +29,7 @@ MAX_TOKENS = 300_000
 """Maximum number of tokens of a request, OpenAI's; of texts, it is estimated."""
 
 Dimensions = Annotated[int, Field(ge=1, le=2**16)]
+Truncation = Annotated[int, Field(ge=-1, le=MAX_COUNT)]
 
 
 class EmbeddingRequest(Strict):
@@ -39,7 +41,7 @@ class EmbeddingRequest(Strict):
     encoding_format: Literal["float", "base64"] | None = None
     user: str | None = None
     input_type: Literal["text", "query", "document"] | None = None
-    truncate_prompt_tokens: Annotated[int, Field(ge=-1, le=2**31 - 1)] | None = None
+    truncate_prompt_tokens: Truncation | None = None
     add_special_tokens: bool | None = None
 
 

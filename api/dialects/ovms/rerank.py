@@ -4,7 +4,6 @@ Source: its handler of rerank requests. A document that is too long is read in p
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -16,6 +15,7 @@ from api.dialects.rerank import PlainRerank
 from api.dialects.rerank.parse import RerankRequest, parse_rerank
 from api.dialects.rerank.render import RankingEncoder, ranking
 from shared.protocol.events import Embedded
+from shared.protocol.request import ChatRequest
 
 _CHUNKS = 10_000
 """Default of the model server's ``max_allowed_chunks``."""
@@ -41,4 +41,6 @@ class ModelServerRerank(PlainRerank):
     """The rerank :class:`api.dialects.base.interface.Dialect` of OpenVINO Model Server."""
 
     encoder = ModelServerRankingEncoder
-    parser = partial(parse_rerank, form=ModelServerRerankRequest, chunks=_CHUNKS, activation="sigmoid", documents=False)
+
+    def parse(self, body: bytes) -> ChatRequest:
+        return parse_rerank(body, form=ModelServerRerankRequest, chunks=_CHUNKS, activation="sigmoid", documents=False)

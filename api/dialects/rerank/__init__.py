@@ -3,7 +3,6 @@
 vLLM has Cohere's paths too, so that these accept the fields of both.
 """
 
-from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -23,16 +22,16 @@ class PlainRerank(Dialect):
     """The rerank :class:`api.dialects.base.interface.Dialect` of vLLM: long documents are refused."""
 
     encoder = RankingEncoder
-    parser: Callable[[bytes], ChatRequest] = partial(parse_rerank)
 
     def parse(self, body: bytes) -> ChatRequest:
-        return self.parser(body)
+        return parse_rerank(body)
 
 
 class CohereRerank(PlainRerank):
     """The rerank dialect of Cohere's second version, which cuts documents. Scores are from 0 to 1."""
 
-    parser = partial(parse_rerank, chunks=1, activation="sigmoid", documents=False)
+    def parse(self, body: bytes) -> ChatRequest:
+        return parse_rerank(body, chunks=1, activation="sigmoid", documents=False)
 
     def error(self, problem: Problem) -> ErrorReply:
         both = {"message": problem.message, "error": error_object(problem)}
@@ -42,14 +41,17 @@ class CohereRerank(PlainRerank):
 class OldCohereRerank(CohereRerank):
     """That of the first version, in which a document is as relevant as the best of its parts."""
 
-    parser = partial(parse_rerank, chunks=10, activation="sigmoid", documents=False)
+    def parse(self, body: bytes) -> ChatRequest:
+        return parse_rerank(body, chunks=10, activation="sigmoid", documents=False)
 
 
 class PlainScores(PlainRerank):
     """The scores of vLLM."""
 
     encoder = ScoreEncoder
-    parser = partial(parse_scores)
+
+    def parse(self, body: bytes) -> ChatRequest:
+        return parse_scores(body)
 
 
 RERANK = partial(embeddings_route, summary="Sort texts by their relevance to a query.")

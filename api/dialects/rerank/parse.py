@@ -6,14 +6,14 @@ from pydantic import Field
 
 from api.dialects.base.body import decode_object
 from api.dialects.base.fields import ByType, History, Items, NonEmptyText, Strict
+from api.dialects.base.sampling import MAX_COUNT
 from api.dialects.base.unsupported import Ignored, Refused, check_supported
 from api.dialects.base.validation import invalid, missing, validate
 from api.dialects.openai.completions_schema import MAX_PROMPTS
-from api.dialects.openai.embeddings import embedding_request
+from api.dialects.openai.embeddings import Truncation, embedding_request
 from shared.protocol.request import ChatRequest, Rerank, ResponseForm
 
-_MOST = 2**31 - 1
-Count = Annotated[int, Field(ge=1, le=_MOST)]
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Texts = Annotated[
     str | Annotated[Items[str], Field(min_length=1, max_length=MAX_PROMPTS)],
     ByType("one of a string or array of strings"),
@@ -29,7 +29,7 @@ class Document(History):
 class _Compared(Strict):
     model: NonEmptyText
     user: str | None = None
-    truncate_prompt_tokens: Annotated[int, Field(ge=-1, le=_MOST)] | None = None
+    truncate_prompt_tokens: Truncation | None = None
     use_activation: bool | None = None
     priority: Annotated[int | None, Ignored()] = None
 
@@ -45,7 +45,7 @@ class RerankRequest(_Compared):
         Items[Annotated[str | Document, ByType("one of a string or object")]],
         Field(min_length=1, max_length=MAX_PROMPTS),
     ]
-    top_n: Annotated[int, Field(ge=0, le=_MOST)] | None = None
+    top_n: Annotated[int, Field(ge=0, le=MAX_COUNT)] | None = None
     return_documents: bool | None = None
     max_chunks_per_doc: Count | None = None
     max_tokens_per_doc: Count | None = None

@@ -2,11 +2,13 @@
 
 import json
 import struct
+from functools import partial
 from typing import Any
 
 import pytest
 
 from api.chat.choices import parts_of
+from api.dialects import ROUTES
 from api.dialects.base.interface import Usage
 from api.dialects.ovms.rerank import ModelServerRerank
 from api.dialects.rerank import CohereRerank, OldCohereRerank, PlainRerank, PlainScores
@@ -31,6 +33,12 @@ def rendered(dialect: Any, request: ChatRequest, *logits: float) -> Any:
     found = [Embedded(b"".join(struct.pack("<2f", one, 10 * one) for one in logits), len(logits))]
     encoder = dialect().render(request, response_id="1", created=5, fingerprint="")
     return json.loads(encoder.vectors(found, Usage(prompt_tokens=7, completion_tokens=0)))
+
+
+def test_no_dialect_has_a_partial_function_as_attribute() -> None:
+    """From Python 3.14 on, it is a method, which gets the dialect as its first argument."""
+    dialects = {dialect for route in ROUTES for dialect in route.dialect.__mro__}
+    assert [one for one in dialects if any(isinstance(value, partial) for value in vars(one).values())] == []
 
 
 @pytest.mark.parametrize(("dialect", "chunks"), [*zip(RANKERS, (0, 1, 10, 10_000), strict=True)])

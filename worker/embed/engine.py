@@ -223,7 +223,7 @@ class EmbeddingEngine:
         """Whether texts wait that are not preempted."""
         return bool(self._jobs.keys() - self._preempted)
 
-    def settle(self) -> Iterator[bool]:
+    def finish_loading(self) -> Iterator[bool]:
         """There is nothing left to make."""
         return iter(())
 

@@ -78,16 +78,16 @@ def serve(engine: Engine, channel: Channel) -> NoReturn:
     """
     gauges = engine.gauges()
     gauged_at = last_report = time.monotonic()
-    at_rest, settling, settled = True, engine.settle(), False
+    at_rest, parts, is_loaded = True, engine.finish_loading(), False
     while True:
         busy = engine.busy()
         if not busy and not at_rest:
             gauges, gauged_at = engine.gauges(), time.monotonic()
             channel.send(Stepped((), gauges))
             at_rest = True
-        commands = channel.receive(0 if busy else None if settled else _QUIET)
+        commands = channel.receive(0 if busy else None if is_loaded else _QUIET)
         if not (busy or commands):
-            settled = next(settling, True)
+            is_loaded = next(parts, True)
         for command in commands:
             match command:
                 case Add(sequence):

@@ -241,8 +241,9 @@ class Engine(Protocol):
     def gauges(self) -> Gauges:
         """Return the engine's metrics."""
 
-    def settle(self) -> Iterator[bool]:
-        """Make, part by part, what loading need not wait for. Each part is made when the engine is idle."""
+    def finish_loading(self) -> Iterator[bool]:
+        """Make, part by part, what requests can be served without. Yields False between two parts. Each is
+        made when the engine is idle."""
 
 
 # Commands, from the supervisor to the engine process.

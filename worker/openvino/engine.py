@@ -55,8 +55,8 @@ _CLEARING_STEPS = 2
 
 _UNLIMITED = 2**64 - 1
 
-_SETTLED = 2.0
-"""Seconds after loading when the first requests have their first tokens."""
+_COMPACT_AFTER = 2.0
+"""Seconds after loading when memory is given back: the first requests have their first tokens."""
 
 _RUNNING = openvino_genai.GenerationStatus.RUNNING
 _LENGTH = openvino_genai.GenerationFinishReason.LENGTH
@@ -109,11 +109,11 @@ class OpenVINOEngine:
         if device_kind(options.device) == "CPU":
             # Takes about a second, which the first requests do not share. Safe while the engine runs: virtual addresses
             # do not change.
-            timer = threading.Timer(_SETTLED, compact)
+            timer = threading.Timer(_COMPACT_AFTER, compact)
             timer.daemon = True
             timer.start()
 
-    def settle(self) -> Iterator[bool]:
+    def finish_loading(self) -> Iterator[bool]:
         """Make what the first structured output would wait for."""
         if self._logits_width:
             yield from self._json_tokens.parts()

@@ -267,7 +267,7 @@ class SimulatedEngine:
         """Whether sequences are running."""
         return bool(self._running)
 
-    def settle(self) -> Iterator[bool]:
+    def finish_loading(self) -> Iterator[bool]:
         """There is nothing left to make."""
         return iter(())
 

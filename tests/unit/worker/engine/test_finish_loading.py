@@ -17,14 +17,14 @@ def test_parts_are_made_between_commands() -> None:
     ours, theirs = socket.socketpair()
     done: list[object] = []
 
-    def settle() -> Iterator[bool]:
+    def finish_loading() -> Iterator[bool]:
         done.append("first part")
         ours.sendall(encode_message(Cancel(2)))
         yield False
         done.append("second part")
         ours.close()
 
-    engine = Mock(settle=settle, busy=lambda: False, cancel=done.append)
+    engine = Mock(finish_loading=finish_loading, busy=lambda: False, cancel=done.append)
     ours.sendall(encode_message(Cancel(1)))
     with theirs, pytest.raises(EOFError):
         serve(engine, ChildChannel(theirs, msgspec.msgpack.Decoder(Command)))

@@ -88,9 +88,9 @@ class WorkerState(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_second: float
     tokens: int
     drafted: int
-    """Tokens that speculative decoding has guessed."""
+    """Draft tokens of speculative decoding."""
     accepted: int
-    """Those of them that were right."""
+    """Draft tokens that the model has accepted."""
     engine_restarts: int
     started: float
     last_heartbeat: float

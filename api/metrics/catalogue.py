@@ -295,15 +295,15 @@ PREEMPTIONS = Description(
 DRAFTED = Description(
     "vinoqueue_worker_drafted_tokens",
     "counter",
-    "Tokens that speculative decoding has guessed and the model has verified.",
+    "Draft tokens of speculative decoding that the model has verified.",
     _WORKER,
 )
 ACCEPTED = Description(
     "vinoqueue_worker_accepted_tokens",
     "counter",
-    "Guessed tokens that were right.",
+    "Draft tokens that the model has accepted.",
     _WORKER,
-    "it is below a fifth of the guessed ones: speculation costs more than it saves",
+    "it is below a fifth of the draft tokens: speculation costs more than it saves",
 )
 RESTARTS = Description(
     "vinoqueue_worker_engine_restarts", "counter", "Engine processes replaced.", _WORKER, "it rises at all"

@@ -79,9 +79,9 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     preemptions: _Count = 0
     """How often a batch request was preempted."""
     drafted: _Count = 0
-    """Tokens that speculative decoding has guessed and the model has verified."""
+    """Draft tokens of speculative decoding that the model has verified."""
     accepted: _Count = 0
-    """Those of them that were right."""
+    """Those of them that it has accepted."""
     tokens_per_second: _Amount = 0.0
     requests: _Count = 0
     engine_restarts: _Count = 0

@@ -80,7 +80,7 @@ def test_a_busy_batch_has_the_texts_of_the_model_alone(alone: tuple[Outputs, Out
         assert logprobs == pytest.approx([p for delta in deltas_of(other) for p in delta.logprobs], abs=1e-3)
 
 
-def test_guessed_tokens_are_counted(drafting: Bench) -> None:
+def test_draft_tokens_are_counted(drafting: Bench) -> None:
     before = drafting.engine.gauges()
     outputs = drafting.one("Tell me about tea.", num_assistant_tokens=3, ignore_eos=True, max_tokens=20)
     after = drafting.engine.gauges()
@@ -89,7 +89,7 @@ def test_guessed_tokens_are_counted(drafting: Bench) -> None:
     assert accepted <= drafted <= 3 * (len(outputs) - 1)
 
 
-def test_fewer_tokens_are_guessed_for_each_of_many_requests(drafting: Bench) -> None:
+def test_fewer_tokens_are_drafted_for_each_of_many_requests(drafting: Bench) -> None:
     def most(streams: int, **fields: Any) -> int:
         made = drafting.run([drafting.sequence(topic, ignore_eos=True, **fields) for topic in TOPICS[:streams]])
         return max(len(delta.tokens) for outputs in made for delta in deltas_of(outputs[-9:]))

@@ -31,7 +31,7 @@ KINDS = {
 
 
 class Keys:
-    """A fleet, and a key of each kind with what its clients were told."""
+    """A fleet, and a key of each kind with the usage that its clients read."""
 
     def __init__(self, running: Fleet, kinds: dict[str, tuple[str, ...]] = KINDS) -> None:
         self.fleet = running
@@ -44,7 +44,7 @@ class Keys:
             self.secrets[name] = running.key("create", "--name", name, *own)
         self.ids = self._ids()
         self.team = team.read_text() if team.exists() else ""
-        self.told: Counter[str] = Counter()
+        self.reported: Counter[str] = Counter()
         """Tokens of each key."""
 
     def _ids(self) -> dict[str, str]:
@@ -62,12 +62,12 @@ class Keys:
         return self.fleet.client().with_options(api_key=self.secrets[name])
 
     def ask(self, name: str, tokens: int, **fields: Any) -> None:
-        """Have a key's client ask for so many tokens, and add what it is told."""
+        """Have a key's client ask for so many tokens, and add the usage that it reads."""
         answer = self.client(name).chat.completions.create(
             model="sim", messages=[{"role": "user", "content": f"[[tokens {tokens}]]"}], max_tokens=tokens, **fields
         )
         assert answer.usage.completion_tokens == tokens * fields.get("n", 1)
-        self.told[name] += answer.usage.total_tokens
+        self.reported[name] += answer.usage.total_tokens
 
     def used(self) -> dict[str, int]:
         """The tokens of each key by the usage of the days."""
@@ -94,13 +94,13 @@ class Keys:
         return [*admitted, *(tokens for tokens in reserved if tokens not in (None, b"0")), *estimates]
 
     def check(self) -> None:
-        """What is counted is what clients were told, in all places, and nothing is held."""
+        """What is counted is the usage that clients read, in all places, and nothing is held."""
         self.fleet.until(lambda: not self.held(), "nothing to be held")
-        assert self.used() == dict(self.told)
-        for name, tokens in self.told.items():
+        assert self.used() == dict(self.reported)
+        for name, tokens in self.reported.items():
             assert self.spent(self.ids[name]) == tokens, name
         if self.team:
-            assert self.spent(f"team:{self.team}") == self.told["member"]
+            assert self.spent(f"team:{self.team}") == self.reported["member"]
 
 
 def team_of(running: Fleet) -> str:
@@ -138,7 +138,7 @@ def test_killed_workers_change_no_sum(served: Keys) -> None:
             one.result()
     batch = ended(served.client("batch"), batch)
     found = results(served.client("batch"), batch.output_file_id)
-    served.told["batch"] += sum(line["response"]["body"]["usage"]["total_tokens"] for line in found)
+    served.reported["batch"] += sum(line["response"]["body"]["usage"]["total_tokens"] for line in found)
     assert len(found) == len(lines)
     served.check()
 
@@ -157,7 +157,7 @@ def test_a_client_that_leaves_before_a_second_worker_pays_what_was_generated(ser
         started, *_, last = decode_journal(at_once(store.lrange(keys.journal(job.decode()), 0, -1)))
         assert isinstance(started, Started)
         assert isinstance(last, Delta)
-        served.told[name] += started.prompt_tokens + last.position + len(last.tokens)
+        served.reported[name] += started.prompt_tokens + last.position + len(last.tokens)
         chunks.close()
         running.until(lambda: at_once(store.zcard(keys.queue("sim"))) == 0, "the job to be cancelled")
     running.worker(*SLOW)  # It counts what has ended.
@@ -185,8 +185,8 @@ def test_a_killed_replica_changes_no_sum(served: Keys) -> None:
     assert isinstance(last, Delta)
     usage = served.client("small").responses.retrieve(response.id).usage
     assert usage is not None
-    served.told["small"] += started.prompt_tokens + last.position + len(last.tokens) + usage.total_tokens
-    assert served.used() == dict(served.told)
+    served.reported["small"] += started.prompt_tokens + last.position + len(last.tokens) + usage.total_tokens
+    assert served.used() == dict(served.reported)
     # What the lost replica has reserved is free when it is needed.
     running.until(lambda: _asks_one(served), "another request to fit")
     served.check()

@@ -36,10 +36,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         yield running
 
 
-def embed(client: openai.OpenAI, texts: list[str], told: list[int]) -> list[list[float]]:
-    """Return the vectors; add to ``told`` how many tokens the client was told."""
+def embed(client: openai.OpenAI, texts: list[str], reported: list[int]) -> list[list[float]]:
+    """Return the vectors; add to ``reported`` the tokens of the usage that the client read."""
     response = client.embeddings.create(model=MODEL, input=texts)
-    told.append(response.usage.prompt_tokens)
+    reported.append(response.usage.prompt_tokens)
     assert [item.index for item in response.data] == list(range(len(texts)))
     return [item.embedding for item in response.data]
 
@@ -59,8 +59,8 @@ def jobs_of(served: Fleet) -> int:
 
 
 def test_lost_frames_are_computed_again(served: Fleet) -> None:
-    asked, client, told = requests(12), served.client(), list[int]()
-    expected = [embed(client, texts, told) for texts in asked]
+    asked, client, reported = requests(12), served.client(), list[int]()
+    expected = [embed(client, texts, reported) for texts in asked]
     jobs = known = sum(-(-len(texts) // 32) for texts in asked)
     served.until(lambda: jobs_of(served) == known, "the workers to report their jobs")
 
@@ -69,7 +69,7 @@ def test_lost_frames_are_computed_again(served: Fleet) -> None:
 
     with ThreadPoolExecutor(4) as pool, served.redis() as store:
         for _ in range(100):
-            answers = pool.map(partial(embed, client, told=told), asked)
+            answers = pool.map(partial(embed, client, reported=reported), asked)
             first = [next(answers) for _ in range(4)]
             store.client_kill_filter(_type="pubsub")  # while others run
             assert same([*first, *answers], expected)
@@ -84,15 +84,15 @@ def test_lost_frames_are_computed_again(served: Fleet) -> None:
         (day,) = store.scan_iter(keys.usage("*"))
         (counts,) = at_once(store.hvals(day))
     used = UsageCounts.decode(counts)
-    assert (used.requests, used.prompt_tokens) == (len(told), sum(told)), "what is computed again counts once"
+    assert (used.requests, used.prompt_tokens) == (len(reported), sum(reported)), "what is computed again counts once"
 
 
 def test_a_killed_worker_loses_no_request(served: Fleet) -> None:
-    asked, client, told = requests(60), served.client(), list[int]()
-    expected = [embed(client, texts, told) for texts in asked]
+    asked, client, reported = requests(60), served.client(), list[int]()
+    expected = [embed(client, texts, reported) for texts in asked]
     victim = served.worker(*WORKER)
     with ThreadPoolExecutor(8) as pool:
-        answers = [pool.submit(embed, client, texts, told) for texts in asked * 2]
+        answers = [pool.submit(embed, client, texts, reported) for texts in asked * 2]
         answers[3].result()
         victim.kill()
         assert same((answer.result() for answer in answers), expected * 2)

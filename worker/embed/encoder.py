@@ -66,7 +66,7 @@ class _Graph:
         self._epsilon = epsilon
 
     def weights(self, name: str) -> Any:
-        # A classifier is beside the encoder.
+        # The names of a classifier's weights have no prefix.
         found = self._arrays.get(self._prefix + name, self._arrays.get(name))
         # Older files name the parameters of normalisation as TensorFlow does.
         old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")

@@ -119,7 +119,7 @@ def check_speculation(sequence: EngineSequence, speculation: Speculation) -> Non
     if speculation != "none" and sampling.beams > 1:
         raise _invalid("best_of", f"Beam search is not supported here: {_REASONS[speculation]}.")
     if speculation != "none" and any(len(word) > 1 for word in sequence.bad_word_tokens):
-        # A step has a row for each token that was guessed, but the hook does not see which tokens those are.
+        # A step has a row for each draft token, but the hook does not see which tokens those are.
         raise _invalid("bad_words", f"Words of several tokens are not supported here: {_REASONS[speculation]}.")
 
 

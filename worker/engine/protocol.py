@@ -175,7 +175,7 @@ class Gauges(msgspec.Struct, frozen=True, array_like=True):
     ``step_seconds`` is the total time inside the pipeline's steps, ``host_seconds`` the total time between consecutive
     steps while there was work: the host overhead. ``lost_rows`` counts sequences that ended because
     their logits could not be matched to them, ``preemptions`` how often one was preempted. ``drafted`` counts the
-    tokens that speculation has guessed and the model has verified, ``accepted`` those of them that were right.
+    draft tokens that the model has verified, ``accepted`` those of them that it has accepted.
     """
 
     requests: int

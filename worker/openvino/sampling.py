@@ -91,7 +91,7 @@ def _or(value: float | None, neutral: float) -> float:
 ASSISTANT_TOKENS = 5
 NGRAM_SIZE = 3
 ROWS = 8
-"""Rows of a step up to which requests that don't say how many tokens to guess share them, at least one each."""
+"""Rows of a step up to which requests that don't say how many tokens to draft share them, at least one each."""
 
 
 def speculation_properties(options: EngineOptions) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def speculation_properties(options: EngineOptions) -> dict[str, Any]:
 def apply_speculation(
     config: openvino_genai.GenerationConfig, sampling: Sampling, speculation: Speculation, others: int = 0
 ) -> int:
-    """Set the speculation fields of a request's generation config; return how many tokens each step guesses.
+    """Set the speculation fields of a request's generation config; return how many tokens each step drafts.
 
     ``others`` is the number of running sequences. 0: there is no speculation, or the draft model decides.
     """

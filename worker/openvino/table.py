@@ -43,7 +43,7 @@ class RunningSequence(FollowedSequence):
         repeated: int = 0,
         drafts: int = 0,
     ) -> None:
-        """``drafts`` is the most tokens that a step guesses and verifies; 0 without speculation, or if unknown."""
+        """``drafts`` is the most draft tokens of a step; 0 without speculation, or if unknown."""
         sequence, sampling = generation.sequence, generation.sequence.sampling
         super().__init__(readers.reader, readers.prompt, searching=sampling.beams > 1, has_images=bool(sequence.images))
         self.generation = generation
@@ -119,9 +119,9 @@ class RunningSequence(FollowedSequence):
         return tokens, logprobs, finish
 
     def speculated(self, new: int) -> tuple[int, int]:
-        """Return how many tokens the step guessed in which ``new`` ones were read, and how many guesses were right.
+        """Return the numbers of draft and of accepted tokens of the step in which ``new`` ones were read.
 
-        They are not appended yet. The step of the prompt guesses nothing, and no step the very last token.
+        They are not appended yet. The step of the prompt drafts nothing, and no step the very last token.
         """
         begun, self._begun = self._begun, self._begun or bool(new)
         if not self._drafts or not new or not begun:

@@ -115,7 +115,7 @@ class FollowedSequence(ABC):
         self._blocks = segment.blocks
         if self.started:
             return
-        # With a draft model, guessed tokens may follow the prompt.
+        # With a draft model, draft tokens may follow the prompt.
         unknown = segment.end - self.known - (len(segment.rows) - 1 if self.prompt is None else 0)
         if segment.rows and self._images in (None, unknown):
             self._images = unknown

@@ -89,7 +89,7 @@ function Worker({ worker, now }) {
         engine(worker),
         `${Math.round(worker.tokens_per_second)} tokens/s`,
         `KV cache ${percent(worker.cache_usage)}`,
-        worker.drafted > 0 && `${percent(worker.accepted / worker.drafted)} of guessed tokens accepted`,
+        worker.drafted > 0 && `${percent(worker.accepted / worker.drafted)} of draft tokens accepted`,
         worker.engine_restarts > 0 && `engine restarted ${worker.engine_restarts} times`,
       ];
   return html`<article class=${`worker ${trouble ? "troubled" : ""}`} aria-label=${worker.id}>

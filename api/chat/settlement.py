@@ -16,9 +16,6 @@ from shared.protocol.request import ChatRequest
 from shared.redis.outage import when_reachable
 from shared.runtime.tasks import BackgroundTasks
 
-_RETRY = 1.0
-"""Seconds between two attempts while the store is unreachable."""
-
 _POLL = 0.1
 """Seconds between two looks whether cancelled jobs have ended."""
 
@@ -60,9 +57,9 @@ class Settlement:
             if reservation is not None:
                 if any(budget for owner in reservation.limited for budget in owner.budgets):
                     # Its reserved tokens are free when what it has used counts.
-                    while await when_reachable(lambda: queue.any_unfinished(claimed), _RETRY):  # noqa: ASYNC110 - the store is asked
+                    while await when_reachable(lambda: queue.any_unfinished(claimed)):  # noqa: ASYNC110 - the store is asked
                         await asyncio.sleep(_POLL)
-                    await when_reachable(queue.book, _RETRY)
+                    await when_reachable(queue.book)
                 if stream is not None:
                     used += _unreported(request, recorder, stream, claimed)
                 await self._release(reservation, used)
@@ -70,7 +67,7 @@ class Settlement:
         async def note() -> None:
             assert stream is not None
             tokens, job = recorder.reasoning_tokens, stream.jobs[0]
-            await when_reachable(lambda: queue.note_reasoning(account, request.tier, tokens, job=job), _RETRY)
+            await when_reachable(lambda: queue.note_reasoning(account, request.tier, tokens, job=job))
 
         if reservation is not None:
             self._tasks.run(settle(), "settle")
@@ -79,7 +76,7 @@ class Settlement:
 
     async def _release(self, reservation: Reservation, used: int) -> None:
         """Charge the key and its team ``used`` tokens in their rate limits, and free their concurrency places."""
-        await when_reachable(lambda: self._limiter.settle(reservation, used), _RETRY)
+        await when_reachable(lambda: self._limiter.settle(reservation, used))
 
 
 async def _result(cancellation: asyncio.Task[frozenset[str]] | None) -> frozenset[str]:

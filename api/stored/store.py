@@ -40,9 +40,6 @@ _JOURNAL_READ = 4096
 _RETRY_AFTER = 5.0
 """``Retry-After`` in seconds while responses that run leave no room."""
 
-_RETRY = 1.0
-"""Seconds between two attempts to delete a response while the store is unreachable."""
-
 _CONSTANTS = {
     "RECORDS": keys.STORED_PREFIX,
     "INDEXES": keys.stored_index(""),
@@ -183,7 +180,7 @@ class ResponseStore:
         self._tasks.run(self._withdraw(owner, response_id), "delete a response")
 
     async def _withdraw(self, owner: str, response_id: str) -> None:
-        await when_reachable(lambda: self._delete(owner, response_id), _RETRY)
+        await when_reachable(lambda: self._delete(owner, response_id))
 
     async def tag(self, owner: str, response_id: str, metadata: Mapping[str, str]) -> bool:
         """Replace a response's metadata; return whether it exists."""

@@ -65,7 +65,7 @@ class Outage:
             self.failed(part, error)
 
 
-async def when_reachable(work: Callable[[], Awaitable[_Value]], retry: float) -> _Value:
+async def when_reachable(work: Callable[[], Awaitable[_Value]], retry: float = 1.0) -> _Value:
     """Return what ``work`` returns; repeat it after ``retry`` seconds while the store is unreachable, which is reported
     by other parts."""
     while True:

@@ -12,8 +12,9 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 from api.build import Parts
 from api.chat.usage import RequestMetrics
 from api.dialects.base.interface import Asked
+from api.http.application import ExchangeApplication
 from api.http.bodies import CODINGS, UNKNOWN_CODING
-from api.http.exchange import ExchangeApplication, ExchangeRequest, current_exchange
+from api.http.exchange import ExchangeRequest, current_exchange
 from api.http.guards import CrossOrigin
 from api.http.routes import json_response, routes_of
 from api.models.directory import Directory

@@ -15,9 +15,10 @@ from api.chat.choices import MAX_RESPONSE_BYTES, response_room
 from api.chat.exchange import ChatServices
 from api.chat.queue_events import QueueEvents
 from api.chat.queues import JobQueues
-from api.chat.relay import OpenStreams, Relay
+from api.chat.relay import Relay
 from api.chat.routes import ChatHandler, RequestBodies, Responder, ResultHandler
 from api.chat.settlement import Settlement
+from api.chat.streams import OpenStreams
 from api.chat.submission import Submission
 from api.chat.usage import RequestMetrics
 from api.fairness import FairThread

@@ -19,7 +19,7 @@ from api.batches.results import Result, failure_of, response_of
 from api.batches.store import BatchStore
 from api.chat.exchange import ChatExchange, ChatServices
 from api.chat.routes import Responder
-from api.chat.usage import end_background_span
+from api.chat.span import end_background_span
 from api.dialects import BATCHED
 from api.dialects.base.interface import Dialect
 from api.dialects.openai.stored import sent_messages

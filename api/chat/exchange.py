@@ -10,11 +10,12 @@ from dataclasses import InitVar, dataclass, field
 import msgspec
 
 from api.chat.admission import Admission, AdmittedRequest, LimitReached
-from api.chat.relay import OpenStreams
 from api.chat.settlement import Settlement
+from api.chat.span import add_events, describe_request, describe_response
 from api.chat.stream import ResponseStream
+from api.chat.streams import OpenStreams
 from api.chat.submission import Submission
-from api.chat.usage import RequestMetrics, UsageRecorder, add_events, describe_request, describe_response
+from api.chat.usage import RequestMetrics, UsageRecorder
 from api.dialects.base.interface import Lookup
 from api.fairness import TenantBytes
 from api.http.exchange import HttpExchange, milliseconds

@@ -9,8 +9,8 @@ from redis.exceptions import RedisError
 
 from api.chat.choices import jobs_per_prompt, needs_logprobs, parts_of
 from api.chat.queues import JobQueues
-from api.chat.relay import OpenStreams
 from api.chat.stream import ResponseStream
+from api.chat.streams import OpenStreams
 from api.models.directory import Directory
 from api.records.errors import store_unavailable
 from shared.protocol.cost import LARGEST

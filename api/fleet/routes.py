@@ -9,8 +9,8 @@ import msgspec
 from quart import Response, request
 from redis.asyncio import Redis
 
-from api.chat.relay import OpenStreams
 from api.chat.routes import stream_response
+from api.chat.streams import OpenStreams
 from api.fleet.commands import CommandIgnored, UnknownWorker, command_worker
 from api.fleet.watch import FleetWatch, Watcher
 from api.http.exchange import actor, current_exchange, key_owner, require_admin

@@ -12,7 +12,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from api.chat.queues import JobQueues
-from api.chat.relay import OpenStreams, Relay
+from api.chat.relay import Relay
+from api.chat.streams import OpenStreams
 from api.chat.usage import RequestMetrics
 from api.metrics import catalogue
 from api.metrics.catalogue import Description

@@ -8,7 +8,8 @@ from arq.connections import ArqRedis
 from quart import Response, request
 from redis.exceptions import RedisError
 
-from api.chat.relay import OpenStreams, Relay
+from api.chat.relay import Relay
+from api.chat.streams import OpenStreams
 from api.http.routes import json_response, route
 from api.models.directory import Directory
 from api.operations.metrics import Metrics

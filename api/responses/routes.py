@@ -13,7 +13,7 @@ from api.chat.exchange import ChatExchange, ChatServices
 from api.chat.queue_events import QueueEvents
 from api.chat.results import results
 from api.chat.routes import RequestBodies, Responder, stream_response, wants_queue_events
-from api.chat.usage import end_background_span, start_background_span
+from api.chat.span import end_background_span, start_background_span
 from api.dialects.base.interface import EVENT_STREAM
 from api.dialects.base.lists import render_deleted
 from api.dialects.base.routes import JSON, Body

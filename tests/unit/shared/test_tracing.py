@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from api.chat.span import add_events
 from api.chat.stream import ResponseStream
-from api.chat.usage import UsageRecorder, add_events
+from api.chat.usage import UsageRecorder
 from shared.protocol.events import Delta, Started
 from shared.protocol.request import ChatRequest, Job, QueuedJob, TraceContext, decode_job, encode_job
 from shared.runtime.settings import Settings

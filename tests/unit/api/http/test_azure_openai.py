@@ -6,7 +6,7 @@ import pytest
 
 from api.dialects.base.interface import Asked
 from api.dialects.openai import OpenAI, OpenAICompletions
-from api.http.exchange import openai_path
+from api.http.application import openai_path
 
 
 @pytest.mark.parametrize(

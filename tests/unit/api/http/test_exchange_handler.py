@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from quart import Quart, Response
 
-from api.http.exchange import ExchangeApplication, current_exchange
+from api.http.application import ExchangeApplication
+from api.http.exchange import current_exchange
 from shared.tracing import NO_TRACING
 
 SCOPE = {

@@ -1,6 +1,6 @@
 """Batches: their endpoints, the body and the queries of their routes, and their JSON."""
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import msgspec
 from pydantic import Field
@@ -16,24 +16,10 @@ from api.files.forms import ExpiresAfter
 from api.files.record import LONGEST_RETENTION
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 
-Endpoint = Literal[
-    "/v1/responses",
-    "/v1/chat/completions",
-    "/v1/embeddings",
-    "/v1/completions",
-    "/v1/moderations",
-    "/v1/images/generations",
-    "/v1/images/edits",
-    "/v1/videos",
-]
-"""The endpoints that OpenAI's service accepts."""
-
-assert BATCHED.keys() <= set(get_args(Endpoint))
-
 
 class CreateBatchRequest(Strict):
     input_file_id: str
-    endpoint: Endpoint
+    endpoint: Annotated[str, Field(json_schema_extra={"enum": [*BATCHED]})]
     completion_window: Literal["24h"]
     metadata: Metadata | None = None
     output_expires_after: ExpiresAfter | None = None

@@ -10,6 +10,7 @@ from typing import Any
 import numpy
 import pytest
 
+from tests.support.batches import ended, results, submit
 from tests.support.fleet import ONE_THREAD, PATIENT, SIMULATED, Fleet, fleet
 from tests.support.paths import MODELS
 
@@ -64,6 +65,32 @@ def test_a_document_has_the_same_score_alone_and_among_many(served: Fleet) -> No
         numpy.testing.assert_allclose(
             [one["score"] for one in together[index :: len(SHORT)]], alone["score"], atol=1e-5
         )
+
+
+def test_a_search_unit_is_a_query_with_up_to_100_documents(served: Fleet) -> None:
+    for count, units in ((1, 1), (100, 1), (101, 2)):
+        body = asked(served, "/v2/rerank", query="the", documents=["a"] * count, top_n=1)
+        assert body["meta"]["billed_units"] == {"search_units": units}
+
+
+@pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank", "/rerank", "/v1/score", "/score"])
+def test_a_batch_ranks_and_scores_too(served: Fleet, path: str) -> None:
+    scores = path.endswith("score")
+    body: dict[str, Any] = {"model": "rerank-bert"} | (
+        {"text_1": QUERIES[0], "text_2": SHORT} if scores else {"query": QUERIES[0], "documents": SHORT}
+    )
+    bad = body | {"text_2" if scores else "documents": ["a", ""]}
+    lines = [
+        {"custom_id": name, "method": "POST", "url": path, "body": given} for name, given in (("a", body), ("b", bad))
+    ]
+    client = served.client()
+    done = ended(client, submit(client, lines, path), served.logs)
+    (found,), (failed,) = results(client, done.output_file_id), results(client, done.error_file_id)
+    expected, field = asked(served, path, **body), "data" if scores else "results"
+    assert found["response"]["body"][field] == expected[field]
+    assert failed["response"]["status_code"] == 400
+    assert done.usage is not None
+    assert done.usage.input_tokens == expected["usage"]["prompt_tokens"]
 
 
 @pytest.mark.parametrize(

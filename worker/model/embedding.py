@@ -7,6 +7,7 @@ texts.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -112,8 +113,14 @@ def kind_of(folder: Path) -> Kind:
         return "embed"
     if any(name.endswith(_GENERATE) for name in architectures):
         # Decoders are exported for vectors without logits.
-        return "embed" if weights.suffix == ".xml" and b'"last_hidden_state"' in weights.read_bytes() else "generate"
+        return "embed" if weights.suffix == ".xml" and _has_vectors(weights, weights.stat().st_mtime_ns) else "generate"
     return "embed" if config.get("model_type") in _ENCODERS else "generate"
+
+
+@lru_cache(maxsize=32)
+def _has_vectors(weights: Path, changed: int) -> bool:
+    """Return whether an IR that was last ``changed`` at this time has the vectors of tokens: it is long."""
+    return b'"last_hidden_state"' in weights.read_bytes()
 
 
 def read_files(folder: Path, given: VectorSettings = OWN) -> EmbeddingFiles:

@@ -56,12 +56,16 @@ class PlainScores(PlainRerank):
 
 RERANK = partial(embeddings_route, summary="Sort texts by their relevance to a query.")
 _SCORE = partial(
-    embeddings_route, dialect=PlainScores, body=Body(ScoreRequest), summary="Score the relevance of texts to others."
+    embeddings_route,
+    dialect=PlainScores,
+    body=Body(ScoreRequest),
+    summary="Score the relevance of texts to others.",
+    batched=PlainScores,
 )
 ROUTES = (
-    RERANK("/v2/rerank", "cohereRerank", CohereRerank, Body(RerankRequest)),
-    RERANK("/v1/rerank", "oldCohereRerank", OldCohereRerank, Body(RerankRequest)),
-    RERANK("/rerank", "rerank", PlainRerank, Body(RerankRequest)),
+    RERANK("/v2/rerank", "cohereRerank", CohereRerank, Body(RerankRequest), batched=CohereRerank),
+    RERANK("/v1/rerank", "oldCohereRerank", OldCohereRerank, Body(RerankRequest), batched=OldCohereRerank),
+    RERANK("/rerank", "rerank", PlainRerank, Body(RerankRequest), batched=PlainRerank),
     _SCORE("/v1/score", "score"),
     _SCORE("/score", "scoreAtRoot"),
 )

@@ -12,6 +12,9 @@ from api.dialects.openai.embeddings import split
 from shared.protocol.events import Embedded
 from shared.protocol.request import ChatRequest
 
+_UNIT = 100
+"""Documents that a query of a search unit may have at most. Source: https://cohere.com/pricing."""
+
 
 def scores(request: ChatRequest, found: Sequence[Embedded]) -> list[float]:
     """Return the score of each document, in the order of the request."""
@@ -45,8 +48,8 @@ class RankingEncoder(ResponseEncoder):
         self._request, self._id, self._created = request, response_id, created
 
     def vectors(self, found: Sequence[Embedded], usage: Usage) -> bytes:
-        counts = _counts(usage)
-        billed = {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}}
+        counts, units = _counts(usage), -(-len(self._request.prompts) // _UNIT)
+        billed = {"api_version": {"version": "2"}, "billed_units": {"search_units": units}}
         meta = billed | {"tokens": {"input_tokens": usage.prompt_tokens, "output_tokens": 0}}
         about = {"id": f"rerank-{self._id}", "model": self._request.model, "usage": counts, "meta": meta}
         return msgspec.json.encode(about | {"results": ranking(self._request, found)})

@@ -3,9 +3,9 @@
 ``python -m tools.peers vllm FOLDER`` runs vLLM's tests of parsers with ours behind the interface of its parsers;
 ``python -m tools.peers llama FOLDER`` reads the cases and chat templates of llama.cpp's test-chat.cpp;
 ``python -m tools.peers ovms FOLDER`` reads the inputs and expectations in OpenVINO Model Server's C++ tests;
-``python -m tools.peers templates FOLDER`` finds the formats of the chat templates in any folder.
-Nothing of their source is in this repository. ``--failures`` prints each case that fails. What we do otherwise on
-purpose is in ``differences.toml``.
+``python -m tools.peers templates FOLDER`` makes a call with each of the chat templates in any folder.
+Nothing of their source is in this repository. ``--failures`` prints each case that fails, ``--list`` all as a table.
+What we do otherwise on purpose is in ``differences.toml``.
 """
 
 import argparse
@@ -25,6 +25,7 @@ def main() -> None:
     parser.add_argument("peer", choices=["llama", "ovms", "templates", "vllm"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--failures", action="store_true")
+    parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     results = {"llama": llama.replay, "ovms": ovms.replay, "templates": templates.replay, "vllm": vllm.replay}[
         options.peer
@@ -32,8 +33,11 @@ def main() -> None:
     known = tomllib.loads(DIFFERENCES.read_text("utf-8")).get(options.peer, {})
     every: Counter[str] = Counter()
     for family, cases in sorted(results.items()):
-        why = {name: _reason(known, f"{family} {name}") if problem else PASSED for name, problem in cases.items()}
+        why = {name: _reason(known, f"{family} {name}", problem) for name, problem in cases.items()}
         every += (counts := Counter(why.values()))
+        if options.list:
+            print(*(f"{name}\t{family}\t{why[name] or cases[name]}" for name in cases), sep="\n")
+            continue
         print(f"{family:32} {counts[PASSED]:4} of {len(cases)}, {len(cases) - counts[PASSED] - counts['']} on purpose")
         for name, problem in cases.items():
             if problem and options.failures:
@@ -43,8 +47,10 @@ def main() -> None:
     print(f"{every[PASSED] / max(1, every[PASSED] + every['']):.1%} of those that do not differ on purpose")
 
 
-def _reason(known: Mapping[str, list[str]], case: str) -> str:
-    """Return why we fail a case on purpose; empty if we do not."""
+def _reason(known: Mapping[str, list[str]], case: str, problem: str) -> str:
+    """Return why a case has a problem on purpose; empty if there is no reason."""
+    if not problem or problem.startswith(templates.AS_TEXT):
+        return problem or PASSED
     for reason, entries in known.items():
         for family, _, part in (entry.partition(" ") for entry in entries):
             if case.startswith(f"{family} ") and part in case:

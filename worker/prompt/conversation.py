@@ -5,7 +5,7 @@ are an object or JSON text, in how content is represented, and in the name of th
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
@@ -59,11 +59,12 @@ def template_variables(
     # A model that must not call tools does not get their descriptions.
     shown = request.tools if request.tool_choice != "none" else ()
     marks = map(mark_image, count())
+    ids = _call_ids(request.messages, facts)
     last = len(request.messages) - 1 if request.turn == "continued" else -1
     variables = {
         **extra,
         "messages": [
-            _message(message, facts, sanitize, marks, end if index == last else "")
+            _message(message, facts, sanitize, marks, ids, end if index == last else "")
             for index, message in enumerate(request.messages)
         ],
         "tools": [_tool(tool, index, facts, sanitize) for index, tool in enumerate(shown)] or None,
@@ -76,7 +77,12 @@ def template_variables(
 
 
 def _message(
-    message: Message, facts: TemplateFacts, sanitize: Sanitize, marks: Iterator[str], end: str
+    message: Message,
+    facts: TemplateFacts,
+    sanitize: Sanitize,
+    marks: Iterator[str],
+    ids: Mapping[str, str],
+    end: str,
 ) -> dict[str, Any]:
     role = "system" if message.role == "developer" and not facts.developer else message.role
     text = _content(message, sanitize, marks) + end
@@ -93,14 +99,14 @@ def _message(
     if message.tool_calls and not facts.written_calls:
         result["tool_calls"] = [
             {
-                "id": _id(call.id, facts, sanitize),
+                "id": sanitize(ids.get(call.id, call.id)),
                 "type": "function",
                 "function": {"name": sanitize(call.name), "arguments": _arguments(call.arguments, facts, sanitize)},
             }
             for call in message.tool_calls
         ]
     if message.tool_call_id is not None:
-        result["tool_call_id"] = _id(message.tool_call_id, facts, sanitize)
+        result["tool_call_id"] = sanitize(ids.get(message.tool_call_id, message.tool_call_id))
     return result
 
 
@@ -117,8 +123,16 @@ def _parts(text: str) -> Any:
     return [{"type": "text", "text": text}]
 
 
-def _id(text: str, facts: TemplateFacts, sanitize: Sanitize) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:9] if facts.short_ids else sanitize(text)
+def _call_ids(messages: Iterable[Message], facts: TemplateFacts) -> Mapping[str, str]:
+    """Return the ids that the template expects, by those of the client."""
+    if facts.call_ids == "short":
+        ids = {call.id for message in messages for call in message.tool_calls}
+        ids |= {message.tool_call_id for message in messages if message.tool_call_id is not None}
+        return {text: hashlib.sha256(text.encode()).hexdigest()[:9] for text in ids}
+    if facts.call_ids == "named":
+        calls = (call for message in messages for call in message.tool_calls)
+        return {call.id: f"functions.{call.name}:{number}" for number, call in enumerate(calls)}
+    return {}
 
 
 def _arguments(text: str, facts: TemplateFacts, sanitize: Sanitize) -> Any:
@@ -141,7 +155,11 @@ def _tool(tool: Tool, index: int, facts: TemplateFacts, sanitize: Sanitize) -> d
         function["description"] = sanitize(tool.description or "")
     # OpenAI's reference: omitted parameters mean an empty parameter list.
     parameters = tool.parameters or '{"type":"object","properties":{}}'
-    function["parameters"] = _parsed(parameters, f"tools[{index}].function.parameters", sanitize)
+    function["parameters"] = shown = _parsed(parameters, f"tools[{index}].function.parameters", sanitize)
+    if facts.described_tools and isinstance(shown, dict) and isinstance(shown.get("properties"), dict):
+        for schema in shown["properties"].values():
+            if isinstance(schema, dict):
+                schema.setdefault("description", "")
     if tool.strict:
         function["strict"] = True
     return {"type": "function", "function": function}

@@ -1,6 +1,7 @@
 """What a chat template does with a conversation, as :mod:`worker.prompt.probe` finds when a model is loaded."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
@@ -12,7 +13,7 @@ _REPLACED: Mapping[str, str] = {
     "later_system_messages": "later_system_messages_merged",
     "tools_as_text": "tools_as_text",
     "written_calls": "calls_as_text",
-    "short_ids": "call_ids_mapped",
+    "call_ids": "call_ids_mapped",
     "single_calls": "calls_separated",
     "separate_content": "content_separated",
     "user_first": "user_turn_added",
@@ -31,8 +32,9 @@ class TemplateFacts(msgspec.Struct, frozen=True, kw_only=True):
     - ``object_arguments``: a tool call's arguments are an object, otherwise JSON text.
     - ``text_arguments``: arguments may be text although they are usually an object.
     - ``null_content``: a message with only tool calls has ``None`` as content, otherwise "".
-    - ``short_ids``: call ids have nine letters and digits.
-    - ``described_tools``: every tool has a description.
+    - ``call_ids``: ids of calls are those of the client, or ``short``: nine letters and digits, or ``named``: Kimi K2's
+      ``functions.NAME:NUMBER``.
+    - ``described_tools``: every tool and parameter has a description.
     - ``tools_variable``: without tools, the variable ``tools`` is ``None``, otherwise undefined.
     - ``developer``: the template has that role, otherwise it is replaced by "system".
     - ``reasoning_key``: the name of a message's reasoning field.
@@ -56,7 +58,7 @@ class TemplateFacts(msgspec.Struct, frozen=True, kw_only=True):
     object_arguments: bool = True
     text_arguments: bool = True
     null_content: bool = False
-    short_ids: bool = False
+    call_ids: Literal["own", "short", "named"] = "own"
     described_tools: bool = False
     tools_variable: bool = True
     developer: bool = False

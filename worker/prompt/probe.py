@@ -27,14 +27,15 @@ from worker.prompt.facts import TemplateFacts
 from worker.prompt.template import ChatTemplate, ChatTemplateError
 from worker.prompt.tools import TOOL_FORMAT
 
-_PARAMETERS = '{"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]}'
+_PROPERTIES = '{"place": {"type": "string"}, "depth": {"type": "integer"}}'
+_PARAMETERS = f'{{"type": "object", "properties": {_PROPERTIES}, "required": ["place"]}}'
 _CITY = Tool(name="find_city", description="Finds a city.", parameters=_PARAMETERS)
 _RIVER = Tool(name="find_river", description="Finds a river.", parameters=_PARAMETERS)
 _BARE = Tool(name="find_lake")
 
 
 def _call(name: str, place: str, call_id: str) -> ToolCall:
-    return ToolCall(id=call_id, name=name, arguments=f'{{"place": "{place}"}}')
+    return ToolCall(id=call_id, name=name, arguments=f'{{"place": "{place}", "depth": 3}}')
 
 
 _SYSTEM = Message(role="system", content="Xanadu")
@@ -86,6 +87,7 @@ _CALL_FORMS = [
 ][1:]
 _PAIR = (_CITY, _RIVER)
 _CALL = _Probe([_USER, _CALLS, _RESULT], _CALL_FORMS, _PAIR, ["find_river"])
+_ANSWERED = _Probe([_USER, _CALLS, _RESULT, _ASSISTANT, _USER_AGAIN], [], _PAIR)
 _CALLING = (
     _Probe(
         [
@@ -93,12 +95,13 @@ _CALLING = (
             _changed(_CALLS, tool_calls=(msgspec.structs.replace(_FIRST, id=_LONG_ID),)),
             _changed(_RESULT, tool_call_id=_LONG_ID),
         ],
-        [{"short_ids": True}],
+        [{"call_ids": "short"}],
         _PAIR,
     ),
     _Probe(
         [_USER, _changed(_CALLS, tool_calls=(_FIRST, _SECOND)), _RESULT, _RESULT_AGAIN], [{"single_calls": True}], _PAIR
     ),
+    _Probe([_SYSTEM, _USER, _CALLS, _RESULT], [{"system": False}], _PAIR),
     _Probe(
         [_USER, _changed(_CALLS, content="Avalon", reasoning="Hm."), _RESULT, _ASSISTANT_AGAIN, _USER_AGAIN],
         [{"separate_content": True}],
@@ -130,7 +133,7 @@ _TURNS = tuple(
         [_USER, _ASSISTANT, _ASSISTANT_AGAIN, _USER_AGAIN],
         [_ASSISTANT, _USER],
         [_USER, _CALLS, _RESULT, _USER_AGAIN],
-        [_USER, _CALLS, _RESULT, _ASSISTANT, _USER_AGAIN],
+        _ANSWERED.messages,
         [_USER, _SYSTEM, _USER_AGAIN],
     )
 )
@@ -257,25 +260,37 @@ class _Prober:
         the vocabulary, and calls are written into the content.
         """
         written = self._given or (self._written_format() if shows_calls else None)
-        if shows_calls and (self._given or written is None or not TOOL_FORMATS[written].leads):
+        before = self.facts
+        if shows_calls and written is None:
+            self._set(call_ids="named")
+            written = self._written_format()
+            if written is None:
+                self.facts = before
+        if shows_calls and written and (self._given or not TOOL_FORMATS[written].leads):
             return written
         instructions = (self._render([_USER], _PAIR) or "").replace(self._render([_USER]) or "", "")
         candidates = [self._given] if self._given else _ranked(instructions)
+        if shows_calls and written is None and (named := self._written_format(whole=False)):
+            candidates.insert(0, named)
         if not (shows_calls or self._given):
             candidates += [name for name in TOOL_FORMATS if _in_vocabulary(name, self._special_texts)]
         before = self.facts
         for name in candidates:
             self._set(written_calls=name)
-            if self._shows(_CALL, self.facts) and self._written_format() == name:
+            shown = all(self._shows(what, self.facts) for what in (_CALL, _ANSWERED))
+            if shown and self._written_format() == name:
                 return name
             self.facts = before
         return written
 
-    def _written_format(self) -> ToolFormatName | None:
-        """Return the format whose parser reads the call that the template writes, the one with most signs first."""
+    def _written_format(self, *, whole: bool = True) -> ToolFormatName | None:
+        """Return the format whose parser reads the call that the template writes, the one with most signs first.
+
+        If not ``whole``, the name of the call suffices: some templates write arguments that nobody can read.
+        """
         for text in self._written_calls():
             for name in [*_ranked(text), *(name for name, form in TOOL_FORMATS.items() if form.leads)]:
-                if _reads(name, text):
+                if _reads(name, text, whole=whole):
                     return name
         return None
 
@@ -338,7 +353,7 @@ def _in_vocabulary(name: ToolFormatName, special_texts: Container[str]) -> bool:
     return bool(tokens) and all(token in special_texts for token in tokens)
 
 
-def _reads(name: ToolFormatName, text: str) -> bool:
+def _reads(name: ToolFormatName, text: str, *, whole: bool) -> bool:
     """Return whether the format's parser finds the call in ``text``, whole and alone."""
     parser = parser_for(OutputFormat(tools=name), _PAIR)
     if parser is None:
@@ -347,4 +362,6 @@ def _reads(name: ToolFormatName, text: str) -> bool:
     names = [part.name for part in parts if isinstance(part, CallOpened)]
     arguments = "".join(part.text for part in parts if isinstance(part, CallArguments))
     closed = any(isinstance(part, CallClosed) for part in parts)
-    return names == ["find_city"] and closed and msgspec.json.decode(arguments) == {"place": "Babylon"}
+    if not whole or names != ["find_city"] or not closed:
+        return not whole and names == ["find_city"]
+    return bool(msgspec.json.decode(arguments) == {"place": "Babylon", "depth": 3})

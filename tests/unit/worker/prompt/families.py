@@ -185,7 +185,7 @@ GLM = _template("""
     {{ '<|' + m.role + '|>' + m.content }}
     {%- for c in m.tool_calls or [] %}{{ '<tool_call>' + c.function.name }}
     {%- for key, value in c.function.arguments | items %}
-    {{- '<arg_key>' + key + '</arg_key><arg_value>' + value + '</arg_value>' }}{% endfor %}
+    {{- '<arg_key>' + key + '</arg_key><arg_value>' ~ value ~ '</arg_value>' }}{% endfor %}
     {{- '</tool_call>' }}{% endfor %}
     {% endfor %}
     {% if add_generation_prompt %}{{ '<|assistant|><think></think>' }}{% endif %}
@@ -200,8 +200,9 @@ KIMI_K3 = _template("""
     {{- (m.content or '') + '<|close|>response<|sep|>' }}
     {%- if m.tool_calls %}{{ '<|open|>tools<|sep|>' }}{% for c in m.tool_calls %}
     {{- '<|open|>call tool="' + c.function.name + '" index="' + loop.index | string + '"<|sep|>' }}
-    {%- for key, value in c.function.arguments | items %}{{ '<|open|>argument key="' + key + '" type="string"<|sep|>' }}
-    {{- value + '<|close|>argument<|sep|>' }}{% endfor %}{{ '<|close|>call<|sep|>' }}{% endfor %}
+    {%- for key, value in c.function.arguments | items %}{{ '<|open|>argument key="' + key + '" type="' }}
+    {{- ('string' if value is string else 'number') ~ '"<|sep|>' ~ value ~ '<|close|>argument<|sep|>' }}{% endfor %}
+    {{- '<|close|>call<|sep|>' }}{% endfor %}
     {{- '<|close|>tools<|sep|>' }}{% endif %}{% endif %}{{ '<|close|>message<|sep|>' }}
     {% endfor %}
     {% if add_generation_prompt %}{{ '<|open|>message role="assistant"<|sep|><|open|>think<|sep|>' }}{% endif %}
@@ -215,7 +216,7 @@ MINIMAX_M3 = _template("""
     {{- m.content or '' }}
     {%- if m.tool_calls %}{{ t + '<tool_call>\n' }}{% for c in m.tool_calls %}
     {{- t + '<invoke name="' + c.function.name + '">' }}
-    {%- for key, value in c.function.arguments | items %}{{ t + '<' + key + '>' + value + t + '</' + key + '>' }}
+    {%- for key, value in c.function.arguments | items %}{{ t + '<' + key + '>' ~ value ~ t + '</' + key + '>' }}
     {%- endfor %}{{ t + '</invoke>\n' }}{% endfor %}{{ t + '</tool_call>' }}{% endif %}{% endif %}{{ '[e~[\n' }}
     {% endfor %}
     {% if add_generation_prompt %}{{ ']~b]ai\n' }}{% endif %}
@@ -233,4 +234,39 @@ GEMMA = _template("""
 NO_SYSTEM = _template("""
     {% for m in messages %}{% if m.role in ['user', 'assistant'] %}{{ m.role + ': ' + m.content + '\\n' }}{% endif %}
     {% endfor %}
+""")
+
+KIMI_K2 = _template("""
+    {% if tools %}{{ '<|im_system|>tools<|im_middle|>' + (tools | tojson) + '<|im_end|>' }}{% endif %}
+    {% for m in messages %}
+    {{ '<|im_' + m.role + '|>' + (m.tool_call_id or '') + '<|im_middle|>' + (m.content or '') }}
+    {%- if m.tool_calls %}{{ '<|tool_calls_section_begin|>' }}{% for c in m.tool_calls %}
+    {{- '<|tool_call_begin|>' + c.id + '<|tool_call_argument_begin|>' + (c.function.arguments | tojson) }}
+    {{- '<|tool_call_end|>' }}{% endfor %}{{ '<|tool_calls_section_end|>' }}{% endif %}{{ '<|im_end|>' }}
+    {% endfor %}
+    {% if add_generation_prompt %}{{ '<|im_assistant|>assistant<|im_middle|>' }}{% endif %}
+""")
+
+UNQUOTED = _template("""
+    {% for m in messages %}
+    {{ '<' + m.role + '>' + (m.content or '') }}
+    {%- if loop.first and tools %}{{ tools | tojson }}{% endif %}
+    {%- for c in m.tool_calls or [] %}{{ '[' + c.function.name + '(' }}
+    {%- for key, value in c.function.arguments | items %}{{ key ~ '=' ~ value }}{% endfor %}{{ ')]' }}{% endfor %}
+    {% endfor %}
+    {% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}
+""")
+
+DESCRIBED = _template("""
+    {% for t in tools or [] %}{{ 'def ' + t.function.name + ': ' + t.function.description + '\\n' }}
+    {%- for key, value in t.function.parameters.properties | items %}{{ key + ': ' + value.description }}{% endfor %}
+    {% endfor %}
+    {% for m in messages %}
+    {{ '<' + m.role + '>' + (m.content or '') }}
+    {%- for c in m.tool_calls or [] %}
+    {{- '<tool_call>{"name": "' + c.function.name + '", "arguments": ' + (c.function.arguments | tojson) }}
+    {{- '}</tool_call>' }}
+    {%- endfor %}
+    {% endfor %}
+    {% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}
 """)

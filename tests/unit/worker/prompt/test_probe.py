@@ -64,6 +64,9 @@ def _shown(source: str, *messages: Message, tools: tuple[Tool, ...] = BOTH) -> s
         (families.GLM, "glm47", "think", False),
         (families.KIMI_K3, "kimi_k3", "kimi_k3", False),
         (families.MINIMAX_M3, "minimax_m3", "minimax_m3", False),
+        (families.KIMI_K2, "kimi_k2", None, False),
+        (families.UNQUOTED, "llama_pythonic", None, False),
+        (families.DESCRIBED, "hermes", None, False),
         (families.GEMMA, "hermes", None, True),
     ],
 )
@@ -138,6 +141,17 @@ def test_call_ids_are_short_where_the_template_wants_that() -> None:
     assert CALL.id in _shown(families.MISTRAL.replace(" | length != 9", " is none"), USER, CALLS, RESULT)
 
 
+def test_call_ids_say_the_tool_and_a_number_where_the_template_writes_them_in_calls() -> None:
+    prompt = _shown(families.KIMI_K2, *CONVERSATIONS["two calls"])
+    assert "<|tool_call_begin|>functions.clock:1<|tool_call_argument_begin|>" in prompt
+    assert "<|im_tool|>functions.weather:0<|im_middle|>Sunresult" in prompt
+    assert "call_ids_mapped" in _facts(families.KIMI_K2).formats.replaced
+
+
+def test_instructions_stay_when_a_result_is_the_last_message() -> None:
+    assert "Sysrules" in _shown(families.MISTRAL, SYSTEM, USER, CALLS, RESULT)
+
+
 def test_content_reasoning_and_a_call_may_be_one_message() -> None:
     message = Message(role="assistant", content="Looktext", reasoning="Thoughttext", tool_calls=(CALL,))
     prompt = _shown(families.HARMONY, USER, message, RESULT)
@@ -166,6 +180,7 @@ def test_each_call_is_followed_by_its_result_where_the_template_takes_one_at_a_t
         (families.GRANITE, '<|tool_call|>[{"name": "weather", "arguments": {"city": "Rome"}}]'),
         (families.LFM2, "<|tool_call_start|>[weather(city='Rome')]<|tool_call_end|>"),
         (families.PHI4_MINI, '<|tool_call|>[{"name": "weather", "arguments": {"city": "Rome"}}]<|/tool_call|>'),
+        (families.UNQUOTED, "<|python_start|>[weather(city='Rome')]<|python_end|>"),
     ],
 )
 def test_calls_that_the_template_loses_are_written_into_the_content(source: str, written: str) -> None:

@@ -11,7 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     ByteSize,
+    ConfigDict,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
@@ -20,7 +22,6 @@ from pydantic import (
     TypeAdapter,
     field_validator,
 )
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.redis.url import parse_url
 from shared.runtime.plugin_config import PluginValue, parse_plugin_config
@@ -106,11 +107,10 @@ def _upper_case(text: str) -> str:
     return text.upper()
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """Settings of all processes."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=ENV_PREFIX,
+    model_config = ConfigDict(
         frozen=True,
         extra="ignore",
         allow_inf_nan=False,

@@ -1,9 +1,3 @@
-"""The version of this installation."""
+"""The version of this installation, which pyproject.toml reads from here."""
 
-from importlib.metadata import PackageNotFoundError, version
-
-try:
-    VERSION = version("vinoqueue")
-except PackageNotFoundError:
-    VERSION = "0.0.0+source"
-"""The version in the package metadata; a checkout that is not installed has none."""
+VERSION = "0.1.0"

@@ -21,7 +21,7 @@ TINY = MODELS / "qwen2-byte-level-bpe"
 
 def load(file: Path, stages: list[str] | None = None, **settings: str) -> OpenVINOEngine:
     options = EngineOptions.from_settings(
-        EngineSettings(cache_size=1, **settings),  # type: ignore[arg-type]
+        EngineSettings(cache_size=1, **settings),
         path=str(file),
         context_length=1024,
     )

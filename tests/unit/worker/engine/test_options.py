@@ -12,7 +12,7 @@ GB = 2**30
 
 
 def options(**settings: object) -> EngineOptions:
-    return EngineOptions.from_settings(EngineSettings(**settings), path="model", context_length=100)  # type: ignore[arg-type]
+    return EngineOptions.from_settings(EngineSettings(**settings), path="model", context_length=100)
 
 
 def machine(folder: Path, *, free: int, limit: str = "max", used: int = 0) -> tuple[Path, Path]:

@@ -87,4 +87,4 @@ def test_a_number_that_is_set_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def options(**settings: str) -> EngineOptions:
-    return EngineOptions.from_settings(EngineSettings(**settings), path="model", context_length=100)  # type: ignore[arg-type]
+    return EngineOptions.from_settings(EngineSettings(**settings), path="model", context_length=100)

@@ -26,7 +26,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def options(**fields: object) -> EngineOptions:
-    return EngineOptions.from_settings(EngineSettings(**fields), path="", context_length=64)  # type: ignore[arg-type]
+    return EngineOptions.from_settings(EngineSettings(**fields), path="", context_length=64)
 
 
 def test_weights_and_tokenizer_are_linked(model: Path) -> None:

@@ -17,7 +17,7 @@ PARTS = {
     "regressions": "machine-independent counts compared with their budgets",
     "forms": "the forms in which a MODEL, named next, can be served on this host, in two minutes",
     "start": "from 'up', and five other causes, to the first token; --against measures another build, too",
-    "memory": "memory of the processes of 'up' and of a second worker, idle after one chat; --against measures another build, too",
+    "memory": "memory of 'up' and of a second worker, idle after one chat; --against measures another build, too",
     "peers": "the same load on llama.cpp's server, which is built first; only when named",
 }
 """The parts of :mod:`bench.main` and what each measures. Repeated here because importing :mod:`bench.main` requires

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import batch, capacity, fairness, forms, overhead, prefix, regressions, start
+from bench import batch, capacity, embed, fairness, forms, overhead, prefix, regressions, start
 from bench.fidelity import comparison as fidelity
 from bench.peers import comparison as peers
 
@@ -18,6 +18,7 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "fairness": fairness.run,
     "fidelity": fidelity.run,
     "regressions": regressions.run,
+    "embed": embed.run,
     "forms": forms.run,
     "start": start.run,
     "memory": start.memory,

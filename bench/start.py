@@ -25,6 +25,7 @@ _NAMES = {
     "valkey-server": "store",
     "engine.child": "engine",
     "prompt.child": "prompts",
+    "embed.child": "prompts",
     "grammar.child": "grammars",
     "cli.main api": "API",
     "cli.main worker": "worker",
@@ -37,7 +38,9 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _T = TypeVar("_T")
 
 
-class _Process(NamedTuple):
+class Process(NamedTuple):
+    """A process of the service."""
+
     pid: int
     name: str
     started: float  # these two in seconds
@@ -86,19 +89,19 @@ _OTHER = "other"
 """Another name of the same model."""
 
 
-def _starts(command: Path, folder: Path) -> tuple[dict[str, float], list[_Process]]:
+def _starts(command: Path, folder: Path) -> tuple[dict[str, float], list[Process]]:
     """Return the seconds from each cause to the first token that comes of it, and the processes of ``up`` then."""
     found = {}
     with _up(command, folder) as up:
         found["'up'"] = up.first().first - up.began
-        processes = _processes(up.process.pid)
+        processes = processes_of(up.process.pid)
         found["'up', CPU time"] = sum(one.cpu for one in processes)
     with tempfile.TemporaryDirectory(dir=folder) as cache, _up(command, folder, XDG_CACHE_HOME=cache) as up:
         found["'up', converting weights"] = up.first().first - up.began
     with _up(command, folder) as up:
         requests = [up.first(), *(up.chat(prompt=number) for number in range(1, 10))]
         found |= {f"request {at + 1}": requests[at].first - requests[at].began for at in (0, 9)}
-        engine = next(one for one in _processes(up.process.pid) if one.name == "engine")
+        engine = next(one for one in processes_of(up.process.pid) if one.name == "engine")
         os.kill(engine.pid, signal.SIGKILL)
         killed = time.perf_counter()
         found["an engine after a crash"] = up.first().first - killed
@@ -120,18 +123,18 @@ def _sizes(command: Path, folder: Path) -> dict[str, float]:
     with _up(command, folder) as up:
         up.first()
         time.sleep(_IDLE)
-        processes = _processes(up.process.pid)
+        processes = processes_of(up.process.pid)
         sizes = {name: sum(one.size for one in processes if one.name == name) for name in ("up", *_NAMES.values())}
         sizes["all"] = sum(sizes.values())
         with _Service(command, folder, up.port, ("worker", "--served-model-name", _OTHER)) as worker:
             worker.first(_OTHER)
             time.sleep(_IDLE)
-            both = _processes(up.process.pid) + _processes(worker.process.pid)
+            both = processes_of(up.process.pid) + processes_of(worker.process.pid)
             sizes["a second worker adds"] = sum(one.size for one in both) - sizes["all"]
         return sizes
 
 
-def _processes(root: int) -> list[_Process]:
+def processes_of(root: int) -> list[Process]:
     """Return the process ``root`` and its descendants, those that have started first."""
     found, family = [], {root}
     for entry in sorted(Path("/proc").glob("[0-9]*"), key=lambda entry: int(entry.name)):
@@ -143,7 +146,7 @@ def _processes(root: int) -> list[_Process]:
                 name = next((name for part, name in _NAMES.items() if part in line), "up")
                 size = int((entry / "smaps_rollup").read_text().partition("\nPss:")[2].split()[0]) / 1024
                 cpu = (int(fields[11]) + int(fields[12])) / _TICKS
-                found.append(_Process(int(entry.name), name, int(fields[19]) / _TICKS, cpu, size))
+                found.append(Process(int(entry.name), name, int(fields[19]) / _TICKS, cpu, size))
     return sorted(found, key=lambda process: process.started)
 
 

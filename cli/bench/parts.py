@@ -15,6 +15,7 @@ PARTS = {
     "fairness": "a small schema and a small image of one key while another key floods the service",
     "fidelity": "accuracy of structured output compared with plain text and OpenVINO GenAI's own JSON schemas",
     "regressions": "machine-independent counts compared with their budgets",
+    "embed": "vectors: the engine alone, peers in the environment --env, chats and queries meanwhile; --quick tries it",
     "forms": "the forms in which a MODEL, named next, can be served on this host, in two minutes",
     "start": "from 'up', and five other causes, to the first token; --against measures another build, too",
     "memory": "memory of 'up' and of a second worker, idle after one chat; --against measures another build, too",
@@ -79,6 +80,8 @@ def _numbers(context: click.Context, parameter: click.Parameter, value: str | No
 @click.option("--runs", type=click.IntRange(1))
 @click.option("--concurrencies", callback=_numbers)
 @click.option("--against", type=click.Path(exists=True, dir_okay=False))
+@click.option("--env", type=click.Path(exists=True, file_okay=False, resolve_path=True))
+@click.option("--quick", is_flag=True, default=None)
 def _parts(parts: tuple[str, ...], **options: object) -> None:
     _run(parts, {name: value for name, value in options.items() if value is not None})
 

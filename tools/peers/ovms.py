@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from shared.protocol.request import Tool
+from tools.peers.ovms_streams import harmony, streams
 from tools.peers.reading import Read, read, same_json
 
 
@@ -25,7 +26,7 @@ _EXPECTED = re.compile(
     re.DOTALL,
 )
 _PARSERS = re.compile(r'OutputParser>\(\*\w+, "(\w*)", "(\w*)"')
-_TEST = re.compile(r"^TEST_F\(\w+, (\w+)\) \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+_TEST = re.compile(r"^TEST_F\(\w+, (\w+)\) \{\n(.*?)^\}\n(?=\n|\Z|TEST|//|#)", re.MULTILINE | re.DOTALL)
 _COUNT = re.compile(r"ASSERT_EQ\(\s*parsed\w*\.toolCalls\.size\(\), (\d+)\)")
 _SCHEMA = re.compile(r'\{"(\w+)",\s*R"\((\{.*?\})\)"\}', re.DOTALL)
 _WITHOUT_TOOLS = re.compile(r"(?:Tokens|input), false\)")
@@ -47,6 +48,10 @@ def _cases(source: str) -> Iterator[tuple[str, str]]:
     for name, body in _TEST.findall(source):
         for variable in _VARIABLE.finditer(body):
             body = body.replace(f"+ {variable['name']} +", variable["text"])
+        if "TokenBuilder" in source:
+            yield from harmony(name, body)
+        offered = [Tool(name=tool, parameters=schemas.get(tool)) for tool in {**_called(body), **schemas}]
+        yield from streams(name, body, (parsers[1], parsers[2]), offered or [Tool(name="none")])
         expected = list(_EXPECTED.finditer(body))
         if not expected or _WITHOUT_TOOLS.search(body):
             continue
@@ -67,6 +72,11 @@ def _cases(source: str) -> Iterator[tuple[str, str]]:
                 for opened in (False, True)
             ]
             yield f"{name} {number}", problems[0] and problems[1] and problems[0]
+
+
+def _called(body: str) -> dict[str, None]:
+    """Return the names of the calls in expected deltas."""
+    return dict.fromkeys(re.findall(r'\{\\?"name\\?":\\?"(\w+)', body))
 
 
 def _problems(found: Read, expected: list[re.Match[str]], count: int | None) -> Iterator[str]:

@@ -52,16 +52,19 @@ def named(kind: ParserKind, name: str) -> str | None:
     return None if found in (AUTO, NONE) else found
 
 
-def read(text: str, tools: str, reasoning: str, offered: Sequence[Tool], *, opened: bool) -> Read:
-    """Return what a model wrote, with whole calls only; formats are named as the other server names its parsers.
+def read(
+    text: str | Sequence[str], tools: str, reasoning: str, offered: Sequence[Tool], *, opened: bool, whole: bool = True
+) -> Read:
+    """Return what a model wrote, perhaps in chunks; formats are named as the other server names its parsers.
 
-    ``opened``: the prompt ends inside reasoning, which the tests do not say.
+    ``opened``: the prompt ends inside reasoning, which the tests do not say. ``whole``: calls that are cut are none.
     """
     output = OutputFormat(tools=named("tool_parser", tools), reasoning=named("reasoning_parser", reasoning))
     parser = parser_for(output, offered, in_reasoning=opened and output.reasoning is not None)
     if parser is None:
-        return Read(text, "", [])
-    parts = [*parser.feed(text), *parser.finish()]
+        return Read("".join(text), "", [])
+    chunks = [text] if isinstance(text, str) else text
+    parts = [*(part for chunk in chunks for part in parser.feed(chunk)), *parser.finish(cut=not whole)]
     names = {part.index: part.name for part in parts if isinstance(part, CallOpened)}
     arguments = dict.fromkeys(names, "")
     for part in parts:
@@ -70,7 +73,11 @@ def read(text: str, tools: str, reasoning: str, offered: Sequence[Tool], *, open
     return Read(
         Text("".join(part.text for part in parts if isinstance(part, Content))),
         Text("".join(part.text for part in parts if isinstance(part, Reasoning))),
-        [(names[part.index], arguments[part.index]) for part in parts if isinstance(part, CallClosed)],
+        [
+            (names[part.index], arguments[part.index])
+            for part in parts
+            if isinstance(part, CallClosed if whole else CallOpened)
+        ],
     )
 
 

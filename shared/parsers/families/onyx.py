@@ -48,6 +48,9 @@ def onyx_script(source: Source, writer: Writer, *, in_reasoning: bool, offer: Of
             return
         if marker in _ENDS:
             private = quoted = False
+            # Models forget the start of the next header.
+            yield from source.skip_space()
+            marker = (yield from source.match("to=")) or marker
 
 
 def _body(source: Source, writer: Writer, with_calls: bool, offer: Offer, *, private: bool) -> Script[str | None]:

@@ -45,6 +45,8 @@ def read_pythonic_calls(source: Source, writer: Writer, trigger: str, form: Tool
     Raises :class:`Malformed` on invalid input.
     """
     yield from source.skip_space()
+    body: list[str] = []
+    source.recorded = body
     if (yield from source.match("```python")) is not None:
         yield from source.skip_space()
     listed = (yield from source.match("[")) is not None
@@ -69,8 +71,12 @@ def read_pythonic_calls(source: Source, writer: Writer, trigger: str, form: Tool
         yield from source.skip_space()
     if (yield from source.match("```")) is not None:
         yield from source.skip_space()
-    if (yield from source.match(*form.ends)) is not None:
+    source.recorded = None
+    if (end := (yield from source.match(*form.ends))) is not None:
         source.commit()
+        # LFM2 may write the same calls again, without their beginning.
+        if (yield from source.match("".join(body) + end)) is not None:
+            source.commit()
 
 
 def _call(source: Source, writer: Writer, name: str) -> Script[None]:

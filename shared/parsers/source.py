@@ -83,6 +83,8 @@ class Source:
         self.incomplete = False
         """Whether the text ended inside a call."""
         self._pending: list[str] = []
+        self.recorded: list[str] | None = None
+        """Text that was consumed since a reader has set this to a list."""
 
     @property
     def position(self) -> int:
@@ -109,6 +111,8 @@ class Source:
         """Consume ``text`` up to index ``end``, and return the consumed part."""
         piece = self.text[self.at : end]
         self._pending.append(piece)
+        if self.recorded is not None:
+            self.recorded.append(piece)
         self.at = end
         return piece
 

@@ -24,8 +24,8 @@ from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import EngineSettings
 from tests.support.eventually import wait_until
 from tests.support.fleet import Fleet
-from worker.engine.options import EngineOptions
 from worker.model.local import resolve
+from worker.openvino.options import OpenVINOOptions
 
 SLOTS = 32
 TOKENS = 64
@@ -74,7 +74,7 @@ def _fleet(folder: Path) -> Iterator[Fleet]:
 
 def _rates(running: Fleet, runs: int, lines: int) -> dict[str, object]:
     model = resolve("default")
-    options = EngineOptions.from_settings(
+    options = OpenVINOOptions.from_settings(
         EngineSettings(max_batch=SLOTS), path=str(model.path), context_length=model.context_length
     )
     engine = ReferenceEngine(options)

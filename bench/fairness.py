@@ -102,8 +102,8 @@ def _schemas(process: GrammarProcess) -> Send:
             constraint = Constraint(kind="regex", value=f"{salt}({_REPETITIONS})")
         request = ChatRequest(model="m", messages=(Message(role="user", content="Hi"),), constraint=constraint)
         plan = make_plan(request, OutputFormat(), "")
-        assert plan.constraint is not None
-        await process.check(plan.constraint, plan.param, tenant)
+        assert plan.grammar is not None
+        await process.check(plan.grammar, plan.param, tenant)
 
     return send
 

@@ -33,11 +33,10 @@ from shared.runtime.tasks import cancel_all
 from tests.support.fleet import free_port
 from tests.support.job_rig import JobRig
 from tests.support.store import Store
-from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineSequence, RawEngineReport, RawStep, Stepped
 from worker.jobs.publisher import Publisher
 from worker.prompt.messages import Prepared
-from worker.simulated.engine import SimulatedEngine
+from worker.simulated.engine import SimulatedEngine, SimulatedOptions
 from worker.simulated.prompt_maker import SimulatedPromptMaker
 
 STREAMS = 64
@@ -97,7 +96,7 @@ async def _walk(store: Store, streams: int) -> Walk:
         counted.queue_commands = (_store_counts(observer) - before)["commands"]
 
         settings = EngineSettings(engine="simulated", max_batch=streams, sim_step=0)
-        engine = _Engine(EngineOptions.from_settings(settings, path=f"[[tokens {TOKENS}]]", context_length=_CONTEXT))
+        engine = _Engine(SimulatedOptions.from_settings(settings, path=f"[[tokens {TOKENS}]]", context_length=_CONTEXT))
         wire = raw_connection(store.url)
         rig = JobRig(
             lambda table, current: Publisher(Emitter("sim", "w1"), wire, table, current, Reconnections()),
@@ -207,7 +206,7 @@ class _Prompts:
 class _Engine:
     """The engine's process, without the process; what would pass between is encoded and decoded all the same."""
 
-    def __init__(self, options: EngineOptions) -> None:
+    def __init__(self, options: SimulatedOptions) -> None:
         self._engine = SimulatedEngine(options, lambda stage: None)
         self._encode = msgspec.msgpack.Encoder().encode
         self._decoder: msgspec.msgpack.Decoder[RawEngineReport] = msgspec.msgpack.Decoder(RawEngineReport)

@@ -19,8 +19,8 @@ from cli.bench.report import percentile
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import EngineSettings
 from tests.support.fleet import Fleet
-from worker.engine.options import EngineOptions
 from worker.model.local import resolve
+from worker.openvino.options import OpenVINOOptions
 
 TOKENS = 128
 CONCURRENCIES = (1, 4, 8, 16, 32, 64)
@@ -38,7 +38,7 @@ def run(folder: Path, *, runs: int = 5, concurrencies: Sequence[int] = CONCURREN
     most = max(concurrencies)
     settings = EngineSettings(max_batch=most)
     model = resolve("default")
-    options = EngineOptions.from_settings(settings, path=str(model.path), context_length=model.context_length)
+    options = OpenVINOOptions.from_settings(settings, path=str(model.path), context_length=model.context_length)
     fleet = Fleet(folder, local=True)
     engine = ReferenceEngine(options)
     try:

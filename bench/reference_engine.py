@@ -19,10 +19,10 @@ import openvino_genai
 
 from shared.protocol.request import Sampling
 from shared.runtime.processes import module_command
-from worker.engine.options import EngineOptions
 from worker.model.devices import device_kind
 from worker.openvino.huge_pages import use_huge_pages
 from worker.openvino.load import choose, load_pipeline
+from worker.openvino.options import OpenVINOOptions
 from worker.openvino.sampling import apply_speculation
 from worker.openvino.weights import serving_path
 
@@ -32,7 +32,7 @@ _RUNNING = openvino_genai.GenerationStatus.RUNNING
 class ReferenceEngine:
     """A pipeline in its own process."""
 
-    def __init__(self, options: EngineOptions, *, wait: bool = True) -> None:
+    def __init__(self, options: OpenVINOOptions, *, wait: bool = True) -> None:
         """Start the process, and unless told otherwise wait until the model is loaded."""
         self._process = subprocess.Popen(
             module_command("bench.reference_engine", msgspec.json.encode(options).decode()),
@@ -71,7 +71,7 @@ class ReferenceEngine:
 
 def main() -> int:
     """Load, then run what is asked for. Returns the exit code."""
-    options = msgspec.json.decode(sys.argv[1], type=EngineOptions)
+    options = msgspec.json.decode(sys.argv[1], type=OpenVINOOptions)
     pipeline, *_ = load_pipeline(options, serving_path(options, lambda stage: None), kind=choose(options).kind)
     tokenizer = openvino_genai.Tokenizer(options.path)  # the pipeline's own encodes nothing
     print(json.dumps("ready"), flush=True)

@@ -17,8 +17,8 @@ from typing import Any
 import jsonschema_rs
 
 from bench.report import table
-from shared.protocol.request import Constraint
 from tests.support.grammar_oracle import tiny_oracle
+from worker.engine.protocol import OutputGrammar
 from worker.grammar.lengths import LengthChecker
 from worker.grammar.schema.compiler import schema_grammar
 from worker.grammar.schema.keywords import SchemaError
@@ -87,7 +87,7 @@ def schemas(folder: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _made(grammar: str, schema: str, seed: int) -> str | None:
-    made = tiny_oracle().random(Constraint(kind="grammar", value=grammar), seed)
+    made = tiny_oracle().random(OutputGrammar(grammar), seed)
     limits = length_limits_of([""], schema)
     return None if made is None or LengthChecker(limits).violates(made) else made
 

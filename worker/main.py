@@ -8,6 +8,7 @@ import uuid
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import msgspec
@@ -60,7 +61,6 @@ from worker.jobs.tokenization import TokenizationRunner
 from worker.model.chat_template import read_template
 from worker.model.request_defaults import given_defaults
 from worker.model.source import ModelError, check_parser
-from worker.openvino.npu import static_shape
 from worker.processes.call_process import ServiceUnavailable
 from worker.processes.child import LoadError
 from worker.prompt.messages import PromptOptions
@@ -120,7 +120,8 @@ class _Worker:
         model = model._replace(sampling=fill_in(defaults.sampling, model.sampling))
         changes: dict[str, Any] = {kind: check_parser(kind, getattr(settings, kind)) for kind in PARSERS}
         changes |= {"template_kwargs": defaults.template_kwargs, "system": defaults.system or ""}
-        options = EngineOptions.from_settings(
+        backend = BACKENDS[model.engine or settings.engine]
+        options: EngineOptions = resolve_name(backend.options).from_settings(
             settings,
             path=model.path,
             context_length=model.context_length,
@@ -130,7 +131,6 @@ class _Worker:
             prompts="".join(f"{name}={value}" for name, value in changes.items() if value not in (AUTO, {}, "")),
             vectors=defaults.vectors,
         )
-        backend, shape = BACKENDS[options.engine], static_shape(options)
         self.id, self._warnings = worker, model.warnings
         self.settings = settings
         self.reconnections = reconnections
@@ -147,7 +147,7 @@ class _Worker:
                 engine=options.engine,
                 path=model.path,
                 context_length=model.context_length,
-                max_prompt=shape.prompt if shape else 0,
+                max_prompt=options.max_prompt,
                 chat_template=template,
                 self_test=settings.self_test,
                 vectors=defaults.vectors,

@@ -22,7 +22,7 @@ from api.chat.routes import Responder
 from api.chat.span import end_background_span
 from api.dialects import BATCHED
 from api.dialects.base.interface import Dialect
-from api.dialects.openai.stored import sent_messages
+from api.dialects.openai.parse import sent_messages
 from api.files.store import FileStore
 from api.http.bodies import BodyParser, check_body_size
 from api.keys import ApiKey, Keyring

@@ -17,7 +17,7 @@ from api.chat.results import embedded, results
 from api.chat.writer import collect, stream
 from api.dialects import ROUTES
 from api.dialects.base.interface import EVENT_STREAM, PING, Choice, Dialect, MessagesMissing, ResponseEncoder
-from api.dialects.openai.stored import sent_messages
+from api.dialects.openai.parse import sent_messages
 from api.fairness import FairPlaces, FairThread
 from api.http.bodies import LARGE_BODIES, LARGE_BODIES_OF_TENANT, BodyParser, check_body_size
 from api.http.exchange import HttpExchange, connection_extension, current_exchange, is_admin, key_owner

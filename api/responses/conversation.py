@@ -6,9 +6,9 @@ from typing import Any
 from api.dialects.base.body import MAX_VALUES, count_values
 from api.dialects.responses import StoredConversation, ValidatedRequest, previous_not_found
 from api.dialects.responses.schema import ResponsesRequest
-from api.dialects.responses.stored import input_items, output_items
 from api.http.bodies import BodyParser
 from api.responses import documents
+from api.responses.forms import input_items, output_items
 from api.stored.record import StoredResponse, is_response_id, response_of_item
 from api.stored.store import ResponseStore
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse

@@ -16,8 +16,8 @@ from api.chat.stream import LOST
 from api.chat.usage import UsageRecorder
 from api.chat.writer import encoded
 from api.dialects.responses.render import ResponsesEncoder
-from api.dialects.responses.stored import encoder_of
 from api.responses import documents
+from api.responses.forms import encoder_of
 from api.stored.record import StoredResponse
 from api.stored.store import ResponseStore
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused

@@ -17,9 +17,7 @@ from api.chat.span import end_background_span, start_background_span
 from api.dialects.base.interface import EVENT_STREAM
 from api.dialects.base.lists import render_deleted
 from api.dialects.base.routes import JSON, Body
-from api.dialects.openai import stored as completions
 from api.dialects.responses import ROUTES, Responses, StoredConversation, ValidatedRequest
-from api.dialects.responses import stored as dialect
 from api.dialects.responses.parse import (
     InputTokensRequest,
     render_input_tokens,
@@ -30,7 +28,8 @@ from api.dialects.responses.schema import ResponsesRequest
 from api.http.bodies import BodyParser
 from api.http.exchange import current_exchange, key_owner
 from api.http.routes import ERRORS, STORE_ERRORS, json_response, route, serving
-from api.responses import documents
+from api.responses import completion_forms as completions
+from api.responses import documents, forms
 from api.responses.conversation import stored_conversation
 from api.responses.replay import follow
 from api.stored.record import StoredResponse, is_completion_id, is_response_id
@@ -70,7 +69,7 @@ class ResponsesHandler:
         if chat.request.response.stream:
             response = self._stream(record, after=-1)
         else:
-            response = json_response(dialect.render_response(record))
+            response = json_response(forms.render_response(record))
         response.headers.update(exchange.dialect.rate_headers(chat.counts))
         # The request outlives this exchange.
         exchange.details = None
@@ -97,25 +96,25 @@ class ResponsesHandler:
     @_route("POST", "/v1/responses/compact", "compactResponse", errors=ERRORS)
     async def compact(self) -> Response:
         """Refuse to compact a conversation."""
-        raise dialect.not_compacted()
+        raise forms.not_compacted()
 
     @_route(
         "GET",
         "/v1/responses/<response_id>",
         "getResponse",
-        query=dialect.RetrieveQuery,
+        query=forms.RetrieveQuery,
         returns=(JSON, EVENT_STREAM),
         errors=STORE_ERRORS,
     )
     async def get(self, response_id: str) -> Response:
         """Return a response, or stream a background response from the beginning or from an event on."""
-        streamed, after = dialect.parse_stream_query(http_request.args)
+        streamed, after = forms.parse_stream_query(http_request.args)
         record = await self._find(response_id)
         if streamed:
             if not record.background:
-                raise dialect.not_streamable()
+                raise forms.not_streamable()
             return self._stream(record, after=after)
-        return json_response(dialect.render_response(record))
+        return json_response(forms.render_response(record))
 
     @_route("DELETE", "/v1/responses/<response_id>", "deleteResponse", errors=STORE_ERRORS)
     async def delete(self, response_id: str) -> Response:
@@ -131,23 +130,23 @@ class ResponsesHandler:
         """Cancel a background response. One that has ended is returned as it is."""
         record = await self._find(response_id)
         if not record.background:
-            raise dialect.not_cancellable()
+            raise forms.not_cancellable()
         if not record.document:
-            if await self.stored.end(key_owner(), record, dialect.render_cancelled(record)):
+            if await self.stored.end(key_owner(), record, forms.render_cancelled(record)):
                 self.services.streams.cancel(record.model, record.jobs)
             record = await self._find(response_id)
-        return json_response(dialect.render_response(record))
+        return json_response(forms.render_response(record))
 
     @_route(
         "GET",
         "/v1/responses/<response_id>/input_items",
         "listInputItems",
-        query=dialect.ItemsQuery,
+        query=forms.ItemsQuery,
         errors=STORE_ERRORS,
     )
     async def list_input_items(self, response_id: str) -> Response:
         """List the input items of a response."""
-        return json_response(dialect.render_input_items(await self._find(response_id), http_request.args))
+        return json_response(forms.render_input_items(await self._find(response_id), http_request.args))
 
     async def _parsed(self) -> ChatExchange:
         """Read and parse the body, and the stored items that it needs."""
@@ -177,7 +176,7 @@ class ResponsesHandler:
             record = await documents.find(self.stored, key_owner(), response_id)
             if record is not None:
                 return record
-        raise dialect.not_found(response_id)
+        raise forms.not_found(response_id)
 
 
 class StoredCompletionHandler:

@@ -18,13 +18,14 @@ from bench.fidelity.reading import call_of, fields_of, right
 from bench.report import save, table
 from shared.protocol.request import ChatRequest, Constraint, Message, Sampling, Tokenize
 from shared.runtime.settings import EngineSettings
-from worker.engine.options import EngineOptions
-from worker.engine.protocol import EngineSequence
+from worker.engine.protocol import EngineSequence, OutputGrammar
 from worker.grammar.plan import Plan
 from worker.model.local import default_model
 from worker.openvino.engine import OpenVINOEngine
+from worker.openvino.options import OpenVINOOptions
 from worker.openvino.prompt_maker import load_prompt_maker
 from worker.prompt.maker import TemplatePromptMaker
+from worker.prompt.messages import PromptOptions
 
 CASES = 100
 BATCH = 16
@@ -56,10 +57,10 @@ class Answer(NamedTuple):
 def run(folder: Path, *, runs: int = CASES) -> dict[str, Any]:
     """Measure with ``runs`` cases of each task, print a table after each, and return the result."""
     path = str(default_model())
-    maker = load_prompt_maker(path, context_length=CONTEXT)
+    maker = load_prompt_maker(PromptOptions(engine="auto", path=path, context_length=CONTEXT))
     settings = EngineSettings(precision="exact", cache_size=1, max_batch=BATCH)
     engine = OpenVINOEngine(
-        EngineOptions.from_settings(settings, path=path, context_length=CONTEXT), lambda stage: None
+        OpenVINOOptions.from_settings(settings, path=path, context_length=CONTEXT), lambda stage: None
     )
     rows: list[dict[str, object]] = []
     for task in tasks(runs):
@@ -97,15 +98,15 @@ def _tools(task: Task) -> dict[str, Any]:
     return {"tools": tuple(task.tools)}
 
 
-def _constrained(plan: Plan, constraint: Constraint | None) -> Plan:
-    return msgspec.structs.replace(plan, constraint=constraint, triggers=(), length_limits=())
+def _constrained(plan: Plan, grammar: OutputGrammar | None) -> Plan:
+    return msgspec.structs.replace(plan, grammar=grammar, triggers=(), length_limits=())
 
 
 def _with_own_schema(task: Task, plan: Plan) -> Plan:
     """Return the plan with the schema as OpenVINO GenAI reads it itself."""
     part = {"type": "json_schema", "json_schema": task.schema}
     tag = {"type": "structural_tag", "format": part}
-    return _constrained(plan, Constraint(kind="structural_tag", value=json.dumps(tag)))
+    return _constrained(plan, OutputGrammar(json.dumps(tag), tagged=True))
 
 
 def _answers(engine: OpenVINOEngine, maker: TemplatePromptMaker, task: Task, form: Form) -> Iterator[Answer]:
@@ -144,7 +145,7 @@ def _sequence(maker: TemplatePromptMaker, task: Task, form: Form, case: Case, nu
         number=number,
         prompt=maker.prepare(request).tokens,
         sampling=Sampling(temperature=0.0, seed=1, max_tokens=task.max_tokens, logprobs=True, top_logprobs=_TOP),
-        constraint=plan.constraint,
+        grammar=plan.grammar,
         shown_tokens=plan.shown_tokens,
         triggers=plan.triggers,
         length_limits=plan.length_limits,

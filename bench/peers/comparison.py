@@ -28,8 +28,8 @@ from bench.report import ratios, save, table
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import EngineSettings
 from tests.support.fleet import Fleet
-from worker.engine.options import EngineOptions
 from worker.model.local import resolve
+from worker.openvino.options import OpenVINOOptions
 from worker.openvino.weights import serving_path
 
 TOKENS = 128
@@ -106,7 +106,7 @@ def run(
     with ExitStack() as stack:
         alone = []
         settings = EngineSettings(max_batch=most)
-        options = EngineOptions.from_settings(settings, path=str(model.path), context_length=model.context_length)
+        options = OpenVINOOptions.from_settings(settings, path=str(model.path), context_length=model.context_length)
         if size:
             serving_path(options, print)  # The conversion takes longer than a test waits for a worker.
         else:

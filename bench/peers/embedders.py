@@ -32,12 +32,12 @@ def _engine(folder: str) -> Compute:
     from shared.runtime.settings import EngineSettings
     from worker.embed.engine import EmbeddingEngine
     from worker.embed.tokens import open_tokens
-    from worker.engine.options import EngineOptions
     from worker.engine.protocol import EngineSequence
     from worker.model.local import resolve
+    from worker.openvino.options import OpenVINOOptions
 
     context, work, numbers = resolve(folder).context_length, Embed(cut=-1), count()
-    options = EngineOptions.from_settings(EngineSettings(), path=folder, context_length=context)
+    options = OpenVINOOptions.from_settings(EngineSettings(), path=folder, context_length=context)
     engine, tokens = EmbeddingEngine(options, lambda stage: None), open_tokens(folder, context)
 
     def add(texts: list[str]) -> None:

@@ -14,18 +14,17 @@ from collections.abc import Callable, Sequence
 from unittest.mock import patch
 
 from shared.protocol.errors import ProblemKind
-from shared.protocol.request import Constraint
 from tests.support.engine_driver import TOPICS, Bench
 from tests.support.engine_outputs import deltas_of, text_of, tokens_of
 from tests.support.eventually import PATIENCE
 from tests.support.paths import MODELS
-from worker.engine.protocol import SequenceRefused, StepOutput
+from worker.engine.protocol import OutputGrammar, SequenceRefused, StepOutput
 from worker.grammar.schema.compiler import schema_grammar
 
 TRIES = 4
 """For each case, how many times the process may die by a signal."""
 
-BROKEN = Constraint(kind="structural_tag", value='{"type": "nonsense"}')
+BROKEN = OutputGrammar('{"type": "nonsense"}', tagged=True)
 
 
 def drain(bench: Bench) -> tuple[list[StepOutput], list[SequenceRefused]]:
@@ -42,7 +41,7 @@ def leaves_the_others_as_they_were(bench: Bench) -> None:
     alone = [tokens_of(bench.one(f"Tell me about {topic}.", max_tokens=16)) for topic in topics]
     old = [bench.sequence(f"Tell me about {topic}.", max_tokens=16) for topic in topics[:2]]
     new = [bench.sequence(f"Tell me about {topic}.", max_tokens=16) for topic in topics[2:]]
-    broken = [bench.sequence("Say hi.", constraint=BROKEN) for _ in range(2)]
+    broken = [bench.sequence("Say hi.", grammar=BROKEN) for _ in range(2)]
     for sequence in old:
         bench.engine.add(sequence)
     outputs = [output for _ in range(5) for output in bench.engine.step()]
@@ -59,12 +58,12 @@ def leaves_the_others_as_they_were(bench: Bench) -> None:
 
 def a_constrained_neighbour_survives(bench: Bench) -> None:
     schema = '{"type":"object","properties":{"city":{"type":"string","maxLength":20}},"required":["city"]}'
-    good = Constraint(kind="grammar", value=schema_grammar(schema))
-    alone = text_of(bench.one("Name a city as JSON.", constraint=good, max_tokens=30))
-    survivor = bench.sequence("Name a city as JSON.", constraint=good, max_tokens=30)
+    good = OutputGrammar(schema_grammar(schema))
+    alone = text_of(bench.one("Name a city as JSON.", grammar=good, max_tokens=30))
+    survivor = bench.sequence("Name a city as JSON.", grammar=good, max_tokens=30)
     bench.engine.add(survivor)
     outputs = [output for _ in range(6) for output in bench.engine.step()]
-    bench.engine.add(bench.sequence("Say hi.", constraint=BROKEN))
+    bench.engine.add(bench.sequence("Say hi.", grammar=BROKEN))
     later, refused = drain(bench)
     assert len(refused) == 1
     assert text_of(outputs + later) == alone

@@ -9,18 +9,18 @@ from tests.support.engine_driver import Bench
 from tests.support.engine_outputs import text_of
 from tests.support.gguf_files import tiny_llama
 from tests.support.paths import MODELS
-from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
 from worker.openvino.engine import OpenVINOEngine
 from worker.openvino.logits.operation import Logits, LogitsHook, StepInput
 from worker.openvino.logits.rows import RowAssigner
+from worker.openvino.options import OpenVINOOptions
 
 _DAMAGED = slice(-4096, None)
 TINY = MODELS / "qwen2-byte-level-bpe"
 
 
 def load(file: Path, stages: list[str] | None = None, **settings: str) -> OpenVINOEngine:
-    options = EngineOptions.from_settings(
+    options = OpenVINOOptions.from_settings(
         EngineSettings(cache_size=1, **settings),
         path=str(file),
         context_length=1024,

@@ -9,13 +9,13 @@ import openvino
 import pytest
 
 from shared.protocol.errors import RequestRefused
-from shared.protocol.request import Constraint, PromptScoring
+from shared.protocol.request import PromptScoring
 from tests.support.engine_driver import TOPICS, Bench
 from tests.support.engine_outputs import deltas_of, text_of, tokens_of
 from tools.make_tiny_drafts import make
-from worker.engine.protocol import EngineLoadError, EngineSequence, StepOutput
+from worker.engine.protocol import EngineLoadError, EngineSequence, OutputGrammar, StepOutput
 
-GRAMMAR = Constraint(kind="grammar", value='root ::= "{" [a-z] "," [a-z]* "}"')
+GRAMMAR = OutputGrammar('root ::= "{" [a-z] "," [a-z]* "}"')
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ FIELDS: list[dict[str, Any]] = [
     {"stop": ("ou",)},
     {"min_tokens": 5},
     {"ignore_eos": True},
-    {"constraint": GRAMMAR, "temperature": 0.8},
+    {"grammar": GRAMMAR, "temperature": 0.8},
     {"logprobs": True, "top_logprobs": 4},
 ]
 

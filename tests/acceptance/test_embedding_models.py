@@ -18,19 +18,19 @@ from tests.support.paths import MODELS
 from worker.embed.encoder import make_encoder, read_safetensors
 from worker.embed.engine import STEP_TOKENS, EmbeddingEngine
 from worker.embed.tokens import EmbeddingTokens, open_tokens
-from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError, EngineSequence
 from worker.model.embedding import MODULES, VectorSettings, kind_of, read_files
 from worker.model.identity import model_identity
 from worker.model.local import resolve
 from worker.model.source import ModelError
+from worker.openvino.options import OpenVINOOptions
 
 TINY = {name: MODELS / f"embed-{name}" for name in ("bert", "mpnet", "qwen3", "xlm-roberta")}
 LIMIT = 48
 
 
 def engine_of(folder: Path) -> EmbeddingEngine:
-    options = EngineOptions.from_settings(EngineSettings(), path=str(folder), context_length=LIMIT)
+    options = OpenVINOOptions.from_settings(EngineSettings(), path=str(folder), context_length=LIMIT)
     return EmbeddingEngine(options, lambda stage: None)
 
 

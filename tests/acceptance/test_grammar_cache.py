@@ -10,9 +10,9 @@ import json
 import pytest
 
 from shared.protocol.errors import ProblemKind
-from shared.protocol.request import Constraint
 from tests.support.engine_driver import Bench
 from tests.support.engine_outputs import text_of
+from worker.engine.protocol import OutputGrammar
 from worker.grammar.schema.compiler import schema_grammar
 from worker.openvino import grammar_compiler
 from worker.openvino.grammar_compiler import GrammarCompiler
@@ -34,12 +34,12 @@ def used_bytes() -> int:
     return int(info.uordblks + info.hblkhd)
 
 
-def grammar(number: int) -> Constraint:
+def grammar(number: int) -> OutputGrammar:
     """Return a grammar that takes some 4 MB when it is compiled."""
     values = [{"enum": [f"{number} {index} {value}" for value in range(10)]} for index in range(30)]
     items = {f"p{number}_{index}": {"type": "array", "items": one, "minItems": 3} for index, one in enumerate(values)}
     schema = {"type": "array", "items": {"type": "object", "properties": items}}
-    return Constraint(kind="grammar", value=schema_grammar(json.dumps(schema)))
+    return OutputGrammar(schema_grammar(json.dumps(schema)))
 
 
 @pytest.fixture
@@ -70,17 +70,17 @@ def test_clearing_the_cache_frees_its_memory(bench: tuple[Bench, GrammarCompiler
 
 def test_the_pipeline_does_not_compile_again(bench: tuple[Bench, GrammarCompiler]) -> None:
     engine, compiler = bench
-    engine.one("Say hi.", constraint=Constraint(kind="grammar", value='root ::= "hi"'))
+    engine.one("Say hi.", grammar=OutputGrammar('root ::= "hi"'))
     measured = []
     for number in range(100, 110, 2):  # as above
         compiler.clear()
         before = used_bytes()
-        engine.one("Write JSON.", constraint=grammar(number), max_tokens=2)
+        engine.one("Write JSON.", grammar=grammar(number), max_tokens=2)
         compiled = used_bytes() - before
         assert compiler.is_compiled(grammar(number))
         again = used_bytes()
         compiler.compile(grammar(number + 1))
-        engine.one("Write JSON.", constraint=grammar(number + 1), max_tokens=2)
+        engine.one("Write JSON.", grammar=grammar(number + 1), max_tokens=2)
         measured.append((compiled, used_bytes() - again))
         if compiled > 1_000_000 and measured[-1][1] < 1.5 * compiled:
             return
@@ -89,9 +89,9 @@ def test_the_pipeline_does_not_compile_again(bench: tuple[Bench, GrammarCompiler
 
 def test_a_sequence_outlives_its_grammars_place_in_the_cache(bench: tuple[Bench, GrammarCompiler]) -> None:
     engine, compiler = bench
-    constraint = Constraint(kind="grammar", value='root ::= ("yes" | "no") (", " ("yes" | "no")){9} "."')
-    alone = text_of(engine.one("Yes or no?", constraint=constraint))
-    sequence = engine.sequence("Yes or no?", constraint=constraint)
+    grammar = OutputGrammar('root ::= ("yes" | "no") (", " ("yes" | "no")){9} "."')
+    alone = text_of(engine.one("Yes or no?", grammar=grammar))
+    sequence = engine.sequence("Yes or no?", grammar=grammar)
     engine.engine.add(sequence)
     outputs = [output for _ in range(4) for output in engine.engine.step()]
     compiler.clear()
@@ -100,7 +100,7 @@ def test_a_sequence_outlives_its_grammars_place_in_the_cache(bench: tuple[Bench,
 
 def test_a_broken_grammar_is_refused_before_it_reaches_the_pipeline(bench: tuple[Bench, GrammarCompiler]) -> None:
     engine, _ = bench
-    broken = engine.sequence("Say hi.", constraint=Constraint(kind="structural_tag", value='{"type": "nonsense"}'))
+    broken = engine.sequence("Say hi.", grammar=OutputGrammar('{"type": "nonsense"}', tagged=True))
     engine.engine.add(broken)
     assert engine.finish() == []
     (refused,) = engine.engine.refused()

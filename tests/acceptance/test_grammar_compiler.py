@@ -12,7 +12,7 @@ from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from shared.runtime.settings import WorkerSettings
 from tests.support.grammar_profiler import TextProfiler
 from tests.support.paths import MODELS
-from worker.engine.protocol import GrammarError
+from worker.engine.protocol import GrammarError, OutputGrammar
 from worker.grammar.ebnf import literal
 from worker.grammar.planner import make_plan
 from worker.grammar.schema.keywords import FORMATS
@@ -53,7 +53,7 @@ def test_the_calls_of_every_format_compile(
 ) -> None:
     output = OutputFormat(tools=name, reasoning="harmony" if name == "harmony" else reasoning)
     combinable = name is not None and TOOL_FORMATS[name].shape is not None
-    made = set[Constraint]()
+    made = set[OutputGrammar]()
     for prompt_end in ("", "<think>\n"):
         for parallel in (True, False):
             for fields in (
@@ -62,47 +62,47 @@ def test_the_calls_of_every_format_compile(
                 {"tools": TOOLS if combinable else (), "constraint": PERSON},
             ):
                 plan = make_plan(request(parallel_tool_calls=parallel, **fields), output, prompt_end)
-                if plan.constraint is not None:
-                    made.add(plan.constraint)
-    for constraint in made:
-        small.compile(constraint)
+                if plan.grammar is not None:
+                    made.add(plan.grammar)
+    for grammar in made:
+        small.compile(grammar)
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_string_format_compiles(scratch: TextProfiler, name: str) -> None:
     schema = Constraint(kind="json_schema", value=json.dumps({"type": "string", "format": name}))
-    constraint = make_plan(request(constraint=schema), OutputFormat(), "").constraint
-    assert constraint is not None
-    scratch.compile(constraint)
+    grammar = make_plan(request(constraint=schema), OutputFormat(), "").grammar
+    assert grammar is not None
+    scratch.compile(grammar)
 
 
 @pytest.mark.parametrize(
-    ("constraint", "said"),
+    ("grammar", "said"),
     [
-        (Constraint(kind="grammar", value="start ::= 'a'"), "EBNF"),
-        (Constraint(kind="grammar", value='main ::= "a"'), "root"),
-        (Constraint(kind="structural_tag", value='{"type":"structural_tag","format":{"type":"odd"}}'), "odd"),
+        (OutputGrammar("start ::= 'a'"), "EBNF"),
+        (OutputGrammar('main ::= "a"'), "root"),
+        (OutputGrammar('{"type":"structural_tag","format":{"type":"odd"}}', tagged=True), "odd"),
         # The message of the library is cut within a character.
-        (Constraint(kind="grammar", value='root ::= "x" \u00e9 ::= "y"'), "Unexpected character"),
+        (OutputGrammar('root ::= "x" \u00e9 ::= "y"'), "Unexpected character"),
     ],
 )
 def test_a_fault_is_named_and_the_next_grammar_is_served(
-    scratch: TextProfiler, constraint: Constraint, said: str
+    scratch: TextProfiler, grammar: OutputGrammar, said: str
 ) -> None:
     with pytest.raises(GrammarError) as fault:
-        scratch.compile(constraint)
+        scratch.compile(grammar)
     assert said in str(fault.value)
     assert ".cc" not in str(fault.value)
-    scratch.compile(Constraint(kind="grammar", value="root ::= [a]+"))
+    scratch.compile(OutputGrammar("root ::= [a]+"))
 
 
-def _content(constraint: Constraint) -> Constraint:
-    held = make_plan(request(constraint=constraint), OutputFormat(), "").constraint
+def _content(constraint: Constraint) -> OutputGrammar:
+    held = make_plan(request(constraint=constraint), OutputFormat(), "").grammar
     assert held is not None
     return held
 
 
-def _schema(schema: Any) -> Constraint:
+def _schema(schema: Any) -> OutputGrammar:
     return _content(Constraint(kind="json_schema", value=json.dumps(schema)))
 
 
@@ -119,7 +119,7 @@ _characters = st.characters(max_codepoint=0x17F) | st.characters(codec="utf-8") 
 def test_a_literal_is_generated_exactly(scratch: TextProfiler, spelled_bytes: frozenset[int], text: str) -> None:
     text = "".join(character for character in text if set(character.encode()) <= spelled_bytes).replace("\0", "")
     if text:
-        assert scratch.text(Constraint(kind="grammar", value=f"root ::= {literal(text)}\n"), 100) == text
+        assert scratch.text(OutputGrammar(f"root ::= {literal(text)}\n"), 100) == text
 
 
 @given(text=st.text(_characters, min_size=1, max_size=8))
@@ -179,12 +179,12 @@ def test_an_ordinary_schema_costs_each_token_little(scratch: TextProfiler, schem
     ["^[a-z]{1,64}$", "^[A-Za-z0-9_-]{1,64}$", "^.{1,200}$", "^[0-9a-f]{40}$", "^[a-z][a-z0-9_]{0,62}$", "^[^/]+$"],
 )
 def test_a_common_pattern_is_served_with_the_default_limits(scratch: TextProfiler, pattern: str) -> None:
-    for constraint in (
+    for grammar in (
         _schema({"type": "string", "pattern": pattern}),
         _content(Constraint(kind="regex", value=pattern.strip("^$"))),
     ):
-        assert scratch.compile(constraint) < WorkerSettings.model_fields["grammar_seconds"].default
-        assert scratch.slowdown(constraint, MAX_SLOWDOWN) < MAX_SLOWDOWN
+        assert scratch.compile(grammar) < WorkerSettings.model_fields["grammar_seconds"].default
+        assert scratch.slowdown(grammar, MAX_SLOWDOWN) < MAX_SLOWDOWN
 
 
 @pytest.mark.parametrize(

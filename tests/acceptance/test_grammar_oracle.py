@@ -41,9 +41,9 @@ class Served:
         fields = fields or {"constraint": Constraint(kind="json_schema", value=text)}
         request = ChatRequest(model="m", messages=(Message(role="user", content="Hi"),), **fields)
         plan = make_plan(request, OutputFormat(), "")
-        assert plan.constraint is not None
+        assert plan.grammar is not None
         self._oracle = oracle
-        self._constraint = plan.constraint
+        self._constraint = plan.grammar
         self._bounded = plan.length_limits
         self._validator = jsonschema_rs.Draft202012Validator(text, validate_formats=True)
 

@@ -5,11 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.protocol.request import Constraint
 from tests.support.engine_driver import Bench
 from tests.support.engine_outputs import text_of, tokens_of
 from tests.support.paths import MODELS
-from worker.engine.protocol import EngineSequence, LengthLimits
+from worker.engine.protocol import EngineSequence, LengthLimits, OutputGrammar
 from worker.grammar import lengths
 from worker.grammar.json_text import json_mode_grammar
 from worker.grammar.schema.compiler import schema_grammar
@@ -43,7 +42,7 @@ def bench(real_engine: Bench) -> Bench:
 def limited(bench: Bench, text: str, generated: tuple[int, ...] = (), **sampling: Any) -> EngineSequence:
     sequence = bench.sequence(
         text,
-        constraint=Constraint(kind="grammar", value=schema_grammar(SCHEMA)),
+        grammar=OutputGrammar(schema_grammar(SCHEMA)),
         generated=generated,
         max_tokens=300,
         **sampling,
@@ -80,7 +79,7 @@ def test_a_long_minimum_holds_wherever_the_answer_is_interrupted(tiny: Bench) ->
     schema = '{"type":"object","properties":{"a":{"type":"string","minLength":100,"maxLength":104}},"required":["a"]}'
     sequence = tiny.sequence(
         PROMPTS[0],
-        constraint=Constraint(kind="grammar", value=schema_grammar(schema, minimums=True)),
+        grammar=OutputGrammar(schema_grammar(schema, minimums=True)),
         temperature=1.5,
         max_tokens=300,
     )
@@ -102,8 +101,8 @@ LETTERS = 'Fill this JSON object: {"letters": ["a", "a", "a", "a", "a", "a", "a"
 
 def test_json_mode_ends_in_a_loop(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lengths, "_LOOP", 128)  # the loop would take a while to get to 1,024 characters
-    constraint = Constraint(kind="grammar", value=json_mode_grammar())
-    free, limited = (bench.sequence(LETTERS, constraint=constraint, max_tokens=200) for _ in range(2))
+    grammar = OutputGrammar(json_mode_grammar())
+    free, limited = (bench.sequence(LETTERS, grammar=grammar, max_tokens=200) for _ in range(2))
     going_on, ended = bench.run([free, msgspec.structs.replace(limited, length_limits=(LengthLimits("", "{}"),))])
     assert (going_on[-1].reason, ended[-1].reason) == ("length", "stop")
     assert len(set(msgspec.json.decode(text_of(ended))["letters"][:-1])) == 1

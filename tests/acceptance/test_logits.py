@@ -18,12 +18,12 @@ import pytest
 
 from shared.protocol.errors import RequestRefused
 from shared.protocol.events import Delta
-from shared.protocol.request import Constraint, Sampling
+from shared.protocol.request import Sampling
 from tests.support.engine_driver import CONTEXT, TOPICS, Bench, options, small_cache
 from tests.support.engine_outputs import deltas_of, tokens_of
 from tests.support.logits_reference import Reference
 from tests.support.paths import MODELS
-from worker.engine.protocol import EngineSequence
+from worker.engine.protocol import EngineSequence, OutputGrammar
 from worker.model.local import default_model
 from worker.openvino.engine import OpenVINOEngine
 from worker.openvino.export import export_gguf
@@ -170,17 +170,17 @@ def test_the_same_prompt_with_different_biases_gets_each_its_own(tiny: Bench) ->
 
 
 def test_a_bias_does_not_break_a_grammar(tiny: Bench) -> None:
-    grammar = Constraint(kind="grammar", value='root ::= "red" | "blue"')
+    grammar = OutputGrammar('root ::= "red" | "blue"')
     text = b"".join(
         tiny.engine._vocabulary.piece(token)
-        for token in tokens_of(tiny.one("A colour?", constraint=grammar, logit_bias=((304, 100.0),)))
+        for token in tokens_of(tiny.one("A colour?", grammar=grammar, logit_bias=((304, 100.0),)))
     )
     assert text.removesuffix(b"<|im_end|>") in (b"red", b"blue")
 
 
 def test_log_probabilities_are_those_before_bias_and_grammar(bench: Bench, reference: Reference) -> None:
     for fields in (
-        {"constraint": Constraint(kind="grammar", value='root ::= "xyz" ("red" | "blue")')},
+        {"grammar": OutputGrammar('root ::= "xyz" ("red" | "blue")')},
         {"logit_bias": ((304, 100.0),)},
     ):
         sequence = bench.sequence("A colour?", logprobs=True, top_logprobs=4, max_tokens=6, **fields)

@@ -67,12 +67,12 @@ def text_of(tokenizer: Any) -> Callable[[Sequence[int]], str]:
 
 @pytest.fixture(scope="module")
 def maker(model: LocalModel) -> TemplatePromptMaker:
-    return load_prompt_maker(str(model.path), context_length=model.context_length)
+    return load_prompt_maker(PromptOptions(engine="auto", path=str(model.path), context_length=model.context_length))
 
 
 @pytest.fixture(scope="module")
 def roomy_maker(model: LocalModel) -> TemplatePromptMaker:
-    return load_prompt_maker(str(model.path), context_length=1_000_000)
+    return load_prompt_maker(PromptOptions(engine="auto", path=str(model.path), context_length=1_000_000))
 
 
 def _request(conversation: list[tuple[Any, str]], **fields: Any) -> ChatRequest:
@@ -192,10 +192,10 @@ def test_an_edited_template_in_the_folder_replaces_the_copy_in_the_tokenizer(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = Path(shutil.copytree(Path(__file__).parents[1] / "models" / "qwen2-byte-level-bpe", tmp_path / "model"))
-    unchanged = load_prompt_maker(str(folder), context_length=2048)
+    unchanged = load_prompt_maker(PromptOptions(engine="auto", path=str(folder), context_length=2048))
     assert "chat_template.jinja" not in caplog.text
     (folder / "chat_template.jinja").write_text("[edited]{{ messages[0].content }}", encoding="utf-8")
-    edited = load_prompt_maker(str(folder), context_length=2048)
+    edited = load_prompt_maker(PromptOptions(engine="auto", path=str(folder), context_length=2048))
     assert edited.decode(edited.prepare(_request([("user", "Hi")])).tokens) == "[edited]Hi"
     assert edited.description.text != unchanged.description.text
     assert "the chat template is that of chat_template.jinja" in caplog.text

@@ -17,7 +17,7 @@ JSON = make_plan(
     ChatRequest(model="", constraint=Constraint(kind="json_schema", value=SCHEMA)),
     OutputFormat(reasoning="think"),
     "<think>\n",
-).constraint
+).grammar
 
 
 def ids(bench: Bench, text: str) -> tuple[int, ...]:
@@ -35,27 +35,25 @@ def thinking(bench: Bench, text: str, **fields: Any) -> EngineSequence:
 def test_content_follows_the_reasoning_and_both_are_whole(real_engine: Bench) -> None:
     end = ids(real_engine, "</think>")
     samplings: list[dict[str, Any]] = [{}, {"temperature": 1.0, "seed": 7, "logprobs": True, "frequency_penalty": 1.0}]
-    kinds = [(constraint, sampling) for constraint in (None, JSON) for sampling in samplings]
-    wanted = [
-        thinking(real_engine, "Which day?", constraint=kind, max_tokens=40, **sampling) for kind, sampling in kinds
-    ]
+    kinds = [(grammar, sampling) for grammar in (None, JSON) for sampling in samplings]
+    wanted = [thinking(real_engine, "Which day?", grammar=kind, max_tokens=40, **sampling) for kind, sampling in kinds]
     neighbour = real_engine.sequence("Tell me about bees.", max_tokens=20)
     *answers, untouched = real_engine.run([*wanted, neighbour])
     assert tokens_of(untouched) == tokens_of(real_engine.one("Tell me about bees.", max_tokens=20))
-    for (constraint, _), outputs in zip(kinds, answers, strict=True):
+    for (grammar, _), outputs in zip(kinds, answers, strict=True):
         assert tokens_of(outputs)[BUDGET : BUDGET + len(end)] == end
         content = text_of(outputs).partition("</think>")[2]
         assert content.strip()
-        if constraint is not None:
+        if grammar is not None:
             assert isinstance(msgspec.json.decode(content)["day"], int)
 
 
 def test_an_interrupted_answer_has_the_same_budget(tiny: Bench) -> None:
-    for constraint in (None, JSON):
-        (whole,) = tiny.run([thinking(tiny, "Which day?", constraint=constraint, max_tokens=30)])
+    for grammar in (None, JSON):
+        (whole,) = tiny.run([thinking(tiny, "Which day?", grammar=grammar, max_tokens=30)])
         tokens = tokens_of(whole)
         cuts = range(1, len(tokens), 3)
         resumed = tiny.run(
-            thinking(tiny, "Which day?", constraint=constraint, max_tokens=30, generated=tokens[:cut]) for cut in cuts
+            thinking(tiny, "Which day?", grammar=grammar, max_tokens=30, generated=tokens[:cut]) for cut in cuts
         )
         assert [tokens_of(outputs) for outputs in resumed] == [tokens[cut:] for cut in cuts]

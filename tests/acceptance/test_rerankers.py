@@ -16,11 +16,11 @@ from tests.support.paths import MODELS
 from worker.embed.encoder import make_encoder
 from worker.embed.engine import EmbeddingEngine
 from worker.embed.tokens import open_tokens
-from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError, EngineSequence
 from worker.model.embedding import kind_of
 from worker.model.local import resolve
 from worker.model.source import ModelError
+from worker.openvino.options import OpenVINOOptions
 from worker.prompt.messages import Prepared
 
 TINY = {name: MODELS / f"rerank-{name}" for name in ("bert", "mpnet", "xlm-roberta")}
@@ -29,7 +29,7 @@ WORDS = ("red", "river", "in", "a", "new", "world", ".", "blue", "stone", "and",
 
 
 def engine_of(folder: Path) -> EmbeddingEngine:
-    options = EngineOptions.from_settings(EngineSettings(), path=str(folder), context_length=LIMIT)
+    options = OpenVINOOptions.from_settings(EngineSettings(), path=str(folder), context_length=LIMIT)
     return EmbeddingEngine(options, lambda stage: None)
 
 

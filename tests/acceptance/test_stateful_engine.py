@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from shared.protocol.errors import RequestRefused
-from shared.protocol.request import Constraint, PromptScoring
+from shared.protocol.request import PromptScoring
 from tests.support.engine_driver import TOPICS, Bench
 from tests.support.engine_outputs import deltas_of, text_of, tokens_of
 from tests.support.fleet import fleet
 from tests.support.paths import MODELS
 from tests.support.unfused_attention import copy_unfused
-from worker.engine.protocol import EngineLoadError
+from worker.engine.protocol import EngineLoadError, OutputGrammar
 from worker.openvino.logits.operation import Listener, LogitsHook
 
 MODEL = MODELS / "qwen2-byte-level-bpe"
@@ -55,7 +55,7 @@ def stateful(engines: Switch) -> Bench:
         {"presence_penalty": 1.5},
         {"repetition_penalty": 1.5},
         {"temperature": 1.5, "seed": 7},
-        {"constraint": Constraint(kind="grammar", value='root ::= ("red" | "green") (" apple" | " leaf")+')},
+        {"grammar": OutputGrammar('root ::= ("red" | "green") (" apple" | " leaf")+')},
     ],
     ids=lambda fields: next(iter(fields), "greedy"),
 )
@@ -116,7 +116,7 @@ def test_a_cancelled_sequence_makes_room_for_the_next(stateful: Bench) -> None:
 
 
 def test_a_grammar_that_fails_refuses_its_sequence_only(stateful: Bench) -> None:
-    broken = stateful.sequence(PROMPT, constraint=Constraint(kind="grammar", value="root ::= missing"))
+    broken = stateful.sequence(PROMPT, grammar=OutputGrammar("root ::= missing"))
     served = stateful.sequence(PROMPT, max_tokens=5)
     stateful.engine.add(broken)
     stateful.engine.add(served)

@@ -26,12 +26,12 @@ from tests.support.paths import MODELS
 from tests.support.processes import family
 from worker.embed.engine import EmbeddingEngine
 from worker.embed.tokens import open_tokens
-from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineSequence
 from worker.model.embedding import VectorSettings
 from worker.model.local import resolve
 from worker.model.request_defaults import VARIABLE
 from worker.model.source import ModelError
+from worker.openvino.options import OpenVINOOptions
 
 BERT, RERANKER = MODELS / "embed-bert", MODELS / "rerank-bert"
 RANKS = {
@@ -59,7 +59,7 @@ def ids(folder: Path, text: str | tuple[int, ...], given: VectorSettings, **work
 
 
 def vector(folder: Path, given: VectorSettings) -> Any:
-    options = EngineOptions.from_settings(EngineSettings(), path=str(folder), context_length=48, vectors=given)
+    options = OpenVINOOptions.from_settings(EngineSettings(), path=str(folder), context_length=48, vectors=given)
     engine = EmbeddingEngine(options, lambda stage: None)
     tokens = (1, 5, 7, 2)
     engine.add(EngineSequence(number=1, prompt=tokens, sampling=Sampling(), lengths=(4,)))

@@ -17,18 +17,25 @@ import pytest
 from PIL import Image
 
 from shared.protocol.errors import ProblemKind, RequestRefused
-from shared.protocol.request import Constraint, PromptScoring, Sampling
+from shared.protocol.request import PromptScoring, Sampling
 from tests.support.engine_driver import options
 from tests.support.engine_outputs import deltas_of, text_of, tokens_of
 from tests.support.fleet import Fleet, Process, exact, fleet
 from tests.support.pictures import data_url, picture
 from tests.support.processes import family
 from tests.support.unfused_attention import copy_unfused
-from worker.engine.options import EngineOptions
-from worker.engine.protocol import EngineLoadError, EngineSequence, PlacedImage, SequenceRefused, StepOutput
+from worker.engine.protocol import (
+    EngineLoadError,
+    EngineSequence,
+    OutputGrammar,
+    PlacedImage,
+    SequenceRefused,
+    StepOutput,
+)
 from worker.grammar.schema.compiler import schema_grammar
 from worker.openvino.engine import OpenVINOEngine
 from worker.openvino.logits.operation import LogitsHook
+from worker.openvino.options import OpenVINOOptions
 
 MODELS = Path(__file__).parents[1] / "models"
 NAMES = ("qwen2-vl-shapes", "llava-random")
@@ -42,7 +49,7 @@ BEFORE, AFTER = 3, 7
 """Tokens of the first prompt before and after its question."""
 
 
-def engine_options(folder: Path, **fields: Any) -> EngineOptions:
+def engine_options(folder: Path, **fields: Any) -> OpenVINOOptions:
     return msgspec.structs.replace(options(str(folder), **fields), context_length=CONTEXT)
 
 
@@ -64,7 +71,7 @@ class Driver:
         self.prompt = tuple(map(int, prompt))
         self._numbers = iter(range(1, 10_000))
 
-    def sequence(self, *images: PlacedImage, generated: tuple[int, ...] = (), constraint: Constraint | None = None,
+    def sequence(self, *images: PlacedImage, generated: tuple[int, ...] = (), grammar: OutputGrammar | None = None,
                  **sampling: Any) -> EngineSequence:  # fmt: skip
         fields = {"temperature": 0.0, "seed": 1, "max_tokens": 30, "ignore_eos": True, **sampling}
         return EngineSequence(
@@ -73,7 +80,7 @@ class Driver:
             images=images,
             sampling=Sampling(**fields),
             generated=generated,
-            constraint=constraint,
+            grammar=grammar,
         )
 
     def run(self, *sequences: EngineSequence) -> tuple[list[list[StepOutput]], list[SequenceRefused]]:
@@ -164,16 +171,12 @@ def test_constraints_hold_for_prompts_with_images_and_are_resumed(driver: Driver
     schema = (
         '{"type":"object","properties":{"a":{"enum":["red","blue"]}},"required":["a"],"additionalProperties":false}'
     )
-    constraint = Constraint(kind="grammar", value=schema_grammar(schema))
-    (outputs,), _ = driver.run(
-        driver.sequence(image(BEFORE, 1), constraint=constraint, ignore_eos=False, max_tokens=200)
-    )
+    grammar = OutputGrammar(schema_grammar(schema))
+    (outputs,), _ = driver.run(driver.sequence(image(BEFORE, 1), grammar=grammar, ignore_eos=False, max_tokens=200))
     text, tokens = text_of(outputs), tokens_of(outputs)
     assert outputs[-1].reason == "stop"
     assert msgspec.json.decode(text)["a"] in ("red", "blue")
-    again = driver.sequence(
-        image(BEFORE, 1), constraint=constraint, ignore_eos=False, max_tokens=200, generated=tokens[:4]
-    )
+    again = driver.sequence(image(BEFORE, 1), grammar=grammar, ignore_eos=False, max_tokens=200, generated=tokens[:4])
     (outputs,), _ = driver.run(again)
     assert tokens_of(outputs) == tokens[4:]
 
@@ -253,9 +256,9 @@ def test_prompts_with_images_that_arrive_together_start_without_pauses(driver: D
 
 
 def test_a_step_that_fails_is_survived_by_prompts_with_images(driver: Driver) -> None:
-    bad = Constraint(kind="grammar", value='main ::= "a"')
+    bad = OutputGrammar('main ::= "a"')
     expected = driver.tokens(driver.sequence(image(BEFORE, 1)), driver.sequence())
-    innocent, text, guilty = driver.sequence(image(BEFORE, 1)), driver.sequence(), driver.sequence(constraint=bad)
+    innocent, text, guilty = driver.sequence(image(BEFORE, 1)), driver.sequence(), driver.sequence(grammar=bad)
     driver.engine.add(innocent)
     driver.engine.add(text)
     outputs = driver.engine.step() + driver.engine.step()

@@ -11,14 +11,15 @@ from shared.protocol.errors import RequestRefused
 from shared.protocol.request import ChatRequest, Constraint, Message, Sampling, Tool
 from shared.runtime.settings import EngineSettings
 from tests.support.grammar_oracle import GrammarOracle
-from worker.engine.options import EngineOptions
-from worker.engine.protocol import EngineSequence
+from worker.engine.protocol import EngineSequence, OutputGrammar
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan
 from worker.model.local import default_model
 from worker.openvino.engine import OpenVINOEngine
 from worker.openvino.grammar_profiler import GrammarProfiler
+from worker.openvino.options import OpenVINOOptions
 from worker.openvino.prompt_maker import load_prompt_maker
+from worker.prompt.messages import PromptOptions
 
 MODELS = Path(__file__).parents[1] / "models"
 HELD = (
@@ -66,7 +67,7 @@ WEATHER = Tool(
 class TinyEngine:
     def __init__(self, name: str, chat_template: str = "") -> None:
         settings = EngineSettings(precision="exact", cache_size=1, max_batch=16)
-        options = EngineOptions.from_settings(
+        options = OpenVINOOptions.from_settings(
             settings, path=str(MODELS / name), context_length=CONTEXT, chat_template=chat_template
         )
         self._engine = OpenVINOEngine(options, lambda stage: None)
@@ -80,7 +81,7 @@ class TinyEngine:
                     number=number,
                     prompt=(5, 6, 7),
                     sampling=Sampling(temperature=1.5, seed=seed + number, max_tokens=600),
-                    constraint=plan.constraint,
+                    grammar=plan.grammar,
                     shown_tokens=plan.shown_tokens,
                 )
             )
@@ -118,7 +119,7 @@ def test_texts_outside_json_come_out_exactly(engine: TinyEngine) -> None:
     plans = []
     for text in TEXTS:
         escaped = "".join(f'"\\U{ord(character):08x}" ' for character in text)
-        plans.append(Plan(constraint=Constraint(kind="grammar", value=f"root ::= {escaped}")))
+        plans.append(Plan(grammar=OutputGrammar(f"root ::= {escaped}")))
     assert engine.texts(plans) == list(TEXTS)
 
 
@@ -145,11 +146,11 @@ def test_forced_text_may_be_written_in_the_tokenizers_own_tokens(name: str) -> N
         (schema_plan(schema), json_text),
         (make_plan(forced, OutputFormat(tools="hermes"), ""), call),
     ):
-        assert plan.constraint
+        assert plan.grammar
         tokens = oracle.own_tokens(text)
         assert len(tokens) < len(text.encode())
-        assert oracle.writes(plan.constraint, tokens)
-        assert not oracle.writes(plan.constraint, tokens[:-1])
+        assert oracle.writes(plan.grammar, tokens)
+        assert not oracle.writes(plan.grammar, tokens[:-1])
 
 
 def test_schemas_with_free_parts_hold(engine: TinyEngine) -> None:
@@ -178,12 +179,12 @@ def test_a_digest_names_the_vocabulary_and_the_template() -> None:
 
 @pytest.mark.parametrize("name", [*HELD, *UNHELD])
 def test_the_grammar_process_takes_every_vocabulary(name: str) -> None:
-    GrammarProfiler(str(MODELS / name)).compile(Constraint(kind="grammar", value='root ::= "a b"'))
+    GrammarProfiler(str(MODELS / name)).compile(OutputGrammar('root ::= "a b"'))
 
 
 @pytest.mark.parametrize("name", UNHELD)
 def test_a_vocabulary_without_bytes_is_refused_what_it_can_not_hold(name: str) -> None:
-    maker = load_prompt_maker(str(MODELS / name), context_length=CONTEXT)
+    maker = load_prompt_maker(PromptOptions(engine="auto", path=str(MODELS / name), context_length=CONTEXT))
     for fields, param in (
         ({"constraint": Constraint(kind="json_object", value="")}, "response_format"),
         ({"tools": (WEATHER,), "tool_choice": "required"}, "tool_choice"),
@@ -193,16 +194,16 @@ def test_a_vocabulary_without_bytes_is_refused_what_it_can_not_hold(name: str) -
             maker.plan(request(**fields))
         assert caught.value.problem.param == param
     free = maker.plan(request(tools=(WEATHER,)))
-    assert (free.constraint, free.tools) == (None, "hermes")
+    assert (free.grammar, free.tools) == (None, "hermes")
 
 
 @pytest.mark.parametrize("name", [*HELD, *UNHELD])
 def test_every_template_takes_tools_without_a_system_message(name: str) -> None:
-    maker = load_prompt_maker(str(MODELS / name), context_length=CONTEXT)
+    maker = load_prompt_maker(PromptOptions(engine="auto", path=str(MODELS / name), context_length=CONTEXT))
     assert len(maker.prepare(request(tools=(WEATHER,))).tokens) > len(maker.prepare(request()).tokens)
 
 
 @pytest.mark.parametrize("name", HELD)
 def test_a_vocabulary_with_bytes_is_refused_nothing(name: str) -> None:
-    maker = load_prompt_maker(str(MODELS / name), context_length=CONTEXT)
-    assert maker.plan(request(constraint=Constraint(kind="json_object", value=""))).constraint is not None
+    maker = load_prompt_maker(PromptOptions(engine="auto", path=str(MODELS / name), context_length=CONTEXT))
+    assert maker.plan(request(constraint=Constraint(kind="json_object", value=""))).grammar is not None

@@ -13,15 +13,14 @@ from tests.support.engine_outputs import deltas_of, text_of
 from tests.support.engine_reports import ReportingEngine
 from tests.support.eventually import eventually
 from worker.engine.handle import CurrentEngine, EngineSupervisor
-from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineSequence, Output, RawStep, SequenceRefused, StepOutput, Stepped
 from worker.processes.child import LoadError
-from worker.simulated.engine import encode
+from worker.simulated.engine import SimulatedOptions, encode
 
 
-def options(path: str = "") -> EngineOptions:
+def options(path: str = "") -> SimulatedOptions:
     settings = EngineSettings(engine="simulated", sim_step=0.001)
-    return EngineOptions.from_settings(settings, path=f"[[tokens 6]] {path}", context_length=1000)
+    return SimulatedOptions.from_settings(settings, path=f"[[tokens 6]] {path}", context_length=1000)
 
 
 def sequence(number: int, text: str) -> EngineSequence:
@@ -60,7 +59,7 @@ async def nothing() -> None:
 
 
 def supervise(
-    engine_options: EngineOptions, current: CurrentEngine, others_loaded: Callable[[], Awaitable[None]]
+    engine_options: SimulatedOptions, current: CurrentEngine, others_loaded: Callable[[], Awaitable[None]]
 ) -> EngineSupervisor:
     """Return a supervisor whose reports nobody reads."""
     return EngineSupervisor(

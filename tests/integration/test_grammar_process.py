@@ -8,12 +8,12 @@ from typing import cast
 import pytest
 
 from shared.protocol.errors import ProblemKind, RequestRefused
-from shared.protocol.request import Constraint
 from tests.integration.faulty_service import MODULE, FaultyOptions
+from worker.engine.protocol import OutputGrammar
 from worker.grammar.messages import GrammarOptions
 from worker.grammar.service import GrammarProcess
 
-COSTS = {"[2, {'kind': 'grammar', 'value': 'costly'": 31.0, "costly": 0.01, "good": 0.01, "slow": 2.0}
+COSTS = {"[2, ['costly'": 31.0, "costly": 0.01, "good": 0.01, "slow": 2.0}
 """Replies to calls with these words. A profile is a call with tag 2."""
 
 
@@ -34,10 +34,6 @@ async def grammars(tmp_path: Path) -> AsyncIterator[GrammarProcess]:
     await process.stop()
 
 
-def _grammar(text: str) -> Constraint:
-    return Constraint(kind="grammar", value=text)
-
-
 def _calls(folder: Path) -> int:
     """Return how many calls the process was given."""
     return len((folder / "calls").read_text().splitlines())
@@ -45,7 +41,7 @@ def _calls(folder: Path) -> int:
 
 async def _refusal(grammars: GrammarProcess, text: str) -> str:
     with pytest.raises(RequestRefused) as refusal:
-        await grammars.check(_grammar(text), "tools", "a")
+        await grammars.check(OutputGrammar(text), "tools", "a")
     problem = refusal.value.problem
     assert (problem.kind, problem.param) == (ProblemKind.INVALID, "tools")
     assert problem.message.startswith("The grammar that 'tools' asks for was refused. ")
@@ -73,24 +69,24 @@ async def test_a_refusal_gives_the_reason_and_is_cached(
 
 
 async def test_a_grammar_is_compiled_once(grammars: GrammarProcess, tmp_path: Path) -> None:
-    await asyncio.gather(*(grammars.check(_grammar("good"), "tools", "a") for _ in range(5)))
+    await asyncio.gather(*(grammars.check(OutputGrammar("good"), "tools", "a") for _ in range(5)))
     assert _calls(tmp_path) == COMPILE_AND_PROFILE
 
 
 async def test_the_kind_is_part_of_the_cache_key(grammars: GrammarProcess, tmp_path: Path) -> None:
-    await grammars.check(_grammar("good"), "tools", "a")
-    await grammars.check(Constraint(kind="structural_tag", value="good"), "tools", "a")
+    await grammars.check(OutputGrammar("good"), "tools", "a")
+    await grammars.check(OutputGrammar("good", tagged=True), "tools", "a")
     assert _calls(tmp_path) == 2 * COMPILE_AND_PROFILE
 
 
 async def test_tenants_do_not_share_results(grammars: GrammarProcess, tmp_path: Path) -> None:
     for tenant in ("a", "b", "a", "b"):
-        await grammars.check(_grammar("good"), "tools", tenant)
+        await grammars.check(OutputGrammar("good"), "tools", tenant)
     assert _calls(tmp_path) == 2 * COMPILE_AND_PROFILE
 
 
 async def test_a_caller_that_gives_up_leaves_the_result_to_others(grammars: GrammarProcess, tmp_path: Path) -> None:
-    given_up = asyncio.create_task(grammars.check(_grammar("refuse"), "tools", "a"))
+    given_up = asyncio.create_task(grammars.check(OutputGrammar("refuse"), "tools", "a"))
     await asyncio.sleep(0)
     given_up.cancel()
     assert "no rule" in await _refusal(grammars, "refuse")
@@ -100,8 +96,8 @@ async def test_a_caller_that_gives_up_leaves_the_result_to_others(grammars: Gram
 async def test_a_failure_of_the_worker_is_not_cached(tmp_path: Path) -> None:
     process = _process(tmp_path / "late")
     with pytest.raises(RequestRefused, match="no such folder") as refusal:
-        await process.check(_grammar("good"), "tools", "a")
+        await process.check(OutputGrammar("good"), "tools", "a")
     assert refusal.value.problem.kind is ProblemKind.INTERNAL
     (tmp_path / "late").mkdir()
-    await process.check(_grammar("good"), "tools", "a")
+    await process.check(OutputGrammar("good"), "tools", "a")
     await process.stop()

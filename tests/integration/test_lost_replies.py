@@ -15,14 +15,11 @@ from shared.redis import keys
 from shared.redis.client import connect, raw_connection
 from shared.redis.reconnections import Reconnections
 from tests.support.fleet import free_port
+from tests.support.job_rig import ActiveJobs, Attempt, Publisher, read_payload
 from tests.support.jobs import WORKER, job
 from tests.support.lossy_proxy import LossyProxy
 from tests.support.store import Store
 from worker.engine.handle import CurrentEngine
-from worker.jobs.active_jobs import ActiveJobs
-from worker.jobs.attempt import Attempt
-from worker.jobs.payload import read_payload
-from worker.jobs.publisher import Publisher
 
 Facts = list[object]
 

@@ -67,28 +67,6 @@ def test_three_choices_stream_side_by_side(session_fleet: Fleet) -> None:
     assert usage.prompt_tokens == prompt_tokens_of(chat(session_fleet, max_tokens=1))
 
 
-@pytest.mark.parametrize("text", ["the old house", "déjà vu 🌊"])
-def test_log_probabilities_of_every_token(session_fleet: Fleet, text: str) -> None:
-    whole = chat(session_fleet, messages=said(text), logprobs=True)
-    logprobs = whole.choices[0].logprobs
-    assert logprobs is not None
-    assert logprobs.content is not None
-    assert b"".join(bytes(token.bytes or []) for token in logprobs.content).decode() == text
-    assert whole.usage is not None
-    # The token that ends the text is counted, but not sent.
-    assert len(logprobs.content) == whole.usage.completion_tokens - 1
-    streamed = b""
-    for chunk in chunks(session_fleet, messages=said(text), logprobs=True):
-        for choice in chunk.choices:
-            if choice.logprobs is not None:
-                tokens = choice.logprobs.content or []
-                streamed += b"".join(bytes(token.bytes or []) for token in tokens)
-                assert bytes(choice.delta.content or "", "utf-8") == b"".join(
-                    bytes(token.bytes or []) for token in tokens
-                )
-    assert streamed.decode() == text
-
-
 FUNCTION = {"name": "find_city", "description": "Find.", "parameters": {"type": "object", "properties": {}}}
 TOOLS: list[Any] = [{"type": "function", "function": FUNCTION}]
 CALL = '<tool_call>{"name": "find_city", "arguments": {"name": "Xanadu"}}</tool_call>'
@@ -110,24 +88,6 @@ def test_a_tool_call(session_fleet: Fleet) -> None:
     history = [*HELLO, choice.message.model_dump(exclude_unset=True)]
     results = [{"role": "tool", "tool_call_id": call.id, "content": "There."} for call in calls]
     assert chat(session_fleet, messages=[*history, *results, *said("Thanks.")]).choices[0].message.content == "Thanks."
-
-
-@pytest.mark.parametrize(
-    ("fields", "second"),
-    [
-        ({"tool_choice": {"type": "function", "function": {"name": "find_city"}}}, OTHER_CALL),
-        ({"parallel_tool_calls": False}, OTHER_CALL),
-        ({}, CALL),
-    ],
-)
-def test_one_call_is_all_where_no_grammar_holds(session_fleet: Fleet, fields: dict[str, Any], second: str) -> None:
-    # The simulated engine follows no grammar, and would go on for 2,000 steps.
-    more = " sea" * 500
-    answer = chat(session_fleet, messages=said(CALL + second + more), tools=TOOLS, **fields)
-    assert len(answer.choices[0].message.tool_calls or []) == 1
-    assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == (None, "tool_calls")
-    assert answer.usage is not None
-    assert answer.usage.completion_tokens < 2000
 
 
 def test_a_tool_call_streams(session_fleet: Fleet) -> None:
@@ -152,11 +112,6 @@ def test_the_deprecated_form_of_a_call(session_fleet: Fleet) -> None:
     assert json.loads(choice.message.function_call.arguments) == {"name": "Xanadu"}
     history = [*HELLO, choice.message.model_dump(exclude_unset=True), {"role": "function", "name": "f", "content": "1"}]
     assert chat(session_fleet, messages=[*history, *said("So.")]).choices[0].message.content == "So."
-
-
-def test_no_call_is_read_where_none_is_allowed(session_fleet: Fleet) -> None:
-    choice = chat(session_fleet, messages=said(CALL), tools=TOOLS, tool_choice="none").choices[0]
-    assert (choice.message.content, choice.message.tool_calls) == (CALL, None)
 
 
 def test_a_plain_completion(session_fleet: Fleet) -> None:

@@ -21,6 +21,7 @@ from shared.protocol.request import ChatRequest, Constraint, Message
 from tests.support.fuzzing import cases
 from tests.support.grammar_profiler import TextProfiler
 from tests.support.regexes import regexes
+from worker.engine.protocol import OutputGrammar
 from worker.grammar.messages import GrammarOptions
 from worker.grammar.planner import make_plan
 from worker.grammar.service import MAX_SLOWDOWN, GrammarProcess
@@ -89,9 +90,9 @@ class _Judge:
         )
         self.accepted = 0
 
-    def accepts(self, constraint: Constraint) -> bool:
+    def accepts(self, grammar: OutputGrammar) -> bool:
         try:
-            self._runner.run(self._process.check(constraint, "response_format", ""))
+            self._runner.run(self._process.check(grammar, "response_format", ""))
         except RequestRefused as refusal:
             if refusal.problem.kind is not ProblemKind.INVALID:
                 raise
@@ -112,18 +113,18 @@ def judge() -> Iterator[_Judge]:
     assert judge.accepted
 
 
-def _constraint_of(constraint: Constraint) -> Constraint | None:
-    """The constraint that the engine would get for a client's, unless that can't be compiled."""
+def _grammar_of(constraint: Constraint) -> OutputGrammar | None:
+    """The grammar that the engine would get for a client's, unless that can't be compiled."""
     request = ChatRequest(model="m", messages=(Message(role="user", content="Hi"),), constraint=constraint)
     with suppress(RequestRefused):
-        return make_plan(request, OutputFormat(), "").constraint
+        return make_plan(request, OutputFormat(), "").grammar
     return None
 
 
 @settings(max_examples=cases(15), deadline=None)
 @given(_constraints)
 def test_no_accepted_grammar_slows_down_its_neighbours(judge: _Judge, constraint: Constraint) -> None:
-    held = _constraint_of(constraint)
+    held = _grammar_of(constraint)
     if held is None or not judge.accepts(held):
         return
     limit = TOLERANCE * MAX_SLOWDOWN

@@ -13,7 +13,6 @@ import openvino
 import pytest
 import tokenizers
 
-from api.chat.choices import parts_of
 from api.dialects.base.interface import Dialect, Usage
 from api.dialects.openai.embeddings import OpenAIEmbeddings
 from api.dialects.rerank import PlainScores
@@ -21,12 +20,13 @@ from shared.protocol.errors import RequestRefused
 from shared.protocol.events import Embedded
 from shared.protocol.request import ChatRequest, Embed, Rerank, Sampling
 from shared.runtime.settings import EngineSettings
+from tests.support.answers import parts_of
 from tests.support.fuzzing import cases
 from tests.support.paths import MODELS
 from worker.embed.engine import EmbeddingEngine
 from worker.embed.tokens import open_tokens
-from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineSequence
+from worker.openvino.options import OpenVINOOptions
 
 SEED = int(os.environ.get("VECTOR_FUZZ_SEED", "20261128"))
 WORDS = "the a river stone music window of and is red blue Hello world ?".split(" ")  # noqa: SIM905
@@ -39,7 +39,7 @@ class Model:
     def __init__(self, name: str, limit: int) -> None:
         self.folder, self.limit = MODELS / name, limit
         self.tokens = open_tokens(str(self.folder), limit)
-        options = EngineOptions.from_settings(EngineSettings(), path=str(self.folder), context_length=limit)
+        options = OpenVINOOptions.from_settings(EngineSettings(), path=str(self.folder), context_length=limit)
         self.engine = EmbeddingEngine(options, lambda stage: None)
         self.library = tokenizers.Tokenizer.from_file(str(self.folder / "tokenizer.json"))
         self.library.no_padding()

@@ -8,13 +8,13 @@ from typing import Any
 import openvino_genai
 import pytest
 
-from shared.protocol.request import Constraint, Sampling
+from shared.protocol.request import Sampling
 from shared.runtime.settings import EngineSettings
 from tests.support.fleet import ONE_THREAD
-from worker.engine.options import EngineOptions
-from worker.engine.protocol import EngineSequence, StepOutput
+from worker.engine.protocol import EngineSequence, OutputGrammar, StepOutput
 from worker.model.local import default_model
 from worker.openvino.engine import OpenVINOEngine
+from worker.openvino.options import OpenVINOOptions
 
 CONTEXT = 8192
 TOPICS = (
@@ -23,10 +23,10 @@ TOPICS = (
 )  # fmt: skip
 
 
-def options(path: str, **fields: Any) -> EngineOptions:
+def options(path: str, **fields: Any) -> OpenVINOOptions:
     usual = {"precision": "exact", "cache_size": 1, "max_batch": 16, "plugin_config": json.dumps(ONE_THREAD)}
     settings = EngineSettings(**{**usual, **fields})
-    return EngineOptions.from_settings(settings, path=path, context_length=CONTEXT)
+    return OpenVINOOptions.from_settings(settings, path=path, context_length=CONTEXT)
 
 
 def small_cache(monkeypatch: pytest.MonkeyPatch, blocks: int) -> None:
@@ -52,7 +52,7 @@ class Bench:
         self.tokenizer = openvino_genai.Tokenizer(str(path))
         self._numbers = iter(range(1, 1_000_000))
 
-    def sequence(self, text: str, *, generated: tuple[int, ...] = (), constraint: Constraint | None = None,
+    def sequence(self, text: str, *, generated: tuple[int, ...] = (), grammar: OutputGrammar | None = None,
                  alternatives: int = 1, **sampling: object) -> EngineSequence:  # fmt: skip
         prompt = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
         ids = self.tokenizer.encode(prompt, add_special_tokens=False).input_ids.data[0]
@@ -62,7 +62,7 @@ class Bench:
             prompt=tuple(int(token) for token in ids),
             sampling=Sampling(**fields),  # type: ignore[arg-type]
             generated=generated,
-            constraint=constraint,
+            grammar=grammar,
             alternatives=alternatives,
         )
 

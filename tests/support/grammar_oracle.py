@@ -15,7 +15,7 @@ import openvino_genai
 from openvino import opset13 as opset
 from openvino.op.util import Variable, VariableInfo
 
-from shared.protocol.request import Constraint
+from worker.engine.protocol import OutputGrammar
 from worker.openvino.grammar_compiler import structured_output_config, stub_input, stub_pipeline
 from worker.openvino.model_tokenizer import open_tokenizer as open_model_tokenizer
 from worker.openvino.vocabulary import open_tokenizer
@@ -49,9 +49,9 @@ class GrammarOracle:
         closing[[self._tokens[piece] for piece in (b'"', b"]", b"}")]] = 1
         self._pipeline = stub_pipeline(_model(closing), tokenizer)
 
-    def accepts(self, constraint: Constraint, text: str) -> bool:
-        """Whether ``text`` is a complete text of the constraint's language."""
-        return self._generate(constraint, text, openvino_genai.GenerationConfig(do_sample=False), more=0) == text
+    def accepts(self, grammar: OutputGrammar, text: str) -> bool:
+        """Whether ``text`` is a complete text of the grammar's language."""
+        return self._generate(grammar, text, openvino_genai.GenerationConfig(do_sample=False), more=0) == text
 
     def own_tokens(self, text: str) -> list[int]:
         """Return the tokenizer's own tokens of ``text`` at the start of a line."""
@@ -60,37 +60,37 @@ class GrammarOracle:
             del tokens[0]
         return tokens
 
-    def writes(self, constraint: Constraint, tokens: Sequence[int]) -> bool:
-        """Whether the constraint allows a text in exactly these ``tokens``."""
+    def writes(self, grammar: OutputGrammar, tokens: Sequence[int]) -> bool:
+        """Whether the grammar allows a text in exactly these ``tokens``."""
         config = openvino_genai.GenerationConfig(do_sample=False)
-        return self._written(constraint, [*tokens, self._end], config, more=0) == [*tokens, self._end]
+        return self._written(grammar, [*tokens, self._end], config, more=0) == [*tokens, self._end]
 
-    def nearest(self, constraint: Constraint, text: str) -> str | None:
-        """Return ``text`` if the constraint accepts it, else a text with the same start; None if that has no end."""
-        return self._generate(constraint, text, openvino_genai.GenerationConfig(do_sample=False))
+    def nearest(self, grammar: OutputGrammar, text: str) -> str | None:
+        """Return ``text`` if the grammar accepts it, else a text with the same start; None if that has no end."""
+        return self._generate(grammar, text, openvino_genai.GenerationConfig(do_sample=False))
 
-    def random(self, constraint: Constraint, seed: int) -> str | None:
-        """Return a random text of the constraint's language; None if it became too long.
+    def random(self, grammar: OutputGrammar, seed: int) -> str | None:
+        """Return a random text of the grammar's language; None if it became too long.
 
         Raises :class:`UnicodeDecodeError` if it is not UTF-8.
         """
         config = openvino_genai.GenerationConfig(do_sample=True, temperature=self._temperature, rng_seed=seed)
-        return self._generate(constraint, "", config)
+        return self._generate(grammar, "", config)
 
     def can_spell(self, text: str) -> bool:
         """Whether the vocabulary has tokens for all of ``text``."""
         return all(bytes([byte]) in self._tokens for byte in text.encode())
 
     def _generate(
-        self, constraint: Constraint, text: str, config: openvino_genai.GenerationConfig, more: int = _MORE_TOKENS
+        self, grammar: OutputGrammar, text: str, config: openvino_genai.GenerationConfig, more: int = _MORE_TOKENS
     ) -> str | None:
-        *tokens, last = self._written(constraint, [*self._spelled(text.encode()), self._end], config, more)
+        *tokens, last = self._written(grammar, [*self._spelled(text.encode()), self._end], config, more)
         return b"".join(self._pieces[token] for token in tokens).decode() if last == self._end else None
 
     def _written(
-        self, constraint: Constraint, wanted: list[int], config: openvino_genai.GenerationConfig, more: int
+        self, grammar: OutputGrammar, wanted: list[int], config: openvino_genai.GenerationConfig, more: int
     ) -> list[int]:
-        config.structured_output_config = structured_output_config(constraint)
+        config.structured_output_config = structured_output_config(grammar)
         config.max_new_tokens = len(wanted) + more
         prompt = openvino.Tensor(numpy.array([wanted], numpy.int64))
         return list(self._pipeline.generate(prompt, config).tokens[0])
@@ -111,7 +111,7 @@ class Texts:
     """The language of one grammar, by the tiny vocabulary: ``text in Texts(ebnf)``."""
 
     def __init__(self, ebnf: str) -> None:
-        self._grammar = Constraint(kind="grammar", value=ebnf)
+        self._grammar = OutputGrammar(ebnf)
 
     def __contains__(self, text: str) -> bool:
         return tiny_oracle().accepts(self._grammar, text)

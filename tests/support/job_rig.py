@@ -10,7 +10,9 @@ from shared.protocol.events import Event, encode_event
 from shared.protocol.queue import Claim, JobQueue
 from shared.protocol.queue.packing import MAX_BYTES, pack_jobs
 from shared.protocol.request import Generate, Job, Sampling, Tokenize, Work
+from shared.runtime.tasks import cancel_all
 from shared.tracing import NO_TRACING, Tracing
+from tests.support.eventually import eventually
 from tests.support.jobs import job
 from tests.support.prompts import requests_of
 from worker.engine.handle import CurrentEngine, EngineProcess, LoadedEngine
@@ -18,7 +20,7 @@ from worker.engine.protocol import EngineInfo
 from worker.grammar.service import GrammarProcess
 from worker.images.tokens import ImageTokens
 from worker.jobs.active_jobs import ActiveJobs
-from worker.jobs.attempt import Attempt
+from worker.jobs.attempt import Attempt, Hold
 from worker.jobs.consumer import JobConsumer
 from worker.jobs.gates.batches import BatchGate
 from worker.jobs.gates.prefix import PrefixGate
@@ -30,6 +32,11 @@ from worker.jobs.publisher import Publisher
 from worker.jobs.request_cache import RequestCache
 from worker.jobs.runner import JobRunner, KindRunner
 from worker.jobs.tokenization import TokenizationRunner
+
+__all__ = [
+    "INFO", "ActiveJobs", "Attempt", "Hold", "JobRig", "Publisher", "Serving", "attempt_of", "claim_of", "consumer_of",
+    "no_publisher", "read_payload", "run_until_empty",
+]  # fmt: skip
 
 INFO = EngineInfo(context_length=4096, cache_tokens=8192, slots=4, fingerprint="fp", device="CPU", load_seconds=0.1)
 
@@ -109,6 +116,17 @@ def consumer_of(
     engine.set(LoadedEngine(cast(EngineProcess, None), msgspec.structs.replace(INFO, slots=slots)))
     runner = serve if isinstance(serve, JobRunner) else cast(JobRunner, Serving(serve, jobs, requests))
     return JobConsumer(queue, worker, runner, jobs, requests, engine, poll=poll, batch_reserve=batch_reserve)
+
+
+async def run_until_empty(consumer: JobConsumer, queue: JobQueue) -> None:
+    running = asyncio.create_task(consumer.run())
+
+    async def is_empty() -> bool:
+        return await queue.depth() == (0, 0)
+
+    await eventually(is_empty)
+    await consumer.drained()
+    await cancel_all({running})
 
 
 def claim_of(

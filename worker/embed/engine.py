@@ -20,7 +20,6 @@ from shared.protocol.errors import Problem, ProblemKind, refuse
 from shared.protocol.events import Embedded
 from shared.runtime.plugin_config import PluginValue
 from worker.embed.graph import make_model
-from worker.engine.options import EngineOptions
 from worker.engine.protocol import (
     EngineBroken,
     EngineInfo,
@@ -35,6 +34,7 @@ from worker.model.embedding import EmbeddingFiles, read_files
 from worker.model.identity import model_identity
 from worker.model.source import ModelError
 from worker.openvino.load import check_available
+from worker.openvino.options import OpenVINOOptions
 from worker.openvino.threads import engine_threads
 
 STEP_TOKENS = 256
@@ -72,7 +72,7 @@ class _Texts:
 class EmbeddingEngine:
     """An :class:`~worker.engine.protocol.Engine` whose outputs are vectors."""
 
-    def __init__(self, options: EngineOptions, progress: Callable[[str], None]) -> None:
+    def __init__(self, options: OpenVINOOptions, progress: Callable[[str], None]) -> None:
         """Raises :class:`EngineLoadError` for files that can't be served, or a device that is not here."""
         started = time.monotonic()
         if options.vectors.idle:
@@ -113,7 +113,7 @@ class EmbeddingEngine:
         )
 
     @staticmethod
-    def _compiled(files: EmbeddingFiles, options: EngineOptions) -> tuple[openvino.CompiledModel, int]:
+    def _compiled(files: EmbeddingFiles, options: OpenVINOOptions) -> tuple[openvino.CompiledModel, int]:
         core = openvino.Core()
         model = make_model(files, core)
         # In f32, a text has the same vector in every batch and on every CPU.

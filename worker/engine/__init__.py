@@ -1,1 +1,1 @@
-"""The engine process: continuous batching with OpenVINO GenAI, or its simulation."""
+"""The engine process, whatever engine runs in it."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class Backend:
     """One engine. Its modules are named, not imported: each is imported in its own subprocess only."""
 
+    options: str = "worker.engine.options:EngineOptions"
+    """The class of its :class:`~worker.engine.options.EngineOptions`, as ``module:name``, which supervisors import."""
     engine: str
     """The class of the :class:`~worker.engine.protocol.Engine`, as ``module:name``."""
     prompts: str = "worker.prompt.child"
@@ -34,7 +36,10 @@ class Backend:
     """The device that it reports. Empty: the one that ``--device`` names."""
 
 
+_OPTIONS = "worker.openvino.options:OpenVINOOptions"
+
 _OPENVINO = Backend(
+    options=_OPTIONS,
     engine="worker.openvino.engine:OpenVINOEngine",
     prompt_maker="worker.openvino.prompt_maker:load_prompt_maker",
     has_model=True,
@@ -52,12 +57,14 @@ BACKENDS: Mapping[str, Backend] = {
     "openvino": _OPENVINO,
     # Of models whose files say that they compute vectors, or scores of pairs.
     EMBEDDING: Backend(
+        options=_OPTIONS,
         engine="worker.embed.engine:EmbeddingEngine",
         prompts="worker.embed.child",
         has_model=True,
         caches_prefixes=False,
     ),
     "simulated": Backend(
+        options="worker.simulated.engine:SimulatedOptions",
         engine="worker.simulated.engine:SimulatedEngine",
         prompt_maker="worker.simulated.prompt_maker:load_prompt_maker",
         has_model=False,

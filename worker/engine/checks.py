@@ -1,31 +1,8 @@
-"""What an engine refuses: sequences that do not fit, and sampling fields that it rejects or would ignore."""
+"""What any engine refuses: sequences that do not fit, and fields that need logits where there are none."""
 
-from typing import Literal
-
-from shared.protocol.errors import ContextExcess, ProblemKind, RequestRefused, context_exceeded, logits_refused, refuse
-from shared.protocol.request import LOGITS, Sampling
+from shared.protocol.errors import ContextExcess, ProblemKind, context_exceeded, logits_refused, refuse
+from shared.protocol.request import Sampling
 from worker.engine.protocol import EngineSequence
-from worker.model.generation_config import OPEN_ABOVE, OPEN_BELOW, RANGES, in_range
-
-Speculation = Literal["none", "draft", "eagle3", "lookup"]
-
-MAX_BEAMS = 64
-
-MAX_ASSISTANT_TOKENS = 16
-"""Maximum number of tokens that one sequence drafts in a step: it shares the step's budget with the others."""
-
-_FIELDS: dict[Speculation, frozenset[str]] = {
-    "none": frozenset(),
-    "draft": frozenset({"num_assistant_tokens", "assistant_confidence_threshold"}),
-    "eagle3": frozenset({"num_assistant_tokens"}),
-    "lookup": frozenset({"num_assistant_tokens", "max_ngram_size"}),
-}
-_REASONS: dict[Speculation, str] = {
-    "none": "this worker decodes without speculation",
-    "draft": "this worker speculates with a draft model",
-    "eagle3": "this worker speculates with an EAGLE-3 head",
-    "lookup": "this worker speculates by prompt lookup",
-}
 
 
 def max_output_tokens(sequence: EngineSequence, *, vocabulary: int, context_length: int, cache_tokens: int) -> int:
@@ -34,7 +11,6 @@ def max_output_tokens(sequence: EngineSequence, *, vocabulary: int, context_leng
     ``vocabulary`` is the number of token ids; the other two are in tokens.
     """
     prompt, length = len(sequence.prompt), len(sequence.prompt) + len(sequence.generated)
-    # The pipeline does not validate token ids.
     if not prompt or min(sequence.prompt) < 0 or max(sequence.prompt) >= vocabulary:
         raise refuse(
             ProblemKind.INVALID, f"The prompt must have token ids from 0 to {vocabulary - 1}, and at least one."
@@ -47,19 +23,6 @@ def max_output_tokens(sequence: EngineSequence, *, vocabulary: int, context_leng
             f"The request needs a KV cache for over {length} tokens; this worker's holds {cache_tokens}.",
         )
     return context_length - prompt
-
-
-def check_sampling(sequence: EngineSequence) -> None:
-    """Raise :class:`RequestRefused` when a sampling field is outside the range that the pipeline supports."""
-    for field, (least, most) in RANGES.items():
-        value = getattr(sequence.sampling, field)
-        if value is not None and not in_range(field, value):
-            low = f"{'above' if field in OPEN_BELOW else 'from'} {least:g}"
-            high = f"{'below' if field in OPEN_ABOVE else 'to'} {most:g}"
-            raise _invalid(field, f"Invalid '{field}': the engine takes values {low} {high}, but got {value}.")
-    _check_beams(sequence)
-    if any(token < 0 for token in sequence.sampling.stop_token_ids):
-        raise _invalid("stop_token_ids", "Invalid 'stop_token_ids': token ids are not negative.")
 
 
 def check_prompt(tokens: int, longest: int, *, param: str = "messages", complete: bool = True) -> None:
@@ -76,90 +39,13 @@ def check_prompt(tokens: int, longest: int, *, param: str = "messages", complete
         raise refuse(ProblemKind.CONTEXT_LENGTH, message, param=param)
 
 
-def check_logits(sampling: Sampling, vocabulary_size: int, *, hooked: bool, sees_images: bool = False) -> None:
-    """Raise :class:`RequestRefused` for fields that need logits if the model is not ``hooked``, and for unknown ids.
-
-    A vision-language model's pipeline does not know the tokens of a prompt: it crashes where it has to score them.
-    """
+def check_logits(sampling: Sampling, vocabulary_size: int, *, hooked: bool) -> None:
+    """Raise :class:`RequestRefused` for fields that need logits if the model is not ``hooked``, and for unknown ids."""
     if not hooked and sampling.logits_param is not None:
         raise logits_refused(sampling.logits_param)
-    if sees_images and sampling.prompt_scoring is not None:
-        param = sampling.prompt_scoring.param
-        raise _invalid(param, f"'{param}' is not supported with this model: it reads images, and scores no prompts.")
     biased = [token for token, _ in sampling.logit_bias]
     for field, tokens in (("logit_bias", biased), ("allowed_token_ids", sampling.allowed_token_ids)):
         for token in tokens:
             if not 0 <= token < vocabulary_size:
                 message = f"Invalid '{field}': the model has no token {token}; ids go from 0 to {vocabulary_size - 1}."
-                raise _invalid(field, message)
-
-
-def check_speculation(sequence: EngineSequence, speculation: Speculation) -> None:
-    """Raise :class:`RequestRefused` for a field that this engine does not support, or an invalid value."""
-    sampling = sequence.sampling
-    for field in ("num_assistant_tokens", "assistant_confidence_threshold", "max_ngram_size"):
-        value = getattr(sampling, field)
-        if value is None:
-            continue
-        if field not in _FIELDS[speculation]:
-            raise _invalid(field, f"'{field}' is not supported here: {_REASONS[speculation]}.")
-        if value <= 0:
-            raise _invalid(field, f"Invalid '{field}': expected a value above 0, but got {value}.")
-    if (sampling.num_assistant_tokens or 0) > MAX_ASSISTANT_TOKENS:
-        message = f"Invalid 'num_assistant_tokens': expected at most {MAX_ASSISTANT_TOKENS}."
-        raise _invalid("num_assistant_tokens", message)
-    if sampling.assistant_confidence_threshold and sampling.temperature and sampling.top_p != 0:
-        message = "'assistant_confidence_threshold' needs 'temperature' 0; use 'num_assistant_tokens' with sampling."
-        raise _invalid("assistant_confidence_threshold", message)
-    if speculation in ("draft", "eagle3") and sampling.prompt_scoring is not None:
-        param = sampling.prompt_scoring.param
-        raise _invalid(param, f"'{param}' is not supported here: {_REASONS[speculation]}.")
-    if speculation == "eagle3" and len(sequence.prompt) < 2:
-        raise _invalid("prompt", f"A prompt of one token is not supported here: {_REASONS[speculation]}.")
-    if speculation != "none" and sampling.beams > 1:
-        raise _invalid("best_of", f"Beam search is not supported here: {_REASONS[speculation]}.")
-    if speculation != "none" and any(len(word) > 1 for word in sequence.bad_word_tokens):
-        # A step has a row for each draft token, but the hook does not see which tokens those are.
-        raise _invalid("bad_words", f"Words of several tokens are not supported here: {_REASONS[speculation]}.")
-
-
-def check_stateful(sampling: Sampling, *, hooked: bool) -> None:
-    """Raise :class:`RequestRefused` for what the stateful engine does not do; some of it only if not ``hooked``."""
-    if sampling.beams > 1:
-        raise _invalid("best_of", "Beam search is not supported here: this worker runs the stateful engine.")
-    if sampling.prompt_scoring is not None:
-        param = sampling.prompt_scoring.param
-        raise _invalid(param, f"'{param}' is not supported here: this worker runs the stateful engine.")
-    if sampling.logprobs and not hooked:
-        raise logits_refused("logprobs")
-
-
-def _check_beams(sequence: EngineSequence) -> None:
-    """Raise :class:`RequestRefused` for fields that the pipeline rejects or ignores in a beam search."""
-    sampling = sequence.sampling
-    if sampling.beams == 1:
-        return
-    if not 1 <= sampling.beams <= MAX_BEAMS:
-        raise _invalid("best_of", f"Invalid 'best_of': expected 1 to {MAX_BEAMS} beams, but got {sampling.beams}.")
-    if sequence.constraint is not None:
-        raise _invalid("best_of", "Beam search can't be combined with structured output or forced tool calls.")
-    if sampling.prompt_scoring is not None:
-        raise _invalid(
-            sampling.prompt_scoring.param,
-            "Log probabilities of the prompt are not supported with beam search ('best_of' above 1).",
-        )
-    for field in ("ignore_eos", "min_tokens", *LOGITS):
-        if getattr(sampling, field):
-            raise _invalid(field, f"'{field}' is not supported with beam search ('best_of' above 1).")
-    penalties = {
-        "frequency_penalty": sampling.frequency_penalty,
-        "presence_penalty": sampling.presence_penalty,
-        "repetition_penalty": None if sampling.repetition_penalty == 1 else sampling.repetition_penalty,
-    }
-    for name, value in penalties.items():
-        if value:
-            raise _invalid(name, f"'{name}' is not supported with beam search ('best_of' above 1).")
-
-
-def _invalid(param: str, message: str) -> RequestRefused:
-    return refuse(ProblemKind.INVALID, message, param=param)
+                raise refuse(ProblemKind.INVALID, message, param=field)

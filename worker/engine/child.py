@@ -48,13 +48,12 @@ _GAUGES_MAX_AGE = 0.1
 def main() -> int:
     """Load the engine and run it until the supervisor ends it or dies. Returns the exit code."""
     gc.disable()  # loading makes millions of objects, and hardly any garbage
-    options = msgspec.json.decode(sys.argv[1], type=EngineOptions)
+    backend = BACKENDS[msgspec.json.decode(sys.argv[1], type=EngineOptions).engine]
+    options = msgspec.json.decode(sys.argv[1], type=resolve_name(backend.options))
     run_on(frozenset(options.cpus))
     channel: Channel = ChildChannel.inherited(msgspec.msgpack.Decoder(Command))
     try:
-        engine: Engine = resolve_name(BACKENDS[options.engine].engine)(
-            options, lambda stage: channel.send(Loading(stage))
-        )
+        engine: Engine = resolve_name(backend.engine)(options, lambda stage: channel.send(Loading(stage)))
         channel.send(Ready(engine.engine_info))
         # The vocabulary lives as long as the process: exclude it from garbage collections between steps.
         gc.freeze()

@@ -111,14 +111,14 @@ class Generation:
     @property
     def is_constrained(self) -> bool:
         """Whether the constraint applies already. Then the sequence can't be continued from token ids alone."""
-        if self.sequence.constraint is None or self._constrained_from_start:
+        if self.sequence.grammar is None or self._constrained_from_start:
             return self._constrained_from_start
         text = b"".join(map(self._vocabulary.piece, self.tokens))
         return any(_may_contain(text, marker.encode()) for marker in self.sequence.triggers)
 
     @property
     def _constrained_from_start(self) -> bool:
-        return self.sequence.constraint is not None and not self.sequence.triggers
+        return self.sequence.grammar is not None and not self.sequence.triggers
 
     def is_stateful(self, *, sees_images: bool, adjusts_logits: bool) -> bool:
         """Return whether the pipeline can continue the sequence correctly only if it generated the tokens itself.

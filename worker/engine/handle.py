@@ -74,7 +74,7 @@ class EngineProcess(ChildProcess[RawEngineReport, Command, Ready]):
         self._on_refused = on_refused
         self._on_loading = on_loading
         self.watchdog = Watchdog(step_timeout)
-        self._drafts = bool(options.draft_model)  # a step may compute a whole prompt
+        self._whole_prompts = options.whole_prompts
 
     async def start(self) -> None:
         """Start the process. Raises :class:`OSError` when that fails."""
@@ -86,7 +86,7 @@ class EngineProcess(ChildProcess[RawEngineReport, Command, Ready]):
         """Start a sequence. Its outputs, or its refusal, arrive as reports."""
         pixels = sum(image.width * image.height for image in sequence.images)
         tokens = len(sequence.prompt) + len(sequence.generated)
-        whole = tokens / PREFILL_RATE if self._drafts else 0.0
+        whole = tokens / PREFILL_RATE if self._whole_prompts else 0.0
         self.watchdog.add(sequence.number, tokens, encoding=pixels / PIXELS_PER_SECOND + whole)
         self.send(Add(sequence))
 

@@ -2,13 +2,10 @@
 
 import hashlib
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from shared.runtime.plugin_config import PluginValue
-from worker.engine.checks import Speculation
-from worker.engine.drafts import draft_kind
 from worker.engine.host import free_memory
 from worker.model.devices import device_kind
 from worker.model.embedding import OWN, VectorSettings
@@ -18,21 +15,22 @@ if TYPE_CHECKING:
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of an engine. Fields without a description are as in :class:`shared.runtime.settings.EngineSettings`.
+    """Options of any engine. Fields without a description are as in :class:`shared.runtime.settings.EngineSettings`.
+
+    An engine with further ones has a class of its own (``options`` of :class:`worker.engine.backends.Backend`), whose
+    fields have the names of settings.
 
     - ``engine``: a key of :data:`worker.engine.backends.BACKENDS`.
-    - ``path``: the GGUF file or OpenVINO IR folder. For the simulated engine, directives about loading
+    - ``path``: the model's files. For the simulated engine, directives about loading
       (see :mod:`worker.simulated.engine`).
     - ``context_length``: maximum number of tokens of prompt and output together.
     - ``cache_size``: in GB; 0 lets the KV cache grow as needed.
-    - ``prefill_tokens``: maximum number of prompt tokens per step.
-    - ``plugin_config``: properties of the OpenVINO device.
     - ``max_batch``: maximum number of sequences in a batch; with ``fit_batch``, fewer if the KV cache is too small.
     - ``chat_template``: digest of a template that replaces the model's own, or empty.
     - ``prompts``: what else changes prompts, as text: workers with another one can't continue a stream.
     - ``cpus``: the CPUs that the engine may use; empty: those of its parent.
     - ``vectors``: those of the model's entry in a catalogue.
-    - ``sim_step`` is in seconds.
+    - ``whole_prompts``: a step may compute a whole prompt.
     """
 
     engine: str
@@ -41,20 +39,12 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_batch: int
     fit_batch: bool
     cache_size: int
-    prefill_tokens: int
-    plugin_config: dict[str, PluginValue]
-    prefix_caching: bool
-    prompt_lookup: bool
-    draft_model: str
-    weights: Literal["auto", "int8", "original"]
-    precision: Literal["fast", "exact"]
-    logits: Literal["auto", "on", "off"]
     context_length: int
-    sim_step: float
     chat_template: str = ""
     prompts: str = ""
     cpus: tuple[int, ...] = ()
     vectors: VectorSettings = OWN
+    whole_prompts: bool = False
 
     @classmethod
     def from_settings(
@@ -73,38 +63,26 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
 
         ``chat_template`` is the text of a template that replaces the model's own, ``engine`` that of the settings.
         """
-        drafts, default = bool(settings.draft_model), default_cache_size(settings.device)
-        most = _MIN_BATCH if drafts else max_sequences(settings.device)
-        return cls(
-            engine=engine or settings.engine,
-            path=path,
-            device=settings.device,
-            max_batch=most if settings.max_batch == "auto" else settings.max_batch,
-            fit_batch=settings.max_batch == "auto" and not drafts,
-            # Where a step interrupts a sequence for want of cache, a draft model's tokens are taken unverified.
-            cache_size=0 if drafts else default if settings.cache_size == "auto" else settings.cache_size,
-            prefill_tokens=settings.prefill_tokens,
-            plugin_config=settings.plugin_properties,
-            prefix_caching=settings.prefix_caching,
-            prompt_lookup=settings.prompt_lookup,
-            draft_model=settings.draft_model,
-            weights=settings.weights,
-            precision=settings.precision,
-            logits=settings.logits,
-            context_length=context_length,
-            sim_step=settings.sim_step,
-            chat_template=hashlib.sha256(chat_template.encode()).hexdigest() if chat_template else "",
-            prompts=prompts,
-            cpus=tuple(sorted(cpus)),
-            vectors=vectors,
-        )
+        fields = cls.chosen(settings) | {"engine": engine or settings.engine, "path": path, "cpus": tuple(sorted(cpus))}
+        template = hashlib.sha256(chat_template.encode()).hexdigest() if chat_template else ""
+        fields |= {"context_length": context_length, "chat_template": template, "prompts": prompts, "vectors": vectors}
+        return cls(**fields)
+
+    @classmethod
+    def chosen(cls, settings: "EngineSettings") -> dict[str, Any]:
+        """Return the fields that are settings, with what this machine has for ``auto``."""
+        fields = {name: getattr(settings, name) for name in cls.__struct_fields__ if hasattr(settings, name)}
+        fields["fit_batch"] = settings.max_batch == "auto"
+        if settings.max_batch == "auto":
+            fields["max_batch"] = max_sequences(settings.device)
+        if settings.cache_size == "auto":
+            fields["cache_size"] = default_cache_size(settings.device)
+        return fields
 
     @property
-    def speculation(self) -> Speculation:
-        """The kind of speculative decoding. Raises :class:`EngineLoadError` for a draft model that can't be served."""
-        if self.draft_model:
-            return draft_kind(self.draft_model)
-        return "lookup" if self.prompt_lookup else "none"
+    def max_prompt(self) -> int:
+        """Maximum length of a prompt in tokens; 0 if only the context limits it. Raises :class:`EngineLoadError`."""
+        return 0
 
     def slots(self, cache_tokens: int) -> int:
         """Return the number of slots, given a KV cache of ``cache_tokens`` tokens."""
@@ -119,7 +97,7 @@ _LEAST, _MOST = 1, 16
 _SEQUENCE = 512
 """Tokens of prompt and output that each sequence of a full batch has room for. If sequences grow longer, the pipeline
 preempts some of them and recomputes them later."""
-_MIN_BATCH, _MAX_BATCH, _MAX_GPU_BATCH = 4, 32, 64
+MIN_BATCH, _MAX_BATCH, _MAX_GPU_BATCH = 4, 32, 64
 """Beyond 32 sequences, a CPU gains little throughput for a higher latency per token (docs/deployment.md). A GPU has
 more compute units to fill."""
 
@@ -141,4 +119,4 @@ def max_sequences(device: str) -> int:
 
 def fitting_sequences(device: str, cache_tokens: int) -> int:
     """Return the batch size for a KV cache of ``cache_tokens`` tokens, within the limits of ``device``."""
-    return max(_MIN_BATCH, min(cache_tokens // _SEQUENCE, max_sequences(device)))
+    return max(MIN_BATCH, min(cache_tokens // _SEQUENCE, max_sequences(device)))

@@ -13,7 +13,7 @@ import msgspec
 from shared.parsers import Markup
 from shared.protocol.errors import Problem
 from shared.protocol.events import Alternative, Delta, PromptLogprobs
-from shared.protocol.request import Constraint, Sampling
+from shared.protocol.request import Sampling
 from worker.processes.messages import LoadFailed
 
 StopReason = Literal["stop", "length", "exhausted"]
@@ -62,6 +62,20 @@ class LengthLimits(msgspec.Struct, frozen=True, array_like=True):
     minimums: bool = False
 
 
+class OutputGrammar(msgspec.Struct, frozen=True, array_like=True):
+    """What a text must match. An engine renders it for its own compiler.
+
+    ``text`` is EBNF with the rule ``root``, as XGrammar and llama.cpp read it; if ``tagged``, a structural tag as JSON
+    (:mod:`worker.grammar.tags`).
+
+    >>> OutputGrammar('root ::= "yes" | "no"')
+    OutputGrammar(text='root ::= "yes" | "no"', tagged=False)
+    """
+
+    text: str
+    tagged: bool = False
+
+
 class EngineSequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A sequence to generate.
 
@@ -72,7 +86,7 @@ class EngineSequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     - ``sampling``: complete, with the model's defaults; the seed is always set. A beam search (``beams`` above 1)
       returns its best ``alternatives`` texts and is never resumed.
     - ``shown_tokens``: special tokens that stay in the text when special tokens are skipped.
-    - ``triggers``: the constraint applies from the first of these texts on; without any, from the start.
+    - ``triggers``: the grammar applies from the first of these texts on; without any, from the start.
     - ``bad_word_tokens``: sequences of tokens that must not be generated.
     - ``markup``: the parts of the text in which stop strings do not match; ``None`` without any.
     - ``length_limits``: length limits of strings in the output. With access to logits, a string is closed at its
@@ -88,7 +102,7 @@ class EngineSequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     images: tuple[PlacedImage, ...] = ()
     sampling: Sampling
     generated: tuple[int, ...] = ()
-    constraint: Constraint | None = None
+    grammar: OutputGrammar | None = None
     shown_tokens: tuple[int, ...] = ()
     triggers: tuple[str, ...] = ()
     bad_word_tokens: tuple[tuple[int, ...], ...] = ()

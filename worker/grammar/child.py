@@ -28,10 +28,10 @@ def _load(options: GrammarOptions) -> Callable[[GrammarCall], float]:
     def measure(call: GrammarCall) -> float:
         try:
             match call:
-                case Compile(constraint):
-                    return profiler.compile(constraint)
-                case Profile(constraint, max_slowdown):
-                    return profiler.slowdown(constraint, max_slowdown)
+                case Compile(grammar):
+                    return profiler.compile(grammar)
+                case Profile(grammar, max_slowdown):
+                    return profiler.slowdown(grammar, max_slowdown)
         except GrammarError as error:
             raise refuse(ProblemKind.INVALID, str(error)) from error
 

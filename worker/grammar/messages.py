@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from shared.protocol.request import Constraint
+from worker.engine.protocol import OutputGrammar
 
 
 class GrammarOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,18 +19,18 @@ class GrammarOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compile(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Compile a constraint. The reply is the time in seconds."""
+    """Compile a grammar. The reply is the time in seconds."""
 
-    constraint: Constraint
+    grammar: OutputGrammar
 
 
 class Profile(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Sample under a constraint, until the slowdown is known to exceed ``max_slowdown``.
+    """Sample under a grammar, until the slowdown is known to exceed ``max_slowdown``.
 
-    The reply is the slowdown: the cost of a token under the constraint as a multiple of that without it.
+    The reply is the slowdown: the cost of a token under the grammar as a multiple of that without it.
     """
 
-    constraint: Constraint
+    grammar: OutputGrammar
     max_slowdown: float
 
 
@@ -40,8 +40,8 @@ GrammarCall = Compile | Profile
 class Profiler(Protocol):
     """What an engine compiles grammars with, without its model. Raises :class:`GrammarError`."""
 
-    def compile(self, constraint: Constraint) -> float:
-        """Compile a constraint and return the time in seconds."""
+    def compile(self, grammar: OutputGrammar) -> float:
+        """Compile a grammar and return the time in seconds."""
 
-    def slowdown(self, constraint: Constraint, maximum: float) -> float:
-        """Return the cost of sampling, as a multiple of that without a constraint; it may stop above ``maximum``."""
+    def slowdown(self, grammar: OutputGrammar, maximum: float) -> float:
+        """Return the cost of sampling, as a multiple of that without a grammar; it may stop above ``maximum``."""

@@ -1,23 +1,21 @@
-"""The output plan of a job: the constraint that its text is generated under, and the formats that it is parsed with."""
+"""The output plan of a job: the grammar that its text is generated under, and the formats that it is parsed with."""
 
 import msgspec
 
-from shared.protocol.request import Constraint
-from worker.engine.protocol import LengthLimits
+from worker.engine.protocol import LengthLimits, OutputGrammar
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How the output of one job is generated and parsed.
 
-    ``constraint`` is what the engine enforces: a grammar or a structural tag. ``param`` names
-    the request field that it comes from. ``tools``, ``reasoning`` and ``in_reasoning`` have the same meaning as in
-    :class:`Started`. ``shown_tokens`` are special tokens that are kept in the text, because they are format markers,
-    ``reasoning_end`` the tokens of the text that ends reasoning.
-    ``triggers`` are texts: the constraint allows any text before the first of them. If empty, the constraint applies
-    from the start. ``length_limits`` are enforced by :mod:`worker.grammar.lengths` instead of the constraint.
+    ``grammar`` is what the engine enforces, and ``param`` names the request field that it comes from. ``tools``,
+    ``reasoning`` and ``in_reasoning`` have the same meaning as in :class:`Started`. ``shown_tokens`` are special tokens
+    that are kept in the text, because they are format markers, ``reasoning_end`` the tokens that end reasoning. The
+    grammar allows any text before the first of the texts ``triggers``; if empty, it applies from the start.
+    ``length_limits`` are enforced by :mod:`worker.grammar.lengths` instead of the grammar.
     """
 
-    constraint: Constraint | None = None
+    grammar: OutputGrammar | None = None
     param: str = ""
     tools: str = ""
     reasoning: str = ""

@@ -7,7 +7,7 @@ import msgspec
 from shared.parsers.formats import REASONING_FORMATS, TOOL_FORMATS, OutputFormat
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.request import ChatRequest, Constraint
-from worker.engine.protocol import LengthLimits
+from worker.engine.protocol import LengthLimits, OutputGrammar
 from worker.grammar import tags
 from worker.grammar.calls import (
     CallableTool,
@@ -53,7 +53,7 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str, *, mi
     plan = msgspec.structs.replace(plan, length_limits=argument_length_limits(shape, tools) if shape else ())
     if required and shape:
         calls = required_calls(shape, tools, parallel=parallel)
-        return _with_constraint(plan, _after_reasoning(calls, output, prompt_end, final=False))
+        return _with_grammar(plan, _after_reasoning(calls, output, prompt_end, final=False))
     if request.constraint is not None:
         if tools and shape is None:
             param = request.constraint.param
@@ -67,10 +67,10 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str, *, mi
             # XGrammar can't combine an unbounded sequence of calls with bounded content, so only one call is allowed.
             calls = required_calls(shape, tools, parallel=False)
             part = tags.either([part, _after_reasoning(calls, output, prompt_end, final=False)])
-        return _with_constraint(msgspec.structs.replace(plan, param=request.constraint.param), part)
+        return _with_grammar(msgspec.structs.replace(plan, param=request.constraint.param), part)
     if shape:
         calls = optional_calls(shape, tools, parallel=parallel)
-        return _with_constraint(msgspec.structs.replace(plan, triggers=(shape.trigger,)), calls)
+        return _with_grammar(msgspec.structs.replace(plan, triggers=(shape.trigger,)), calls)
     return plan
 
 
@@ -83,7 +83,7 @@ def plain_plan(request: ChatRequest, *, minimums: bool = False) -> Plan:
         return Plan()
     _check_end(request)
     content, limits = _content(request.constraint, [""], alone=True, minimums=minimums)
-    return _with_constraint(Plan(param=request.constraint.param, length_limits=limits), content)
+    return _with_grammar(Plan(param=request.constraint.param, length_limits=limits), content)
 
 
 def _check_inputs(tools: Sequence[CallableTool]) -> None:
@@ -105,13 +105,13 @@ def _check_end(request: ChatRequest) -> None:
         raise refuse(ProblemKind.INVALID, message, param="ignore_eos")
 
 
-def _with_constraint(plan: Plan, part: tags.Format) -> Plan:
+def _with_grammar(plan: Plan, part: tags.Format) -> Plan:
     match part:
         case {"type": "grammar", "grammar": text}:
-            constraint = Constraint(kind="grammar", value=text)
+            grammar = OutputGrammar(text)
         case _:
-            constraint = Constraint(kind="structural_tag", value=tags.to_json(part))
-    return msgspec.structs.replace(plan, constraint=constraint)
+            grammar = OutputGrammar(tags.to_json(part), tagged=True)
+    return msgspec.structs.replace(plan, grammar=grammar)
 
 
 def _content(

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
-from shared.protocol.request import Constraint
+from worker.engine.protocol import OutputGrammar
 from worker.grammar.messages import Compile, GrammarCall, GrammarOptions, Profile
 from worker.processes.call_process import ServiceSpec
 from worker.processes.service import Service
@@ -25,7 +25,7 @@ _PROFILE_SECONDS = 2.0
 
 
 class GrammarProcess:
-    """Checks constraints in a subprocess, and caches the results."""
+    """Checks grammars in a subprocess, and caches the results."""
 
     def __init__(
         self,
@@ -60,16 +60,16 @@ class GrammarProcess:
         if not self._service.running:
             self._service.start()
 
-    async def check(self, constraint: Constraint, param: str, tenant: str) -> None:
-        """Return if ``constraint`` of ``tenant`` is safe to pass to the engine.
+    async def check(self, grammar: OutputGrammar, param: str, tenant: str) -> None:
+        """Return if ``grammar`` of ``tenant`` is safe to pass to the engine.
 
         Tenants do not share results: one could tell by the time which grammars others use.
         Raises :class:`RequestRefused` naming ``param`` if it is invalid, or too slow to compile or to sample under.
         """
-        key = hashlib.sha256(f"{tenant}\n{constraint.kind}\n{constraint.value}".encode()).digest()
+        key = hashlib.sha256(f"{tenant}\n{grammar.tagged}\n{grammar.text}".encode()).digest()
         result = self._results.get(key)
         if result is None:
-            result = self._results[key] = asyncio.create_task(self._evaluate(constraint, tenant), name="grammar check")
+            result = self._results[key] = asyncio.create_task(self._evaluate(grammar, tenant), name="grammar check")
             if len(self._results) > _MAX_RESULTS:
                 self._results.popitem(last=False)
         self._results.move_to_end(key)
@@ -91,16 +91,16 @@ class GrammarProcess:
         await asyncio.gather(*self._results.values(), return_exceptions=True)
         await self._service.stop()
 
-    async def _evaluate(self, constraint: Constraint, tenant: str) -> str | None:
-        """Return the reason why a constraint is refused, or None. Raises :class:`RequestRefused` if it is unknown."""
+    async def _evaluate(self, grammar: OutputGrammar, tenant: str) -> str | None:
+        """Return the reason why a grammar is refused, or None. Raises :class:`RequestRefused` if it is unknown."""
         try:
-            seconds = await self._service.call(Compile(constraint), tenant)
+            seconds = await self._service.call(Compile(grammar), tenant)
             if seconds > self._max_seconds:
                 return (
                     f"It takes {seconds:.2f} s to compile, and {self._max_seconds:g} s is the limit, because all "
                     f"sequences in the batch wait for it; {_REMEDY}"
                 )
-            profile = Profile(constraint, MAX_SLOWDOWN)
+            profile = Profile(grammar, MAX_SLOWDOWN)
             slowdown = await self._service.call(profile, tenant, self._profile_seconds)
         except RequestRefused as refusal:
             if refusal.problem.kind is not ProblemKind.INVALID:

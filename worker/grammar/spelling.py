@@ -1,4 +1,4 @@
-"""Checks that a vocabulary can spell the text that a constraint requires; some lack tokens for single bytes."""
+"""Checks that a vocabulary can spell the text that a grammar requires; some lack tokens for single bytes."""
 
 import re
 import sys
@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from shared.protocol.errors import ProblemKind, refuse
-from shared.protocol.request import ChatRequest, Constraint
+from shared.protocol.request import ChatRequest
+from worker.engine.protocol import OutputGrammar
 from worker.grammar.plan import Plan
 
 _TEXT_BYTES = frozenset(range(0x80)) | frozenset(range(0x80, 0xC0)) | frozenset(range(0xC2, 0xF5))
@@ -40,14 +41,14 @@ def spellable_plan(plan: Plan, request: ChatRequest, missing: frozenset[int]) ->
     Optional calls that it can't spell become unconstrained. Raises :class:`RequestRefused` naming the field that
     requires text that it can't spell.
     """
-    if plan.constraint is None or not missing:
+    if plan.grammar is None or not missing:
         return plan
     supports_grammars = spells_everyday_text(missing)
-    unspellable = _unspellable(plan.constraint, missing) if supports_grammars else None
+    unspellable = _unspellable(plan.grammar, missing) if supports_grammars else None
     if supports_grammars and unspellable is None:
         return plan
     if plan.triggers:
-        return msgspec.structs.replace(plan, constraint=None, triggers=(), length_limits=())
+        return msgspec.structs.replace(plan, grammar=None, triggers=(), length_limits=())
     forced = request.tool_choice == "required" or request.named_tool is not None
     param = "tool_choice" if forced else plan.param
     reason = (
@@ -58,8 +59,8 @@ def spellable_plan(plan: Plan, request: ChatRequest, missing: frozenset[int]) ->
     raise refuse(ProblemKind.INVALID, f"This model can't be held to what '{param}' asks for: {reason}.", param=param)
 
 
-def _unspellable(constraint: Constraint, missing: frozenset[int]) -> str | None:
-    """Return a literal or escaped character of the constraint that needs a missing byte, or None.
+def _unspellable(grammar: OutputGrammar, missing: frozenset[int]) -> str | None:
+    """Return a literal or escaped character of the grammar that needs a missing byte, or None.
 
     Negated character classes are ignored, because they always allow other characters, as are ranges with one end that
     the vocabulary can spell.
@@ -72,7 +73,7 @@ def _unspellable(constraint: Constraint, missing: frozenset[int]) -> str | None:
     def required_of_range(ends: re.Match[str]) -> str:
         return ends[1] if all(_first_unspellable(end, missing) is not None for end in ends.groups()) else ""
 
-    for text in _texts(constraint):
+    for text in _texts(grammar):
         character = _first_unspellable(_LITERAL_OR_CLASS.sub(required, text), missing)
         if character is not None:
             return character
@@ -89,12 +90,12 @@ def _first_unspellable(text: str, missing: frozenset[int]) -> str | None:
     return None
 
 
-def _texts(constraint: Constraint) -> Iterator[str]:
-    """Yield the text of the constraint; for a structural tag, all strings in its JSON."""
-    if constraint.kind != "structural_tag":
-        yield constraint.value
+def _texts(grammar: OutputGrammar) -> Iterator[str]:
+    """Yield the text of the grammar; for a structural tag, all strings in its JSON."""
+    if not grammar.tagged:
+        yield grammar.text
         return
-    waiting = [msgspec.json.decode(constraint.value)]
+    waiting = [msgspec.json.decode(grammar.text)]
     while waiting:
         match waiting.pop():
             case str() as text:

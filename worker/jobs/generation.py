@@ -68,8 +68,8 @@ class GenerationRunner:
             prepared = msgspec.structs.replace(prepared, plan=prepared.counted)
         plan = prepared.plan
         # 2. The grammar process compiles and tries what the engine would stop for.
-        if plan.constraint is not None and self.grammars is not None:
-            await self.grammars.check(plan.constraint, plan.param, job.tenant)
+        if plan.grammar is not None and self.grammars is not None:
+            await self.grammars.check(plan.grammar, plan.param, job.tenant)
         # 3. What the engine gets, and what the client hears first.
         attempt.engine = engine.process
         attempt.started_event = self._started(job, prepared, engine.info, claim)
@@ -92,7 +92,7 @@ class GenerationRunner:
             images=prepared.images,
             generated=generated,
             sampling=sampling,
-            constraint=plan.constraint,
+            grammar=plan.grammar,
             shown_tokens=plan.shown_tokens,
             reasoning_limit=reasoning_limit(sampling, plan, engine),
             triggers=plan.triggers,

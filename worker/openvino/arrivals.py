@@ -17,7 +17,7 @@ images in that time, and a step after each would take as long again."""
 
 
 class GrammarArrivals:
-    """New sequences with a constraint, which start between steps, once their grammars are compiled.
+    """New sequences with a grammar, which start between steps, once their grammars are compiled.
 
     A compilation stops the pipeline. Sequences that had output when a new grammar arrived are protected from it: after
     a compilation, they get nine times as long for steps before the next one. Sequences that needed a compilation
@@ -41,7 +41,7 @@ class GrammarArrivals:
         self._next_at = 0.0
 
     def add(self, generation: Generation) -> None:
-        """Queue a sequence with a constraint."""
+        """Queue a sequence with a grammar."""
         with_output = (number for number, running in self._table.running.items() if running.generation.tokens)
         self._table.wait(generation, Waiting.GRAMMAR, frozenset(with_output) - self._unprotected)
 
@@ -50,14 +50,14 @@ class GrammarArrivals:
         running = self._table.running
         self._unprotected &= running.keys()
         for number, (generation, _, protected) in self._table.waiting(Waiting.GRAMMAR).items():
-            constraint = generation.sequence.constraint
-            if self._compiler is not None and constraint is not None and not self._compiler.is_compiled(constraint):
+            grammar = generation.sequence.grammar
+            if self._compiler is not None and grammar is not None and not self._compiler.is_compiled(grammar):
                 began = self._clock()
                 if began < self._next_at and not protected.isdisjoint(running):
                     continue
                 self._unprotected.add(number)
                 try:
-                    self._compiler.compile(constraint)
+                    self._compiler.compile(grammar)
                 except GrammarError as error:
                     refuse(generation, error)
                     continue

@@ -11,16 +11,8 @@ import openvino_genai
 
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import TopToken
-from worker.engine.checks import (
-    check_logits,
-    check_prompt,
-    check_sampling,
-    check_speculation,
-    check_stateful,
-    max_output_tokens,
-)
+from worker.engine.checks import check_logits, check_prompt, max_output_tokens
 from worker.engine.generation import Generation
-from worker.engine.options import EngineOptions
 from worker.engine.protocol import (
     EngineSequence,
     Gauges,
@@ -36,11 +28,13 @@ from worker.grammar.lengths import LengthChecker
 from worker.model.devices import device_kind
 from worker.model.generation_config import end_tokens, stop_strings
 from worker.openvino.arrivals import GrammarArrivals, ImageArrivals
+from worker.openvino.checks import check_images, check_sampling, check_speculation, check_stateful
 from worker.openvino.huge_pages import compact
 from worker.openvino.load import WARM_UP_ID, check_available, describe, load_model
 from worker.openvino.logits.operation import LogitsHook
 from worker.openvino.logits.readers import RowLost, read_rows
 from worker.openvino.logits.rows import RowAssigner, readers_of
+from worker.openvino.options import OpenVINOOptions
 from worker.openvino.prompts import add_prompt, counted, is_too_long, refusal_of
 from worker.openvino.recovery import Recovery, native_message
 from worker.openvino.sampling import apply_speculation, configure, rank
@@ -69,7 +63,7 @@ class OpenVINOEngine:
     :class:`~worker.openvino.recovery.Recovery` removes it, and the other sequences continue.
     """
 
-    def __init__(self, options: EngineOptions, progress: Callable[[str], None]) -> None:
+    def __init__(self, options: OpenVINOOptions, progress: Callable[[str], None]) -> None:
         """Load the model at ``options.path`` and warm it up. Raises :class:`EngineLoadError`."""
         started = time.monotonic()
         devices = check_available(options)
@@ -124,12 +118,9 @@ class OpenVINOEngine:
     def add(self, sequence: EngineSequence) -> None:
         """Add a sequence to the batch. Raises :class:`RequestRefused`, without affecting other sequences."""
         check_sampling(sequence)
-        check_logits(
-            sequence.sampling,
-            len(self._vocabulary),
-            hooked=self._logits_width > 0,
-            sees_images=self._sees_images,
-        )
+        check_logits(sequence.sampling, len(self._vocabulary), hooked=self._logits_width > 0)
+        if self._sees_images:
+            check_images(sequence.sampling)
         check_speculation(sequence, self._speculation)
         if not self._batched:
             check_stateful(sequence.sampling, hooked=self._logits_width > 0)
@@ -139,7 +130,7 @@ class OpenVINOEngine:
             self._table.wait(generation, Waiting.COMPLETE)
         elif self._recovery.in_progress:
             self._table.wait(generation, Waiting.SUSPECT)
-        elif sequence.constraint is not None:
+        elif sequence.grammar is not None:
             self._grammar_arrivals.add(generation)
         elif sequence.images:
             self._image_arrivals.add(generation)
@@ -431,7 +422,7 @@ class OpenVINOEngine:
 
     def _refuse_failed(self, generation: Generation, error: str) -> None:
         """Refuse a sequence that makes the pipeline's steps fail with ``error``."""
-        kind = ProblemKind.INVALID if generation.sequence.constraint else ProblemKind.ENGINE_FAILED
+        kind = ProblemKind.INVALID if generation.sequence.grammar else ProblemKind.ENGINE_FAILED
         problem = Problem(kind=kind, message=f"The engine failed on this request: {error}")
         self._refuse(generation, refusal_of(error, self._context_length).problem if is_too_long(error) else problem)
 

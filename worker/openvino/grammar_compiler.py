@@ -11,11 +11,10 @@ import openvino
 import openvino_genai
 from openvino import opset13 as opset
 
-from shared.protocol.request import Constraint
-from worker.engine.protocol import GrammarError
+from worker.engine.protocol import GrammarError, OutputGrammar
 
 _NATIVE_PLACE = re.compile(r"^\[[0-9:]+\] \S+:\d+: ")
-_WARM_UP = Constraint(kind="grammar", value='root ::= "a"')
+_WARM_UP = OutputGrammar('root ::= "a"')
 _MAX_CACHED_SECONDS = 2.0
 """Seconds of compilation (CPU time) after which the cache is cleared. Measured: up to 130 MB of memory per second."""
 _UNLIKELY = -20.0
@@ -23,7 +22,7 @@ _UNLIKELY = -20.0
 
 
 class GrammarCompiler:
-    """Compiles constraints into the cache that all pipelines with the same tokenizer and number of logits share.
+    """Compiles grammars into the cache that all pipelines with the same tokenizer and number of logits share.
 
     A pipeline compiles a new grammar in the middle of a step, and never forgets one. The compiler does it between
     steps instead, and clears the cache from time to time. It uses separate pipelines with stub models. All calls must
@@ -33,7 +32,7 @@ class GrammarCompiler:
     def __init__(self, tokenizer: openvino_genai.Tokenizer, width: int) -> None:
         """``width`` is the number of logits per token."""
         self._tokenizer, self._width = tokenizer, width
-        self._compiled: set[Constraint] = set()
+        self._compiled: set[OutputGrammar] = set()
         self._seconds = 0.0
 
     def prepare(self) -> None:
@@ -47,22 +46,22 @@ class GrammarCompiler:
         own, other = (stub_pipeline(_model(self._width + more, end), self._tokenizer) for more in (0, 1))
         return own, other
 
-    def is_compiled(self, constraint: Constraint) -> bool:
-        """Return whether the cache has ``constraint``."""
-        return constraint in self._compiled
+    def is_compiled(self, grammar: OutputGrammar) -> bool:
+        """Return whether the cache has ``grammar``."""
+        return grammar in self._compiled
 
-    def compile(self, constraint: Constraint) -> None:
-        """Put ``constraint`` into the cache. Raises :class:`GrammarError`."""
-        if constraint in self._compiled:
+    def compile(self, grammar: OutputGrammar) -> None:
+        """Put ``grammar`` into the cache. Raises :class:`GrammarError`."""
+        if grammar in self._compiled:
             return
         if self._seconds > _MAX_CACHED_SECONDS:
             self.clear()
         began = time.process_time()
         try:
-            self.generate(constraint, 1)
+            self.generate(grammar, 1)
         finally:
             self._seconds += time.process_time() - began
-        self._compiled.add(constraint)
+        self._compiled.add(grammar)
 
     def clear(self) -> None:
         """Empty the cache. Grammars of running sequences are freed when those end."""
@@ -74,17 +73,17 @@ class GrammarCompiler:
 
     def generate(
         self,
-        constraint: Constraint | None,
+        grammar: OutputGrammar | None,
         max_tokens: int,
         seed: int = 0,
         streamer: openvino_genai.StreamerBase | None = None,
     ) -> str:
-        """Return a random text, under ``constraint`` if there is one. Raises :class:`GrammarError`."""
+        """Return a random text, under ``grammar`` if there is one. Raises :class:`GrammarError`."""
         config = openvino_genai.GenerationConfig(max_new_tokens=max_tokens, do_sample=True, rng_seed=seed)
-        if constraint is None:
+        if grammar is None:
             config.ignore_eos = True
         else:
-            config.structured_output_config = structured_output_config(constraint)
+            config.structured_output_config = structured_output_config(grammar)
         try:
             (tokens,) = self._pipelines[0].generate(_prompt(), config, streamer).tokens
             return str(self._tokenizer.decode(tokens))
@@ -137,15 +136,11 @@ def _reason(message: str) -> str:
     return _NATIVE_PLACE.sub("", " ".join(lines)).strip() or "It is invalid"
 
 
-def structured_output_config(constraint: Constraint) -> openvino_genai.StructuredOutputConfig:
-    """Return the pipeline's config for ``constraint``, a grammar or a structural tag. Raises :class:`ValueError`.
+def structured_output_config(grammar: OutputGrammar) -> openvino_genai.StructuredOutputConfig:
+    """Return the pipeline's config for ``grammar``.
 
-    Plans contain no other kinds (:class:`worker.grammar.plan.Plan`): the pipeline's own support of JSON schemas and
-    regular expressions ignores keywords and mixes up alternatives.
+    The pipeline's own support of JSON schemas and regular expressions ignores keywords and mixes up alternatives.
     """
-    match constraint.kind:
-        case "grammar":
-            return openvino_genai.StructuredOutputConfig(grammar=constraint.value)
-        case "structural_tag":
-            return openvino_genai.StructuredOutputConfig(structural_tags_config=constraint.value)
-    raise ValueError(f"a {constraint.kind} must be compiled to a grammar first")
+    if grammar.tagged:
+        return openvino_genai.StructuredOutputConfig(structural_tags_config=grammar.text)
+    return openvino_genai.StructuredOutputConfig(grammar=grammar.text)

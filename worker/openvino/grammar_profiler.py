@@ -7,7 +7,7 @@ from pathlib import Path
 
 import openvino_genai
 
-from shared.protocol.request import Constraint
+from worker.engine.protocol import OutputGrammar
 from worker.openvino.grammar_compiler import GrammarCompiler
 from worker.openvino.vocabulary import open_tokenizer
 
@@ -22,7 +22,7 @@ _BUDGET = 0.3
 
 
 class GrammarProfiler:
-    """Compiles constraints and measures the cost of sampling under them, with a stub model."""
+    """Compiles grammars and measures the cost of sampling under them, with a stub model."""
 
     seeds = range(10)
     """Of the random texts."""
@@ -35,7 +35,7 @@ class GrammarProfiler:
         self._compiler = GrammarCompiler(tokenizer, len(vocabulary))
         self._compiler.prepare()
 
-    def slowdown(self, constraint: Constraint, maximum: float) -> float:
+    def slowdown(self, grammar: OutputGrammar, maximum: float) -> float:
         """Measure the slowdown with random texts, until it exceeds ``maximum``. Raises :class:`GrammarError`.
 
         Costs are CPU time, and those above ``maximum`` the minimum of several measurements, to be independent of the
@@ -43,28 +43,28 @@ class GrammarProfiler:
         """
         slowdown, tokens = 0.0, 0
         for seed in self.seeds:
-            cost, length = self._text_cost(constraint, seed, maximum)
+            cost, length = self._text_cost(grammar, seed, maximum)
             slowdown, tokens = max(slowdown, cost), tokens + length
             if slowdown > maximum or tokens > _MAX_TOTAL_TOKENS:
                 break
         return slowdown
 
-    def compile(self, constraint: Constraint) -> float:
-        """Compile a constraint and return the time in seconds. Raises :class:`GrammarError`."""
+    def compile(self, grammar: OutputGrammar) -> float:
+        """Compile a grammar and return the time in seconds. Raises :class:`GrammarError`."""
         wall, cpu = time.perf_counter(), time.process_time()
-        self._compiler.compile(constraint)
+        self._compiler.compile(grammar)
         # Wall time includes other processes on a busy machine; CPU time adds up the threads.
         return min(time.perf_counter() - wall, time.process_time() - cpu)
 
-    def _text_cost(self, constraint: Constraint, seed: int, maximum: float) -> tuple[float, int]:
+    def _text_cost(self, grammar: OutputGrammar, seed: int, maximum: float) -> tuple[float, int]:
         """Return the slowdown of one random text and its length in tokens."""
-        seconds = self._time_text(constraint, seed)
+        seconds = self._time_text(grammar, seed)
         slowdown = self._relative_cost(seconds)
         for _ in range(_REPETITIONS):
             if slowdown <= maximum:
                 break
             # Other load only adds to a measurement, so the lowest one of each token counts.
-            seconds = [min(pair) for pair in zip(seconds, self._time_text(constraint, seed), strict=False)]
+            seconds = [min(pair) for pair in zip(seconds, self._time_text(grammar, seed), strict=False)]
             slowdown = self._relative_cost(seconds)
         return slowdown, len(seconds)
 
@@ -74,10 +74,10 @@ class GrammarProfiler:
         self._compiler.generate(None, _WINDOW, 0, plain)
         return _highest_average(seconds) / statistics.median(plain.seconds)
 
-    def _time_text(self, constraint: Constraint, seed: int) -> list[float]:
+    def _time_text(self, grammar: OutputGrammar, seed: int) -> list[float]:
         """Return the seconds that each token of a random text takes."""
         steps = _TokenTimer(_BUDGET)
-        self._compiler.generate(constraint, self.max_tokens, seed, steps)
+        self._compiler.generate(grammar, self.max_tokens, seed, steps)
         return steps.seconds
 
 

@@ -11,18 +11,18 @@ import openvino
 import openvino_genai
 
 from shared.runtime.plugin_config import PluginValue
-from worker.engine.checks import MAX_ASSISTANT_TOKENS
-from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineInfo, EngineKind, EngineLoadError
 from worker.engine.text import Vocabulary
 from worker.model.chat_template import own_templates
 from worker.model.devices import device_kind, is_missing
 from worker.model.files import LANGUAGE_MODEL, model_bytes, read_properties, sees_images
 from worker.model.identity import model_identity
+from worker.openvino.checks import MAX_ASSISTANT_TOKENS
 from worker.openvino.grammar_compiler import GrammarCompiler
 from worker.openvino.logits.graph import hooked_model
 from worker.openvino.logits.operation import HookFailed, extension
-from worker.openvino.npu import StaticShape, npu_properties, static_shape
+from worker.openvino.npu import StaticShape, npu_properties
+from worker.openvino.options import OpenVINOOptions
 from worker.openvino.recovery import native_message
 from worker.openvino.sampling import speculation_properties
 from worker.openvino.stateful import Pipeline, StatefulPipeline, load_vision
@@ -36,7 +36,7 @@ WARM_UP_ID = 0
 """Id of the warm-up's request."""
 
 
-def check_available(options: EngineOptions) -> tuple[str, ...]:
+def check_available(options: OpenVINOOptions) -> tuple[str, ...]:
     """Return OpenVINO's devices. Raises :class:`EngineLoadError` unless the model and the device exist."""
     if not Path(options.path).exists():
         raise EngineLoadError(f"there is no model at {options.path}: give a GGUF file or an OpenVINO IR folder")
@@ -56,7 +56,7 @@ class EngineChoice(NamedTuple):
     reason: str
 
 
-def choose(options: EngineOptions) -> EngineChoice:
+def choose(options: OpenVINOOptions) -> EngineChoice:
     """Return the engine for the device, unless the settings name one. Raises :class:`EngineLoadError`."""
     on_npu = device_kind(options.device) == "NPU"
     if options.engine == "stateful":
@@ -85,7 +85,7 @@ class LoadedPipeline(NamedTuple):
     shape: StaticShape | None
 
 
-def load_model(options: EngineOptions, served: Path, progress: Callable[[str], None]) -> LoadedPipeline:
+def load_model(options: OpenVINOOptions, served: Path, progress: Callable[[str], None]) -> LoadedPipeline:
     """Load the model at ``served`` and run one request. Raises :class:`EngineLoadError`.
 
     If OpenVINO can't load an IR folder in the batched engine that was chosen by default, for instance because its
@@ -110,7 +110,7 @@ def load_model(options: EngineOptions, served: Path, progress: Callable[[str], N
 
 
 def _load_with_logits(
-    options: EngineOptions, served: Path, choice: EngineChoice, progress: Callable[[str], None]
+    options: OpenVINOOptions, served: Path, choice: EngineChoice, progress: Callable[[str], None]
 ) -> LoadedPipeline:
     """Load the model with a logits hook if possible.
 
@@ -134,7 +134,7 @@ def _load_with_logits(
 
 
 def describe(
-    options: EngineOptions, served: Path, loaded: LoadedPipeline, started: float, devices: tuple[str, ...]
+    options: OpenVINOOptions, served: Path, loaded: LoadedPipeline, started: float, devices: tuple[str, ...]
 ) -> EngineInfo:
     """Hash the model at ``options.path`` and return the properties of its engine.
 
@@ -169,21 +169,14 @@ def describe(
 
 
 def _load(
-    options: EngineOptions, served: Path, hooked: Path | None, choice: EngineChoice, progress: Callable[[str], None]
+    options: OpenVINOOptions, served: Path, hooked: Path | None, choice: EngineChoice, progress: Callable[[str], None]
 ) -> LoadedPipeline:
-    shape = static_shape(options)
+    shape = options.shape
     pipeline, vocabulary = load_pipeline(options, served, hooked, choice.kind)
     progress("warming up")
-    speculation = options.speculation
     with_images = sees_images(served)
     cache_tokens, width = warm_up(
-        pipeline,
-        WARM_UP_ID,
-        vocabulary,
-        speculation,
-        device=options.device,
-        hooked=hooked is not None,
-        sees_images=with_images,
+        pipeline, WARM_UP_ID, vocabulary, options, hooked=hooked is not None, images=with_images
     )
     if choice.kind == "stateful":
         cache_tokens = min(options.context_length, shape.context if shape else options.context_length)
@@ -217,13 +210,13 @@ differences between kernels: 1 of 24 texts differed in a batch from the same tex
 class PipelineRefused(EngineLoadError):
     """OpenVINO can't make a pipeline of the model's files. ``reason`` is its own message."""
 
-    def __init__(self, path: Path, options: EngineOptions, error: Exception) -> None:
+    def __init__(self, path: Path, options: OpenVINOOptions, error: Exception) -> None:
         super().__init__(_failure(path, options, error))
         self.reason = native_message(error)
 
 
 def load_pipeline(
-    options: EngineOptions, path: Path, hooked: Path | None = None, kind: EngineKind = "batched"
+    options: OpenVINOOptions, path: Path, hooked: Path | None = None, kind: EngineKind = "batched"
 ) -> tuple[Pipeline, Vocabulary]:
     """Return the pipeline and the vocabulary of the model at ``path``.
 
@@ -265,19 +258,19 @@ def load_pipeline(
         raise PipelineRefused(path, options, error) from error
 
 
-def _kind_properties(options: EngineOptions, kind: EngineKind) -> dict[str, PluginValue]:
+def _kind_properties(options: OpenVINOOptions, kind: EngineKind) -> dict[str, PluginValue]:
     """Return the properties that an engine needs on its device. Raises :class:`EngineLoadError`."""
-    if kind == "batched":
-        return {}
-    return npu_properties(options) if device_kind(options.device) == "NPU" else {"ATTENTION_BACKEND": "SDPA"}
+    if kind == "stateful" and options.shape:
+        return npu_properties(options.plugin_config, options.precision)
+    return {"ATTENTION_BACKEND": "SDPA"} if kind == "stateful" else {}
 
 
-def _failure(path: Path, options: EngineOptions, error: Exception) -> str:
+def _failure(path: Path, options: OpenVINOOptions, error: Exception) -> str:
     draft = f" with the draft model {options.draft_model}" if options.draft_model else ""
     return f"OpenVINO can't load {path} on {options.device}{draft}: {native_message(error)}"
 
 
-def scheduler_config(options: EngineOptions) -> openvino_genai.SchedulerConfig:
+def scheduler_config(options: OpenVINOOptions) -> openvino_genai.SchedulerConfig:
     """Return the configuration of the pipeline's scheduler."""
     scheduler = openvino_genai.SchedulerConfig()
     scheduler.cache_size = options.cache_size
@@ -294,14 +287,14 @@ def scheduler_config(options: EngineOptions) -> openvino_genai.SchedulerConfig:
     return scheduler
 
 
-def device_properties(path: Path, options: EngineOptions) -> dict[str, PluginValue]:
+def device_properties(path: Path, options: OpenVINOOptions) -> dict[str, PluginValue]:
     """Return the device's properties. Precedence: the operator's, then those of the weights, then our defaults."""
     # An f32 cache is not quantised.
     defaults = _PROPERTIES.get(device_kind(options.device), {}) if options.precision == "fast" else {}
     return defaults | read_properties(path, options.device) | options.plugin_config
 
 
-def fingerprint_of(path: Path, options: EngineOptions, *, converted: bool, kind: EngineKind = "batched") -> str:
+def fingerprint_of(path: Path, options: OpenVINOOptions, *, converted: bool, kind: EngineKind = "batched") -> str:
     """Return the fingerprint of the model at ``path``; ``converted``: it is served with int8 weights made from it."""
     parts = (
         openvino.__version__,

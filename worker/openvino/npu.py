@@ -6,10 +6,8 @@ Names and meaning of the properties are those of OpenVINO's documentation, "Open
 from typing import NamedTuple
 
 from shared.runtime.plugin_config import PluginValue
-from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
 from worker.model.cache import user_cache
-from worker.model.devices import device_kind
 
 _PROMPT, _RESPONSE = "MAX_PROMPT_LEN", "MIN_RESPONSE_LEN"
 _DEFAULTS: dict[str, PluginValue] = {_PROMPT: 1024, _RESPONSE: 512, "GENERATE_HINT": "BEST_PERF"}
@@ -23,21 +21,19 @@ class StaticShape(NamedTuple):
     context: int
 
 
-def static_shape(options: EngineOptions) -> StaticShape | None:
-    """Return the shape for an engine on an NPU; None on other devices. Raises :class:`EngineLoadError`."""
-    if device_kind(options.device) != "NPU":
-        return None
+def static_shape(properties: dict[str, PluginValue]) -> StaticShape:
+    """Return the shape for an engine with the operator's ``properties``. Raises :class:`EngineLoadError`."""
     lengths = []
     for name in (_PROMPT, _RESPONSE):
-        length = (_DEFAULTS | options.plugin_config)[name]
+        length = (_DEFAULTS | properties)[name]
         if type(length) is not int or length < 1:
             raise EngineLoadError(f"--plugin-config: {name} must be a positive number of tokens, not {length!r}")
         lengths.append(length)
     return StaticShape(lengths[0], sum(lengths))
 
 
-def npu_properties(options: EngineOptions) -> dict[str, PluginValue]:
+def npu_properties(properties: dict[str, PluginValue], precision: str) -> dict[str, PluginValue]:
     """Return the properties for a pipeline on an NPU, those of the operator among them."""
-    if options.precision == "exact":
+    if precision == "exact":
         raise EngineLoadError("NPUs do not compute in f32: omit --precision exact")
-    return _DEFAULTS | {"CACHE_DIR": str(user_cache() / "npu")} | options.plugin_config
+    return _DEFAULTS | {"CACHE_DIR": str(user_cache() / "npu")} | properties

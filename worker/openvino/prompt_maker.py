@@ -3,15 +3,14 @@
 import logging
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
-from shared.parsers.formats import AUTO
 from worker.grammar.spelling import missing_bytes, spells_everyday_text
 from worker.model.chat_template import OwnTemplates, own_templates
 from worker.openvino.model_tokenizer import open_tokenizer
 from worker.prompt.maker import Chat, TemplatePromptMaker
+from worker.prompt.messages import PromptOptions
 from worker.prompt.self_test import damaged_texts, wrong_chats
 from worker.prompt.specials import SpecialTexts
 from worker.prompt.template import ChatTemplate
@@ -20,26 +19,15 @@ from worker.prompt.tokenize import ModelTokenizer
 _log = logging.getLogger(__name__)
 
 
-def load_prompt_maker(
-    path: str,
-    *,
-    context_length: int,
-    max_prompt: int = 0,
-    chat_template: str = "",
-    parsers: tuple[str, str] = (AUTO, AUTO),
-    self_test: Literal["on", "warn", "off"] = "on",
-) -> TemplatePromptMaker:
-    """Load the tokenizer of the GGUF file or IR folder at ``path``. ``chat_template``, if any, replaces its own.
-
-    ``parsers`` are those of tool calls and of reasoning (see :func:`~worker.prompt.probe.probe`).
-    ``self_test`` is as in :class:`shared.runtime.settings.WorkerSettings`.
-    ``context_length`` and ``max_prompt`` are as in :class:`~worker.prompt.messages.PromptOptions`.
+def load_prompt_maker(options: PromptOptions) -> TemplatePromptMaker:
+    """Load the tokenizer of the model.
 
     Raises :class:`RuntimeError` when the tokenizer can't be loaded or fails its test, and
     :class:`worker.prompt.template.ChatTemplateError` when the model's chat template can't be compiled.
     """
-    own = OwnTemplates() if chat_template else own_templates(Path(path))
-    tokenizer = open_tokenizer(Path(path), chat_template or own.default)
+    path, chat_template = Path(options.path), options.chat_template
+    own = OwnTemplates() if chat_template else own_templates(path)
+    tokenizer = open_tokenizer(path, chat_template or own.default)
     missing = missing_bytes(tokenizer.pieces)
     if not spells_everyday_text(missing):
         _log.warning(
@@ -60,18 +48,18 @@ def load_prompt_maker(
         pieces=tokenizer.pieces,
         template=template,
         tool_template=tool_template,
-        parsers=parsers,
+        parsers=(options.tool_parser, options.reasoning_parser),
         special_texts=SpecialTexts(tokenizer.protected.values()),
         bos_tokens=tokenizer.begin,
         vocabulary_size=len(tokenizer.pieces),
-        context_length=context_length,
-        max_prompt=max_prompt,
+        context_length=options.context_length,
+        max_prompt=options.max_prompt,
         missing_bytes=missing,
         boundaries=(tokenizer.bos, tokenizer.eos),
         special_ids={text: token for token, text in tokenizer.special.items()},
     )
-    if self_test != "off":
-        findings = _test(tokenizer, maker.chats, refuses=self_test == "on")
+    if options.self_test != "off":
+        findings = _test(tokenizer, maker.chats, refuses=options.self_test == "on")
         maker.description = msgspec.structs.replace(maker.description, findings=findings)
     return maker
 

@@ -93,10 +93,10 @@ def native_message(error: Exception) -> str:
 
 
 def _most_suspicious(sequences: list[RunningSequence]) -> RunningSequence:
-    """Return the newest sequence with a constraint, or else the newest."""
+    """Return the newest sequence with a grammar, or else the newest."""
 
     def suspicion(running: RunningSequence) -> tuple[bool, int]:
         sequence = running.generation.sequence
-        return sequence.constraint is not None, sequence.number
+        return sequence.grammar is not None, sequence.number
 
     return max(sequences, key=suspicion)

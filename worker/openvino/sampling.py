@@ -1,7 +1,7 @@
 """Converts a sequence's sampling to the pipeline's generation config, and ranks the texts of a beam search.
 
-All values have been validated (:mod:`worker.engine.checks`): the pipeline's own errors refer to its C++ sources, and it
-silently ignores some values that it does not support. The defaults of speculative decoding, with a draft model or by
+All values have been validated (:mod:`worker.openvino.checks`): the pipeline's own errors refer to its C++ sources, and
+it silently ignores some values. The defaults of speculative decoding, with a draft model or by
 prompt lookup, follow OpenVINO Model Server's documentation: 5 assistant tokens, n-grams of up to 3 tokens.
 """
 
@@ -13,11 +13,10 @@ from openvino_genai.py_openvino_genai import GenerationOutput
 
 from shared.protocol.events import Alternative, Delta, FinishReason
 from shared.protocol.request import Sampling
-from worker.engine.checks import Speculation
 from worker.engine.generation import Generation
-from worker.engine.options import EngineOptions
 from worker.engine.protocol import Ending, EngineSequence, Output, StepOutput
 from worker.openvino.grammar_compiler import structured_output_config
+from worker.openvino.options import OpenVINOOptions, Speculation
 
 
 def configure(
@@ -63,8 +62,8 @@ def configure(
         # In a beam search, the pipeline requires the end token among any stop tokens. Generation finds them instead.
         config.stop_token_ids = set()
         config.length_penalty = _or(sampling.length_penalty, 1.0)
-    if sequence.constraint is not None:
-        config.structured_output_config = structured_output_config(sequence.constraint)
+    if sequence.grammar is not None:
+        config.structured_output_config = structured_output_config(sequence.grammar)
     return config
 
 
@@ -94,7 +93,7 @@ ROWS = 8
 """Rows of a step up to which requests that don't say how many tokens to draft share them, at least one each."""
 
 
-def speculation_properties(options: EngineOptions) -> dict[str, Any]:
+def speculation_properties(options: OpenVINOOptions) -> dict[str, Any]:
     """Return the pipeline properties for speculation. Raises OpenVINO's error if the draft model can't be read."""
     match options.speculation:
         case "draft" | "eagle3":

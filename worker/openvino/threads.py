@@ -5,8 +5,8 @@ from typing import NamedTuple
 from shared.runtime.placement import own_cpus
 from shared.runtime.plugin_config import PluginValue
 from worker.engine.host import cores, cpu_quota
-from worker.engine.options import EngineOptions
 from worker.model.devices import device_kind
+from worker.openvino.options import OpenVINOOptions
 
 _THREADS = "INFERENCE_NUM_THREADS"
 
@@ -18,7 +18,7 @@ class Threads(NamedTuple):
     description: str
 
 
-def engine_threads(options: EngineOptions) -> Threads:
+def engine_threads(options: OpenVINOOptions) -> Threads:
     """Return the threads of an engine with ``options`` in this process.
 
     OpenVINO has one for each core that the affinity allows, and does not know quotas. Threads beyond the quota use it

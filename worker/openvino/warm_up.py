@@ -4,13 +4,13 @@ import numpy
 import openvino_genai
 
 from shared.protocol.request import Sampling
-from worker.engine.checks import Speculation
 from worker.engine.protocol import EngineLoadError, PlacedImage
 from worker.engine.text import Vocabulary
 from worker.model.devices import device_kind
 from worker.openvino.logits.operation import HookFailed, Logits, LogitsHook, StepInput
 from worker.openvino.logits.readers import RowLost, RowReader, read_rows
 from worker.openvino.logits.rows import FollowedSequence, RowAssigner
+from worker.openvino.options import OpenVINOOptions
 from worker.openvino.prompts import add_prompt
 from worker.openvino.recovery import native_message
 from worker.openvino.sampling import apply_speculation
@@ -64,17 +64,16 @@ def warm_up(
     pipeline: Pipeline,
     request_id: int,
     vocabulary: Vocabulary,
-    speculation: Speculation,
+    options: OpenVINOOptions,
     *,
-    device: str,
     hooked: bool,
-    sees_images: bool,
+    images: bool,
 ) -> tuple[int, int]:
     """Run one request; return the capacity of the KV cache in tokens at its current size, and the number of logits per
     token (0 without a hook).
 
     It generates two tokens, because prefill and decode use different kernels and weight layouts, and encodes an image
-    if the model ``sees_images``. Raises :class:`EngineLoadError` when the cache is too small, or the model's logits are
+    if it reads ``images``. Raises :class:`EngineLoadError` when the cache is too small, or the model's logits are
     not finite. With ``hooked``, raises :class:`~worker.openvino.logits.operation.HookFailed` when the hook does not see
     the rows of both tokens, when its biases do not reach the pipeline, or when a step fails although the logits are
     finite.
@@ -83,9 +82,9 @@ def warm_up(
     config.max_new_tokens = 2
     config.logprobs = 1
     config.ignore_eos = True
-    apply_speculation(config, Sampling(), speculation)
+    apply_speculation(config, Sampling(), options.speculation)
     # The last generated token is never cached; the prompt and the first one fill whole blocks.
-    size = _TOKENS.get(device_kind(device), 256)
+    size = _TOKENS.get(device_kind(options.device), 256)
     ordinary = [token for token in range(len(vocabulary)) if token not in vocabulary.special]
     prompt = [ordinary[index % len(ordinary)] for index in range(size - 1)]
     batched = not isinstance(pipeline, StatefulPipeline)
@@ -94,7 +93,7 @@ def warm_up(
     assigner = RowAssigner({request_id: sequence})
     rows = _WarmUpRows(assigner)
     LogitsHook.listener = paced(pipeline, rows)
-    handle = add_prompt(pipeline, request_id, prompt, config, spelled=sees_images)
+    handle = add_prompt(pipeline, request_id, prompt, config, spelled=images)
     try:
         while pipeline.has_non_finished_requests():
             pipeline.step()
@@ -119,7 +118,7 @@ def warm_up(
     share: float = pipeline.get_metrics().max_cache_usage / 100
     if handle.get_status() != openvino_genai.GenerationStatus.FINISHED or not share:
         raise EngineLoadError(f"the KV cache can't hold {size} tokens: give the worker a larger --cache-size")
-    if sees_images:
+    if images:
         _run_image(pipeline, request_id, prompt[:1])
     return round(size / share), assigner.width
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from worker.engine.host import free_memory, usable_cpus
-from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
 from worker.model.devices import device_kind, has_amx
 from worker.model.files import SMALL_MODEL, model_bytes
@@ -16,6 +15,7 @@ from worker.model.gguf_model import GGUFModel
 from worker.model.source import ModelError
 from worker.openvino.export import exported_folder
 from worker.openvino.int8 import DamagedModel, int8_folder
+from worker.openvino.options import OpenVINOOptions
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _MOST_CPUS = 16
 """Maximum number of CPUs. Each reads 20 GB/s of int8 weights, a processor with AMX 300 GB/s in all."""
 
 
-def served_path(options: EngineOptions, progress: Callable[[str], None]) -> Path:
+def served_path(options: OpenVINOOptions, progress: Callable[[str], None]) -> Path:
     """Return the path of the weights to load. Raises :class:`EngineLoadError`."""
     try:
         return serving_path(options, progress)
@@ -35,7 +35,7 @@ def served_path(options: EngineOptions, progress: Callable[[str], None]) -> Path
         raise EngineLoadError(f"int8 weights of {options.path} can't be made: {error}") from error
 
 
-def serving_path(options: EngineOptions, progress: Callable[[str], None]) -> Path:
+def serving_path(options: OpenVINOOptions, progress: Callable[[str], None]) -> Path:
     """Return the path to load for the model at ``options.path``: that path, or a cached IR folder.
 
     The folder has int8 weights, or the file's own if OpenVINO GenAI can't serve the file as it is. Raises
@@ -65,7 +65,7 @@ def serving_path(options: EngineOptions, progress: Callable[[str], None]) -> Pat
         return _with_own_weights(path, options, original)
 
 
-def _with_own_weights(path: Path, options: EngineOptions, original: GGUFModel | None) -> Path:
+def _with_own_weights(path: Path, options: OpenVINOOptions, original: GGUFModel | None) -> Path:
     if options.weights == "auto" and original is not None and original.is_readable and not original.is_exact:
         logger.warning(
             "%s has weights in Q4_1 or Q4_K, which OpenVINO GenAI rounds; --weights int8 is more accurate", path
@@ -74,7 +74,7 @@ def _with_own_weights(path: Path, options: EngineOptions, original: GGUFModel | 
     return exported_folder(path, options.context_length) if needs_export else path
 
 
-def _suits(path: Path, options: EngineOptions, original: GGUFModel | None) -> bool:
+def _suits(path: Path, options: OpenVINOOptions, original: GGUFModel | None) -> bool:
     """Whether int8 weights are known to be faster, and allowed: on CPUs with ``fast`` precision.
 
     Those of larger files are faster on CPUs with AMX, whose bf16 is slow for few rows, unless memory bandwidth is

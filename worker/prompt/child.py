@@ -20,14 +20,7 @@ from worker.prompt.turns import INSTRUCTION_ROLES
 
 def _load(options: PromptOptions) -> Callable[[ChatRequest], Prepared]:
     try:
-        maker: PromptMaker = resolve_name(BACKENDS[options.engine].prompt_maker)(
-            options.path,
-            context_length=options.context_length,
-            max_prompt=options.max_prompt,
-            chat_template=options.chat_template,
-            parsers=(options.tool_parser, options.reasoning_parser),
-            self_test=options.self_test,
-        )
+        maker: PromptMaker = resolve_name(BACKENDS[options.engine].prompt_maker)(options)
     except ChatTemplateError as error:
         origin = "given by --chat-template" if options.chat_template else f"of {options.path}"
         raise RuntimeError(f"{error} It is the one {origin}.") from error

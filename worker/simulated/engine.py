@@ -159,6 +159,12 @@ def simulated_vocabulary(rotation: int = 0) -> Vocabulary:
     return Vocabulary(pieces, {END})
 
 
+class SimulatedOptions(EngineOptions, frozen=True, kw_only=True):
+    """``sim_step`` is in seconds."""
+
+    sim_step: float
+
+
 class SimulatedEngine:
     """An :class:`~worker.engine.protocol.Engine` without a model, for tests of load and failure.
 
@@ -167,7 +173,7 @@ class SimulatedEngine:
     step takes ``sim_step`` seconds for any number of sequences.
     """
 
-    def __init__(self, options: EngineOptions, progress: Callable[[str], None]) -> None:
+    def __init__(self, options: SimulatedOptions, progress: Callable[[str], None]) -> None:
         """Raises :class:`EngineLoadError` if ``options.path`` directs it to."""
         started = time.monotonic()
         progress("loading a simulated model")
@@ -211,7 +217,7 @@ class SimulatedEngine:
         check_logits(sequence.sampling, len(WORDS), hooked=False)
         if sequence.sampling.beams > 1:
             raise refuse(ProblemKind.INVALID, "The simulated engine has no beam search.", param="best_of")
-        if sequence.constraint is not None and prompt_directives.say is None:
+        if sequence.grammar is not None and prompt_directives.say is None:
             raise refuse(
                 ProblemKind.INVALID,
                 "The simulated engine follows no grammar. Put the answer into the prompt: [[say TEXT]].",

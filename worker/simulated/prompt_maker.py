@@ -4,27 +4,19 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shared.parsers.formats import AUTO, OutputFormat, ReasoningFormatName
+from shared.parsers.formats import OutputFormat, ReasoningFormatName
 from shared.protocol.formats import ModelFormats
 from shared.protocol.request import ChatRequest
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan, plain_plan
 from worker.prompt.maker import Prompt, check_length
-from worker.prompt.messages import Prepared
+from worker.prompt.messages import Prepared, PromptOptions
 from worker.simulated.engine import decode, encode
 
 
-def load_prompt_maker(
-    path: str,
-    *,
-    context_length: int,
-    max_prompt: int = 0,
-    chat_template: str = "",
-    parsers: tuple[str, str] = (AUTO, AUTO),
-    self_test: str = "off",
-) -> "SimulatedPromptMaker":
+def load_prompt_maker(options: PromptOptions) -> "SimulatedPromptMaker":
     """Return the prompt maker, which uses neither files nor templates, has nothing to test, and is not for NPUs."""
-    return SimulatedPromptMaker(context_length=context_length)
+    return SimulatedPromptMaker(context_length=options.context_length)
 
 
 class SimulatedPromptMaker:
@@ -74,4 +66,4 @@ class SimulatedPromptMaker:
         reasoning: ReasoningFormatName | None = "think" if request.template_kwargs else None
         plan = make_plan(request, OutputFormat(tools="hermes", reasoning=reasoning), "", minimums=minimums)
         free = request.constraint is None and request.tool_choice != "required" and request.named_tool is None
-        return msgspec.structs.replace(plan, constraint=None) if free else plan
+        return msgspec.structs.replace(plan, grammar=None) if free else plan

@@ -12,9 +12,10 @@ from typing import Any
 from api.dialects.azure.errors import INVALID_API_VERSION, INVALID_REQUEST
 from api.dialects.base.fields import left_out
 from api.dialects.base.interface import Lookup
+from api.dialects.base.neutral import NeutralChatFields
 from api.dialects.base.validation import listed, missing, validate, wrong_type
 from api.dialects.openai.embeddings import EmbeddingRequest, translate_embeddings
-from api.dialects.openai.extended import EXTENSIONS, ExtendedChatRequest, translate_chat
+from api.dialects.openai.extended import ExtendedChatRequest, translate_chat
 from shared.protocol.errors import ProblemKind, RequestRefused, modality_refused, refuse
 from shared.protocol.request import ChatRequest, formed
 
@@ -24,35 +25,20 @@ DEPLOYMENT_HEADER = "azureml-model-deployment"
 _API_VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(-preview)?")
 _RETRY_NO_WORKER = 5.0
 
-SERVED = frozenset(
-    {
-        "model",
-        "messages",
-        "frequency_penalty",
-        "max_tokens",
-        "presence_penalty",
-        "response_format",
-        "seed",
-        "stop",
-        "stream",
-        "temperature",
-        "tool_choice",
-        "tools",
-        "top_p",
-    }
-)
-PASSED = EXTENSIONS | {
-    "logit_bias",
-    "logprobs",
-    "max_completion_tokens",
-    "n",
-    "parallel_tool_calls",
-    "reasoning_effort",
-    "stream_options",
-    "top_logprobs",
-    "user",
-}
-"""Extra parameters that are passed through. The engine supports no others."""
+SERVED = frozenset({
+    "model", "messages", "frequency_penalty", "max_tokens", "presence_penalty", "response_format", "seed", "stop",
+    "stream", "temperature", "tool_choice", "tools", "top_p",
+})  # fmt: skip
+PASSED = frozenset(NeutralChatFields.model_fields) | {
+    "logit_bias", "logprobs", "max_completion_tokens", "n", "parallel_tool_calls", "reasoning_effort", "stream_options",
+    "top_logprobs", "user",
+    "add_generation_prompt", "allowed_token_ids", "bad_words", "chat_template_kwargs", "continue_final_message",
+    "guided_choice", "guided_grammar", "guided_json", "guided_regex", "ignore_eos", "include_stop_str_in_output",
+    "min_p", "min_tokens", "prompt_logprobs", "repeat_penalty", "repetition_penalty", "return_token_ids",
+    "skip_special_tokens", "stop_token_ids", "structured_outputs", "thinking_token_budget", "top_k",
+    "assistant_confidence_threshold", "best_of", "length_penalty", "max_ngram_size", "num_assistant_tokens",
+}  # fmt: skip
+"""Extra parameters that are passed through: of OpenAI, vLLM and OpenVINO GenAI, and others' at neutral values."""
 
 EMBEDDINGS_SERVED = frozenset({"model", "input", "dimensions", "encoding_format", "input_type"})
 EMBEDDINGS_PASSED = frozenset(EmbeddingRequest.model_fields) - EMBEDDINGS_SERVED

@@ -9,7 +9,6 @@ from api.dialects.base.validation import invalid
 from api.dialects.openai.completions_parse import translate_completion
 from api.dialects.openai.extensions import ServedChatRequest, ServedCompletionRequest
 from api.dialects.openai.parse import translate
-from api.dialects.openai.schema import ChatCompletionRequest
 from api.dialects.openai.tools import FunctionTools
 from shared.protocol.request import ChatRequest, Sampling
 
@@ -29,9 +28,6 @@ class ExtendedCompletionRequest(ServedCompletionRequest, EngineSampling):
     best_of: Annotated[int, Field(ge=1, le=20), Into("beams")] | None = None
     length_penalty: LengthPenalty | None = None
 
-
-EXTENSIONS = frozenset(ExtendedChatRequest.model_fields) - frozenset(ChatCompletionRequest.model_fields)
-"""Names of the chat request fields that are not in OpenAI's reference."""
 
 _RANDOM = {"temperature": 0, "top_p": 1, "top_k": 0, "min_p": 0}
 """The fields of random sampling, with the values that have no effect on a beam search."""

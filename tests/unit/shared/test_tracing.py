@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 
 from api.chat.span import add_events
-from api.chat.stream import ResponseStream
-from api.chat.usage import UsageRecorder
 from shared.protocol.events import Delta, Started
 from shared.protocol.request import ChatRequest, Job, QueuedJob, TraceContext, decode_job, encode_job
 from shared.runtime.settings import Settings
@@ -26,6 +24,7 @@ from shared.tracing import (
     TracingUnavailable,
     start_tracing,
 )
+from tests.support.answers import ResponseStream, UsageRecorder
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import free_port
 from tests.support.recorded_spans import TRACE

@@ -14,23 +14,22 @@ from shared.protocol import request as parts
 from shared.protocol.request import LOGITS, ChatRequest, PromptScoring, ResponseForm, Sampling, Work
 from shared.runtime.settings import EngineSettings
 from tests.support.paths import ROOT
-from worker.engine.checks import Speculation
 from worker.engine.generation import Generation
 from worker.engine.protocol import EngineSequence
 from worker.engine.text import Vocabulary
-from worker.openvino.logits.readers import Penalties, RowReader
+from worker.openvino.logits.readers import Bias, Penalties, RowReader
+from worker.openvino.options import Speculation
 from worker.openvino.sampling import apply_speculation, configure
 
 OF_THE_API = {
-    "api/chat": {"best_of", "continuous_usage", "n", "prompts", "response", "store", "stream", "tier"},
+    "api/chat": {"best_of", "continuous_usage", "n", "prompts", "response", "store", "stream", "tier"}
+    | {"PromptScoring.param", "notes"},
     "api/dialects/openai": {"base64", "echo", "functions_form", "include_usage", "obfuscate", "prompt_logprobs"},
     "api/dialects/anthropic": {"hidden"},
     "api/media": {"Image.url"},
     "api/dialects/responses": {"Tool.namespace"},
-    "api/chat/choices.py": {"PromptScoring.param"},
     "api/dialects/rerank": {"activation", "documents", "top"},
     "api/stored": {"background", "metadata", "echoed"},
-    "api/chat/exchange.py": {"notes"},
 }
 """The fields of a request that the API alone reads, by the place that does."""
 HOLDERS = {"request", "response", "sampling", "own", "asked", "chat"}
@@ -45,7 +44,7 @@ PARTS: Mapping[type[msgspec.Struct], set[str]] = {
     parts.Tool: {"tool"},
 }
 """The types of parts of a request, and the names of what has their fields."""
-CHECKS = ROOT / "worker/engine/checks.py"
+CHECKS = {ROOT / "worker/engine/checks.py", ROOT / "worker/openvino/checks.py"}
 """Refusing a field is no use of it."""
 
 
@@ -53,7 +52,7 @@ CHECKS = ROOT / "worker/engine/checks.py"
 def read_in(place: str, holders: frozenset[str] = frozenset(HOLDERS)) -> frozenset[str]:
     """The fields that the code in a file or folder reads of requests, or other ``holders``, itself or by a property."""
     path = ROOT / place
-    files = [path] if path.is_file() else [file for file in path.rglob("*.py") if file != CHECKS]
+    files = [path] if path.is_file() else [file for file in path.rglob("*.py") if file not in CHECKS]
     found = {name for file in files for name in fields_in(ast.parse(file.read_text("utf-8")), holders)}
     return frozenset(found.union(*(properties()[name] for name in found & properties().keys())))
 
@@ -150,7 +149,7 @@ def given(sampling: Sampling, *, rows: bool = False) -> list[object]:
         public = (name for name in dir(config) if not name.startswith("_"))
         found += [(name, value) for name in public if isinstance(value := getattr(config, name), int | float | set)]
     row = numpy.arange(5, dtype=numpy.float32)
-    reader = RowReader(sampling, words, penalties=Penalties.of(sampling, sequence.prompt))
+    reader = RowReader(sampling, Bias(sampling, words, penalties=Penalties.of(sampling, sequence.prompt)))
     reader.bias.prepare((1, 1))
     reader.keep(row[None])
     taken = reader.take(1, None) if reader.reads else None

@@ -136,7 +136,7 @@ def may_leave(attempt: Attempt, *, now: float, adjusts_logits: bool) -> bool:
     """
     sequence, sampling = attempt.sequence, attempt.sequence.sampling
     penalty = sampling.frequency_penalty or sampling.presence_penalty
-    repeated = sequence.constraint or sequence.images or (penalty and not adjusts_logits)
+    repeated = sequence.grammar or sequence.images or (penalty and not adjusts_logits)
     least = MIN_RETURN if attempt.claim.cause == "preempted" else MIN_RUN
     return (
         attempt.stopped is None

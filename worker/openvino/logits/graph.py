@@ -11,13 +11,13 @@ import numpy
 import openvino
 from openvino import opset13 as opset
 
-from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
 from worker.model.devices import device_kind
 from worker.model.files import LANGUAGE_MODEL, LANGUAGE_WEIGHTS, SMALL_MODEL, model_bytes, sees_images
 from worker.model.source import ModelError
 from worker.openvino.export import MODEL_FILES, cached_form, export_gguf
 from worker.openvino.logits.operation import LogitsHook, StepInput
+from worker.openvino.options import OpenVINOOptions
 
 logger = logging.getLogger(__name__)
 
@@ -161,7 +161,7 @@ def _link(source: Path, target: Path) -> None:
     target.symlink_to(source.resolve())
 
 
-def hooked_model(options: EngineOptions, served: Path, *, paged: bool = True) -> Path | None:
+def hooked_model(options: OpenVINOOptions, served: Path, *, paged: bool = True) -> Path | None:
     """Return the folder of ``served``, the model that is about to be loaded, with a logits hook; None: without one.
 
     Raises :class:`EngineLoadError` if ``options.logits`` is on and the model can't have a hook.
@@ -180,7 +180,7 @@ def hooked_model(options: EngineOptions, served: Path, *, paged: bool = True) ->
     return None
 
 
-def _obstacle(options: EngineOptions, served: Path) -> str | None:
+def _obstacle(options: OpenVINOOptions, served: Path) -> str | None:
     if device_kind(options.device) != "CPU":
         return f"it has not been tried on {options.device}"
     if options.logits == "auto" and served.is_file() and model_bytes(served) > SMALL_MODEL:

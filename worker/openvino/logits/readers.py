@@ -104,6 +104,7 @@ class Bias:
         self._sampling = sampling
         self._limited = limited
         self._penalties = penalties
+        self.adjusts = limited or penalties is not None
         self._excluded: NDArray[numpy.bool_] | None = None
         self._tokens = [word[0] for word in bad_word_tokens if len(word) == 1]
         self._words = [word for word in bad_word_tokens if len(word) > 1]
@@ -171,18 +172,11 @@ class TokenLogprobs(NamedTuple):
 class RowReader:
     """The rows of one sequence that needs them: keeps those of a step until its tokens are read."""
 
-    def __init__(
-        self,
-        sampling: Sampling,
-        bad_word_tokens: Sequence[tuple[int, ...]] = (),
-        *,
-        limited: bool = False,
-        penalties: Penalties | None = None,
-    ) -> None:
-        """Arguments are those of a :class:`Bias`."""
+    def __init__(self, sampling: Sampling, bias: Bias | None = None) -> None:
+        """``bias`` is that of ``sampling`` alone if there is no other."""
         self._top = sampling.top_logprobs
-        self.bias = Bias(sampling, bad_word_tokens, limited=limited, penalties=penalties)
-        self.reads = not (limited or penalties) or sampling.logprobs or sampling.rows_param is not None
+        self.bias = Bias(sampling) if bias is None else bias
+        self.reads = not self.bias.adjusts or sampling.logprobs or sampling.rows_param is not None
         """Whether log probabilities are read. Otherwise, no row is copied."""
         self._rows: list[Row] = []
 

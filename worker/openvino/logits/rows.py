@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from shared.protocol.request import PromptScoring
 from worker.engine.protocol import EngineSequence
 from worker.openvino.logits.operation import Logits, StepInput
-from worker.openvino.logits.readers import Penalties, PromptReader, RowReader
+from worker.openvino.logits.readers import Bias, Penalties, PromptReader, RowReader
 from worker.openvino.sampling import score_prompt
 
 
@@ -228,7 +228,8 @@ def readers_of(
     wanted = scoring or adjusted or sequence.sampling.rows_param or (logprobs and sequence.sampling.logprobs)
     if not width or not wanted:
         return Readers(input_tokens)
-    reader = RowReader(sequence.sampling, sequence.bad_word_tokens, limited=limited, penalties=penalties)
+    bias = Bias(sequence.sampling, sequence.bad_word_tokens, limited=limited, penalties=penalties)
+    reader = RowReader(sequence.sampling, bias)
     reader.reads = reader.reads or scoring is not None
     if scoring is None:
         return Readers(input_tokens, reader)

@@ -23,7 +23,6 @@ from api.batches.results import Result, assemble, encode, failure_of, response_o
 from api.batches.run import BatchRun
 from api.batches.store import BatchClaim, BatchStore, Superseded
 from api.build import Parts, build
-from api.chat.exchange import ChatExchange
 from api.files.record import FileRecord, new_file_id
 from api.files.storage import DirectoryStorage
 from shared.protocol.errors import RequestRefused
@@ -32,6 +31,7 @@ from shared.redis import keys
 from shared.redis.outage import Outage
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import cancel_all
+from tests.support.answers import ChatExchange
 from tests.support.eventually import PATIENCE, eventually
 from tests.support.redis_types import awaitable
 

@@ -9,7 +9,6 @@ from fakeredis import FakeServer
 
 from api.build import Parts, build
 from api.chat.admission import Admission, AdmittedRequest, LimitReached
-from api.chat.usage import UsageRecorder
 from api.keys import ApiKey, Team
 from api.keys.store import change, create_team
 from shared.protocol.errors import ProblemKind, RequestRefused
@@ -20,6 +19,7 @@ from shared.protocol.usage import DAY
 from shared.redis import keys
 from shared.redis.clock import store_time
 from shared.runtime.settings import ApiSettings
+from tests.support.answers import UsageRecorder
 from tests.support.eventually import PATIENCE
 from tests.support.jobs import WORKER
 from tests.support.redis_types import awaitable

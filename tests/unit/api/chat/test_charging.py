@@ -9,7 +9,6 @@ import pytest
 from arq.connections import ArqRedis
 
 from api.build import build
-from api.chat.exchange import ChatExchange
 from api.keys import ApiKey
 from api.limits import Limiter, Reservation
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
@@ -21,6 +20,7 @@ from shared.protocol.usage import DAY, UsageCounts
 from shared.redis import keys
 from shared.redis.clock import store_time
 from shared.runtime.settings import ApiSettings
+from tests.support.answers import ChatExchange
 from tests.support.emitting import emit
 from tests.support.eventually import PATIENCE
 from tests.support.jobs import WORKER

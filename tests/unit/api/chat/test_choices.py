@@ -3,7 +3,6 @@
 import codecs
 import json
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,9 +12,6 @@ from hypothesis import strategies as st
 
 from api.chat.calls import CallFilter
 from api.chat.choices import check_size
-from api.chat.stream import ResponseStream
-from api.chat.usage import UsageRecorder
-from api.chat.writer import collect, stream
 from api.dialects.anthropic.render import MessagesResponseEncoder
 from api.dialects.base.interface import Choice, ResponseEncoder, TokenLogprob
 from api.dialects.openai.completions_render import CompletionResponseEncoder
@@ -37,6 +33,7 @@ from shared.protocol.events import (
     TopToken,
 )
 from shared.protocol.request import ChatRequest, Message, Prompt, Sampling, Tool, formed
+from tests.support.answers import Answered, UsageRecorder, collect, sent, stream
 from tests.support.jobs import request_of
 
 STARTED = Started(worker="w", prompt_tokens=5, fingerprint="fp", cached_tokens=2)
@@ -44,10 +41,6 @@ HERMES = msgspec.structs.replace(STARTED, tools="hermes")
 LOGPROBS = Sampling(logprobs=True)
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
 LOST = Problem(kind=ProblemKind.LOST, message="It was lost.")
-
-
-def _note(cancelled: list[str], model: str, jobs: Sequence[str]) -> None:
-    cancelled += jobs
 
 
 def asked(**fields: Any) -> ChatRequest:
@@ -60,20 +53,8 @@ def said(*texts: str, reason: FinishReason = "stop", started: Started = STARTED,
     return [started, *deltas, Finished(len(texts), reason)]
 
 
-def answered(*jobs: Sequence[Event]) -> ResponseStream:
-    """A response whose jobs have published all their events, in turns."""
-    answer = ResponseStream([f"job{number}" for number in range(len(jobs))], "m")
-    for turn in range(max(map(len, jobs))):
-        for choice, events in enumerate(jobs):
-            if turn < len(events):
-                last = turn == len(events) - 1
-                answer.choices[choice].ended = last
-                answer.put(choice, events[turn], last=last)
-    return answer
-
-
 async def whole(request: ChatRequest, *jobs: Sequence[Event], tally: UsageRecorder | None = None) -> list[Choice]:
-    return await collect(answered(*jobs), request, tally or UsageRecorder())
+    return await collect(Answered(*jobs), request, tally)
 
 
 async def streamed(
@@ -84,8 +65,7 @@ async def streamed(
 ) -> list[dict[str, Any]]:
     """The chunks of the stream."""
     rendering = encoder or ChatResponseEncoder(request, response_id="0", created=0, fingerprint="fp")
-    sent = b"".join([piece async for piece in stream(answered(*jobs), request, rendering, tally or UsageRecorder())])
-    events = sent.decode().split("\n\n")
+    events = (await sent(Answered(*jobs), request, rendering, tally)).decode().split("\n\n")
     assert events[-2:] == ["data: [DONE]", ""]
     return [json.loads(event.removeprefix("data: ")) for event in events[:-2]]
 
@@ -124,10 +104,9 @@ async def test_plain_text() -> None:
 
 async def test_a_message_begins_with_the_number_of_its_cached_tokens() -> None:
     encoder = MessagesResponseEncoder(asked(stream=True), response_id="0")
-    sent = b"".join(
-        [piece async for piece in stream(answered(said("a")), asked(stream=True), encoder, UsageRecorder())]
-    )
-    assert b'"input_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":2' in sent.partition(b"ping")[0]
+    whole_stream = await sent(Answered(said("a")), asked(stream=True), encoder)
+    usage = b'"input_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":2'
+    assert usage in whole_stream.partition(b"ping")[0]
 
 
 async def test_choices_of_one_request_share_its_prompt() -> None:
@@ -317,14 +296,13 @@ async def test_a_repeated_call_ends_the_choice(calls: list[tuple[str, str]], kep
     text = "\n".join(called(*call) for call in calls) + "\n"
     expected = [(name, json.loads(arguments)) for name, arguments in calls[:kept]]
     for size in (1, 7, len(text)):
-        cancelled: list[str] = []
-        answer = ResponseStream(["job0"], "m", cancel=partial(_note, cancelled))
+        answer = Answered(())
         parts = [text[at : at + size] for at in range(0, len(text), size)]
         answer.choices[0].fill(said(*parts, started=HERMES)[: -1 if complete else None])
-        (choice,) = await collect(answer, request, UsageRecorder())
+        (choice,) = await collect(answer, request)
         assert [(call.name, json.loads(call.arguments)) for call in choice.calls] == expected
         assert (choice.text, choice.reason) == ("", "tool_calls")
-        assert cancelled == ["job0"] * complete
+        assert answer.cancelled == ["job0"] * complete
 
 
 def test_arguments_are_held_back_only_while_they_are_those_of_an_earlier_call() -> None:
@@ -365,23 +343,22 @@ async def test_which_calls_are_kept(
 @pytest.mark.parametrize("streams", [False, True])
 async def test_a_second_call_ends_the_choice_and_cancels_its_job(fields: dict[str, Any], streams: bool) -> None:
     request = asked(tools=(Tool(name="f"),), n=2, **fields)
-    cancelled: list[str] = []
-    answer = ResponseStream(["job0", "job1"], "m", cancel=partial(_note, cancelled))
+    answer = Answered((), ())
     answer.choices[1].fill(said(CALL, started=HERMES))
     # The job of the first choice never ends by itself.
     answer.choices[0].fill(said(CALL, CALL[:40], CALL[40:] + "and so on", started=HERMES)[:-1])
     if streams:
         rendering = ChatResponseEncoder(request, response_id="0", created=0, fingerprint="fp")
-        sent = b"".join([piece async for piece in stream(answer, request, rendering, UsageRecorder())]).decode()
-        assert sent.endswith("data: [DONE]\n\n")
-        assert "and so on" not in sent
-        chunks = [json.loads(event.removeprefix("data: ")) for event in sent.split("\n\n")[:-2]]
+        text = (await sent(answer, request, rendering)).decode()
+        assert text.endswith("data: [DONE]\n\n")
+        assert "and so on" not in text
+        chunks = [json.loads(event.removeprefix("data: ")) for event in text.split("\n\n")[:-2]]
         assert reasons(chunks) == {0: "tool_calls", 1: "tool_calls"}
         assert [len(deltas(chunks, "tool_calls")[choice]) for choice in (0, 1)] == [2, 2]
     else:
-        choices = await collect(answer, request, UsageRecorder())
+        choices = await collect(answer, request)
         assert [(len(choice.calls), choice.text, choice.reason) for choice in choices] == [(1, "", "tool_calls")] * 2
-    assert cancelled == ["job0"]
+    assert answer.cancelled == ["job0"]
 
 
 @pytest.mark.parametrize("tail", ["<tool_", '<tool_call>\n{"name": "', '<tool_call>\n{"name": "f", "argu'])
@@ -461,7 +438,7 @@ async def test_the_whole_is_handed_over_before_the_end_is_sent() -> None:
 
     request = asked(stream=True, n=2)
     rendering = ChatResponseEncoder(request, response_id="0", created=0, fingerprint="fp")
-    pieces = stream(answered(said("a", "b"), said("c")), request, rendering, UsageRecorder(), keep)
+    pieces = stream(Answered(said("a", "b"), said("c")), request, rendering, UsageRecorder(), keep)
     seen += [piece.endswith(rendering.done) async for piece in pieces]
     assert seen == [["ab", "c"], True]
 
@@ -482,13 +459,13 @@ PROMPT = PromptLogprobs((1, b"a"), (RankedToken(2, b"b", -0.5, 1),), ((),))
 
 async def test_each_choice_has_the_log_probabilities_of_its_prompt() -> None:
     started, *rest = said("x")
-    choices = await collect(answered([started, PROMPT, *rest], said("y")), asked(prompts=("ab", "c")), UsageRecorder())
+    choices = await collect(Answered([started, PROMPT, *rest], said("y")), asked(prompts=("ab", "c")))
     assert [choice.prompt for choice in choices] == [PROMPT, None]
 
 
 async def test_the_log_probabilities_of_a_prompt_come_once_after_a_migration() -> None:
     """The second attempt may compute them again, if the first died before its next event."""
-    answer = ResponseStream(["job"], "m")
+    answer = Answered(())
     (choice,) = answer.choices
     for attempt, event in ((1, STARTED), (1, PROMPT), (2, STARTED), (2, PROMPT), (2, Finished(0, "length"))):
         assert choice.push(attempt, event)
@@ -501,12 +478,12 @@ async def test_the_log_probabilities_of_a_prompt_come_once_after_a_migration() -
 
 async def test_the_most_likely_tokens_survive_a_slow_consumer() -> None:
     """Many waiting deltas are merged into one."""
-    answer = ResponseStream(["job"], "m")
+    answer = Answered(())
     (choice,) = answer.choices
     choice.push(1, STARTED)
     for at in range(100):
         choice.push(1, Delta(at, (at,), "x", (-0.5,), (b"x",), ((TopToken(b"x", -0.5), TopToken(b"y", -float(at))),)))
     choice.push(1, Finished(100, "stop"))
-    (found,) = await collect(answer, asked(sampling=Sampling(logprobs=True, top_logprobs=2)), UsageRecorder())
+    (found,) = await collect(answer, asked(sampling=Sampling(logprobs=True, top_logprobs=2)))
     assert found.logprobs is not None
     assert [token.top[1].logprob for token in found.logprobs] == [-float(at) for at in range(100)]

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from api.chat.custom_inputs import CustomInputs
 from api.chat.reader import ChoiceReader
-from api.chat.usage import UsageRecorder
 from api.dialects.base.custom_tools import custom_tool
 from shared.parsers import CallArguments, CallClosed, CallOpened, Content, Part
 from shared.parsers.formats import TOOL_FORMATS, ToolFormatName
 from shared.protocol.events import Delta, Started
 from shared.protocol.request import ChatRequest, Message, ToolCall
+from tests.support.answers import UsageRecorder
 from worker.prompt.tools import written_calls
 
 

@@ -8,11 +8,10 @@ from arq.connections import ArqRedis
 
 from api.chat import queue_events
 from api.chat.queue_events import QueueEvents
-from api.chat.queues import JobQueues
-from api.chat.stream import ResponseStream
 from api.models.directory import Directory
 from shared.protocol.events import Started
 from shared.protocol.queue import JobQueue
+from tests.support.answers import ResponseStream, job_queues
 from tests.support.jobs import enqueue
 
 
@@ -21,7 +20,7 @@ async def test_the_place_until_the_first_event(
 ) -> None:
     monkeypatch.setattr(queue_events, "INTERVAL", 0.001)
     directory = Directory(redis)
-    events = QueueEvents(JobQueues(redis, prefix_routing=False, lease=60), directory)
+    events = QueueEvents(job_queues(redis), directory)
     await enqueue(queue, "a", "b", "c")
     stream = ResponseStream(["c"], "tiny")
     comments = events.until_started(stream)

@@ -7,9 +7,6 @@ import pytest
 from arq.connections import ArqRedis
 
 from api.chat.relay import Relay
-from api.chat.stream import ResponseStream
-from api.chat.usage import UsageRecorder
-from api.chat.writer import stream
 from api.dialects.openai.render import ChatResponseEncoder
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import (
@@ -26,6 +23,7 @@ from shared.protocol.events import (
 )
 from shared.protocol.request import ChatRequest, Sampling
 from shared.redis import keys
+from tests.support.answers import ResponseStream, sent
 from tests.support.redis_types import awaitable
 
 STARTED = Started("w1", 3, "fp")
@@ -184,7 +182,7 @@ async def test_merged_lines_have_at_most_16_kb(text: str, alternatives: int) -> 
         answer.choices[0].push(1, Delta(position, (position,), text, (-1.2345678901234567,), (piece,), top))
     answer.choices[0].push(1, Finished(1000, "stop"))
     encoder = ChatResponseEncoder(request, response_id="a" * 32, created=1, fingerprint="fp")
-    lines = b"".join([piece async for piece in stream(answer, request, encoder, UsageRecorder())]).split(b"\n\n")
+    lines = (await sent(answer, request, encoder)).split(b"\n\n")
     assert max(map(len, lines)) <= 16 * 1024
     assert len(lines) < 500 or alternatives
     chunks = [json.loads(line.removeprefix(b"data: ")) for line in lines if line.startswith(b"data: {")]

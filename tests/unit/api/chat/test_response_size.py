@@ -12,10 +12,6 @@ from arq.connections import ArqRedis
 
 from api.build import Parts, build
 from api.chat.choices import LOGPROB_BYTES, check_response_size, most_tokens, response_room
-from api.chat.exchange import ChatExchange
-from api.chat.stream import ResponseStream
-from api.chat.usage import UsageRecorder
-from api.chat.writer import collect, stream
 from api.dialects.base.interface import Choice, Usage
 from api.dialects.openai import OpenAI, OpenAICompletions
 from api.dialects.openai.render import ChatResponseEncoder
@@ -28,6 +24,7 @@ from shared.protocol.events import Delta, Event, Finished, Started, TopToken
 from shared.protocol.registry import announce
 from shared.protocol.request import ChatRequest, Message, ResponseForm, Sampling
 from shared.runtime.settings import ApiSettings
+from tests.support.answers import ChatExchange, ResponseStream, UsageRecorder, collect, stream
 from tests.support.jobs import WORKER
 
 LIMIT = 2**20

@@ -13,14 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.chat.stream import ResponseStream
-from api.chat.usage import UsageRecorder
-from api.chat.writer import collect, stream
 from api.dialects.base.interface import Dialect
 from shared.parsers import markup_of
 from shared.parsers.formats import TOOL_FORMATS
 from shared.protocol.events import Delta, Event, Finished, Started
 from shared.protocol.request import ChatRequest, Message, Sampling, formed
+from tests.support.answers import Answered, UsageRecorder, collect, sent, stream
 from tests.support.dialects import CHATS
 from tests.support.dialects import DIALECTS as TRIED
 from tests.unit.shared.parsers.reading import read
@@ -101,17 +99,13 @@ def text_of(events: Sequence[Event]) -> str:
 
 
 async def answer_of(dialect: Dialect, request: ChatRequest, events: Sequence[Event], *, streamed: bool) -> Answer:
-    response = ResponseStream(["job"], "m")
-    for event in events:
-        last = isinstance(event, Finished)
-        response.choices[0].ended = last
-        response.put(0, event, last=last)
+    response = Answered(events)
     request = formed(request, stream=streamed)
     encoder = dialect.render(request, response_id="1", created=0, fingerprint="fp")
     recorder = UsageRecorder()
     if streamed:
-        sent = b"".join([piece async for piece in stream(response, request, encoder, recorder)]).decode()
-        data = [line.removeprefix("data: ") for line in sent.split("\n") if line.startswith(("data: {", "{"))]
+        text = (await sent(response, request, encoder, recorder)).decode()
+        data = [line.removeprefix("data: ") for line in text.split("\n") if line.startswith(("data: {", "{"))]
         return joined([json.loads(text) for text in data])
     choices = await collect(response, request, recorder)
     return seen(json.loads(encoder.completion(choices, recorder.usage())))
@@ -351,12 +345,11 @@ async def test_a_stream_sends_no_empty_piece() -> None:
     """An encoder may return nothing, such as Ollama's for a start: an empty chunk would end the response."""
     request, (started, *others) = generated(Transcript(name="", text=""), ["a"], Sampling())
     encoder = TRIED["ollama_chat"].make().render(request, response_id="1", created=0, fingerprint="fp")
-    response = ResponseStream(["job"], "m")
-    response.put(0, started, last=False)
+    response = Answered(())
+    response.add(started)
     pieces = stream(response, request, encoder, UsageRecorder())
     first = asyncio.ensure_future(anext(pieces))
     await asyncio.sleep(0.01)
     for event in others:
-        response.choices[0].ended = isinstance(event, Finished)
-        response.put(0, event, last=isinstance(event, Finished))
+        response.add(event, last=isinstance(event, Finished))
     assert all([await first, *[piece async for piece in pieces]])

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from api.chat.choices import parts_of
 from api.dialects.base.interface import Asked, Usage
 from api.dialects.ollama import OllamaEmbed, OllamaEmbeddings
 from api.dialects.openai.embeddings import OpenAIEmbeddings
@@ -13,6 +12,7 @@ from api.dialects.ovms import ModelServerEmbeddings
 from shared.protocol.errors import RequestRefused
 from shared.protocol.events import Embedded
 from shared.protocol.request import ChatRequest, Embed
+from tests.support.answers import parts_of
 
 ONE, TWO = b"\0\0\x80?\0\0\0@", b"\0\0\0\0\0\0\x80\xbf"
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from api.dialects.azure.parse import PASSED as PASSED_BY_AZURE
 from api.dialects.base.fields import History, required_names
 from api.dialects.base.interface import Dialect
 from api.dialects.base.unsupported import IGNORED_HEADER, Refused, marked_fields
-from api.dialects.openai.extended import EXTENSIONS
 from shared.protocol.errors import RequestRefused
 from shared.protocol.request import ChatRequest, formed
 from tests.support.dialects import DIALECTS
@@ -101,7 +101,7 @@ def test_a_neutral_value_of_another_servers_field_is_as_if_left_out(name: str) -
     for field, mark in marked_fields(type(parsed)).items():
         for value in mark.neutral if isinstance(mark, Refused) else ():
             # Beam searches are served by some, and Azure has fields of its own.
-            if field != "length_penalty" and (name != "azure" or field in EXTENSIONS):
+            if field != "length_penalty" and (name != "azure" or field in PASSED_BY_AZURE):
                 assert make(name).parse(json.dumps(body | {field: value}).encode()) == request, (field, value)
             tried += 1
     # Those of a chat of Ollama are options.

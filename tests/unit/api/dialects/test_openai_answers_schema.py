@@ -16,9 +16,10 @@ from api.batches.record import Batch, BatchCounts, BatchStatus, LineError
 from api.dialects.base.interface import Call, Choice, TokenLogprob, Usage
 from api.dialects.base.lists import render_deleted
 from api.dialects.base.models import render_model, render_models
-from api.dialects.openai import OpenAI, OpenAICompletions, stored
+from api.dialects.openai import OpenAI, OpenAICompletions
 from api.files import forms as files
 from api.files.record import FileRecord
+from api.responses import completion_forms
 from api.stored.record import StoredResponse
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import TopToken
@@ -100,9 +101,9 @@ def test_stored_completions_have_every_field() -> None:
     asked = dialect.parse(b'{"model": "m", "messages": [{"role": "user", "content": "Hello"}], "store": true}')
     document = dialect.render(asked, response_id="a", created=1, fingerprint="fp").completion(CHOICES[1:2], USAGE)
     record = StoredResponse(id="chatcmpl-a", model="m", created=1, document=document, input=b"[]", metadata={"a": "b"})
-    shown = complete(ChatCompletion, stored.render_stored(record), OMITTED)
+    shown = complete(ChatCompletion, completion_forms.render_stored(record), OMITTED)
     assert shown.metadata == {"a": "b"}
-    check_page(stored.render_page([record], more=False), lambda one: complete(ChatCompletion, one, OMITTED))
+    check_page(completion_forms.render_page([record], more=False), lambda one: complete(ChatCompletion, one, OMITTED))
     complete(ChatCompletionDeleted, render_deleted("a", "chat.completion.deleted"))
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from api.chat.choices import parts_of
 from api.dialects import ROUTES
 from api.dialects.base.interface import Usage
 from api.dialects.ovms.rerank import ModelServerRerank
@@ -16,6 +15,7 @@ from shared.protocol.cost import prompt_cost
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import Embedded
 from shared.protocol.request import ChatRequest, Rerank
+from tests.support.answers import parts_of
 
 RANKERS = (PlainRerank, CohereRerank, OldCohereRerank, ModelServerRerank)
 

@@ -12,7 +12,7 @@ from api.dialects.base.interface import Call, Choice, MessagesMissing, Usage
 from api.dialects.responses import Responses, StoredConversation, ValidatedRequest
 from api.dialects.responses.parse import validated_input_tokens
 from api.dialects.responses.schema import ResponsesRequest
-from api.dialects.responses.stored import parse_stream_query, render_input_items
+from api.responses.forms import parse_stream_query, render_input_items
 from api.stored.record import StoredResponse
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.request import ChatRequest, Tool

@@ -21,7 +21,7 @@ from api.dialects.base.interface import Call, Choice, TokenLogprob, Usage
 from api.dialects.responses import Responses
 from api.dialects.responses.parse import render_input_tokens
 from api.dialects.responses.render import ResponsesEncoder
-from api.dialects.responses.stored import render_cancelled, render_input_items, render_response
+from api.responses.forms import render_cancelled, render_input_items, render_response
 from api.stored.record import StoredResponse
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import TopToken

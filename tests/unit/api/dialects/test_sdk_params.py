@@ -15,11 +15,11 @@ from api.dialects.anthropic.models import ModelsQuery
 from api.dialects.anthropic.schema import CountTokensRequest, MessagesRequest
 from api.dialects.openai.completions_schema import CompletionRequest
 from api.dialects.openai.schema import ChatCompletionRequest
-from api.dialects.openai.stored import StoredQuery, UpdateRequest
 from api.dialects.responses.parse import InputTokensRequest
 from api.dialects.responses.schema import ResponsesRequest
-from api.dialects.responses.stored import ItemsQuery, RetrieveQuery
 from api.files.forms import FilesQuery, UploadForm
+from api.responses.completion_forms import StoredQuery, UpdateRequest
+from api.responses.forms import ItemsQuery, RetrieveQuery
 from tests.support.param_types import unknown
 
 _CONTENT = ".messages[]<role>.content[]"

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from api.chat.reader import ChoiceReader
-from api.chat.usage import UsageRecorder
 from api.dialects.anthropic.render import MessagesResponseEncoder
 from api.dialects.base import body
 from api.dialects.base.conversation import Conversation
@@ -17,6 +16,7 @@ from api.dialects.base.interface import Dialect
 from shared.protocol.errors import RequestRefused
 from shared.protocol.events import Delta, Started
 from shared.protocol.request import ChatRequest, Message, Sampling, Tool
+from tests.support.answers import UsageRecorder
 from tests.support.dialects import DIALECTS, Tried
 from tests.support.jobs import request_of
 from tests.support.operations import CountedText, operations, with_counted_lists

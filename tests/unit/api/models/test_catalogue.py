@@ -7,13 +7,13 @@ import pytest
 from arq.connections import ArqRedis
 
 from api.chat.queue_events import QueueEvents
-from api.chat.queues import JobQueues
 from api.dialects.base.models import render_model
 from api.keys import ApiKey
 from api.models.directory import Directory
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import DeclaredModel, NodeInfo, announce
+from tests.support.answers import job_queues
 from tests.support.jobs import WORKER, enqueue
 
 
@@ -88,7 +88,7 @@ async def test_the_list_says_what_a_load_waits_for(redis: ArqRedis) -> None:
 
 async def test_waiting_clients_are_told_when_a_loading_model_is_expected(redis: ArqRedis, queue: JobQueue) -> None:
     nodes = [node(name, status="loading", ready_in=seconds) for name, seconds in (("a", 7.0), ("b", 4.5), ("c", 0.0))]
-    events = QueueEvents(JobQueues(redis, prefix_routing=False, lease=60), await directory(redis, *nodes))
+    events = QueueEvents(job_queues(redis), await directory(redis, *nodes))
     await enqueue(queue, "a")
     comment = await events.place("tiny", "a")
     assert json.loads(comment[2:])["queue"] == {"request": "a", "ahead": 0, "expected_wait": 4.5}

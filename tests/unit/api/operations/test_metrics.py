@@ -9,8 +9,6 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.build import Parts, build
-from api.chat.stream import ResponseStream
-from api.chat.usage import UsageRecorder
 from api.metrics.catalogue import CATALOGUE, VLLM_LORA
 from api.metrics.histogram import BUCKETS, LatencyHistogram
 from shared.protocol.errors import ProblemKind
@@ -18,6 +16,7 @@ from shared.protocol.events import Delta, Started, encode_event, encode_frame, e
 from shared.protocol.registry import DeclaredModel, ModelInfo, NodeInfo, announce
 from shared.runtime.settings import ApiSettings
 from shared.runtime.version import VERSION
+from tests.support.answers import ResponseStream, UsageRecorder
 from tests.support.jobs import WORKER
 from tests.support.paths import ROOT
 from tools.docs.metrics_table import inserted

@@ -10,7 +10,6 @@ from arq.connections import ArqRedis
 from msgspec.structs import replace
 
 from api.chat.queue_events import QueueEvents
-from api.chat.queues import JobQueues
 from api.dialects.responses import Responses, ValidatedRequest
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.schema import ResponsesRequest
@@ -25,6 +24,7 @@ from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import Delta, Event, Failed, Finished, Started, encode_event
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
+from tests.support.answers import job_queues
 from tests.support.eventually import PATIENCE
 from tests.support.redis_types import awaitable
 from tests.support.stored import MESSAGES, document, put, response, response_store
@@ -99,7 +99,7 @@ async def test_queue_events_of_a_background_response(redis: ArqRedis, store: Res
         async def place(self, model: str, job: str) -> bytes:
             return f": {job}\n\n".encode()
 
-    places = Places(JobQueues(redis, prefix_routing=False, lease=60), Directory(redis))
+    places = Places(job_queues(redis), Directory(redis))
     stream = follow(store, "k", RUNNING, after=-1, queue_events=places)
     opening = [await anext(stream), await anext(stream)]
     assert opening[1] == b": j1\n\n"

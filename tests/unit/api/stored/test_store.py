@@ -9,7 +9,8 @@ import pytest
 from arq.connections import ArqRedis
 from fakeredis import FakeAsyncRedis, FakeServer
 
-from api.dialects.openai.stored import parse_selection, parse_update, render_messages, sent_messages
+from api.dialects.openai.parse import sent_messages
+from api.responses.completion_forms import parse_selection, parse_update, render_messages
 from api.stored.record import Selection
 from api.stored.store import ResponseStore
 from shared.protocol.errors import ProblemKind, RequestRefused

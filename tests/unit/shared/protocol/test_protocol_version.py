@@ -1,6 +1,5 @@
 """Workers and replicas of different protocol versions, side by side."""
 
-import asyncio
 import logging
 
 import msgspec
@@ -20,9 +19,8 @@ from shared.protocol.request import QueuedJob
 from shared.protocol.version import PROTOCOL, READABLE
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
-from shared.runtime.tasks import cancel_all
 from tests.support.eventually import eventually
-from tests.support.job_rig import JobRig, consumer_of, no_publisher
+from tests.support.job_rig import JobRig, consumer_of, no_publisher, run_until_empty
 from tests.support.jobs import REPLICA, WORKER, enqueue, job
 from tests.support.redis_types import awaitable
 
@@ -108,15 +106,7 @@ async def test_a_job_of_another_version_is_rejected_at_once(redis: ArqRedis, que
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(request, "PROTOCOL", NEXT)
             await enqueue(queue, "j")
-        consumer = consumer_of(queue, JobRig(no_publisher, queue=queue).runner)
-        running = asyncio.create_task(consumer.run())
-
-        async def is_empty() -> bool:
-            return await queue.depth() == (0, 0)
-
-        await eventually(is_empty)
-        await consumer.drained()
-        await cancel_all({running})
+        await run_until_empty(consumer_of(queue, JobRig(no_publisher, queue=queue).runner), queue)
         arrived: list[bytes] = []
 
         async def has_arrived() -> bool:

@@ -12,7 +12,7 @@ from shared.runtime.placement import cpus_for_others, own_cpus, run_on
 from shared.runtime.settings import EngineSettings
 from tests.support.engine_reports import ReportingEngine
 from worker.engine.backends import computes_on_cpus
-from worker.engine.options import EngineOptions
+from worker.simulated.engine import SimulatedOptions
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports the CPUs of a process")
 
@@ -44,7 +44,7 @@ def test_a_cpu_that_is_not_ours_moves_nothing(here: frozenset[int]) -> None:
 
 async def test_the_engine_has_all_of_its_cpus_though_its_supervisor_steps_aside(here: frozenset[int]) -> None:
     settings = EngineSettings(engine="simulated")
-    options = EngineOptions.from_settings(settings, path="", context_length=100, cpus=here)
+    options = SimulatedOptions.from_settings(settings, path="", context_length=100, cpus=here)
     run_on({max(here)})
     for cpus, expected in ((options.cpus, here), ((), {max(here)})):
         process = ReportingEngine(msgspec.structs.replace(options, cpus=cpus))

@@ -4,21 +4,21 @@ import msgspec
 import pytest
 
 from shared.protocol.events import Delta
-from shared.protocol.request import Constraint, Sampling
+from shared.protocol.request import Sampling
 from worker.engine.generation import Generation
-from worker.engine.protocol import EngineSequence, LengthLimits
+from worker.engine.protocol import EngineSequence, LengthLimits, OutputGrammar
 from worker.engine.text import Vocabulary
 from worker.grammar.json_tokens import JsonTokens
 from worker.grammar.lengths import LengthChecker
 
 PIECES = [b"Hello ", b"<too", b"l>", b"<", b"end", b"<|x|>", b"<|y|>"]
 VOCABULARY = Vocabulary(PIECES, special=(5, 6))
-GRAMMAR = Constraint(kind="structural_tag", value="{}")
+GRAMMAR = OutputGrammar("{}", tagged=True)
 
 
-def generation(*tokens: int, constraint: Constraint | None = None, triggers: tuple[str, ...] = ()) -> Generation:
+def generation(*tokens: int, grammar: OutputGrammar | None = None, triggers: tuple[str, ...] = ()) -> Generation:
     sequence = EngineSequence(
-        number=1, prompt=(1,), sampling=Sampling(), generated=tokens, constraint=constraint, triggers=triggers
+        number=1, prompt=(1,), sampling=Sampling(), generated=tokens, grammar=grammar, triggers=triggers
     )
     return Generation(sequence, VOCABULARY, end_tokens=(), limit=100)
 
@@ -28,11 +28,11 @@ def generation(*tokens: int, constraint: Constraint | None = None, triggers: tup
     [((), False), ((0, 4), False), ((0, 1), True), ((0, 3), True), ((1, 2, 0), True), ((3, 0), False)],
 )
 def test_a_constraint_with_a_marker_holds_from_the_first_sign_of_it(tokens: tuple[int, ...], held: bool) -> None:
-    assert generation(*tokens, constraint=GRAMMAR, triggers=("<tool>",)).is_constrained == held
+    assert generation(*tokens, grammar=GRAMMAR, triggers=("<tool>",)).is_constrained == held
 
 
 def test_a_constraint_without_a_marker_holds_from_the_start() -> None:
-    assert generation(constraint=GRAMMAR).is_constrained
+    assert generation(grammar=GRAMMAR).is_constrained
 
 
 def test_without_a_constraint_nothing_holds() -> None:

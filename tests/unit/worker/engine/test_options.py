@@ -4,15 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from shared.runtime.settings import EngineSettings
+from shared.runtime.settings import WorkerSettings
 from worker.engine.host import free_memory, memory_limit
-from worker.engine.options import EngineOptions, default_cache_size, fitting_sequences
+from worker.engine.options import default_cache_size, fitting_sequences
+from worker.openvino.options import OpenVINOOptions
 
 GB = 2**30
 
 
-def options(**settings: object) -> EngineOptions:
-    return EngineOptions.from_settings(EngineSettings(**settings), path="model", context_length=100)
+def options(**settings: object) -> OpenVINOOptions:
+    return OpenVINOOptions.from_settings(WorkerSettings(**settings), path="model", context_length=100)
 
 
 def machine(folder: Path, *, free: int, limit: str = "max", used: int = 0) -> tuple[Path, Path]:

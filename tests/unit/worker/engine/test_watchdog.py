@@ -5,9 +5,9 @@ import pytest
 from shared.protocol.request import Sampling
 from shared.runtime.settings import EngineSettings
 from worker.engine.handle import EngineProcess
-from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineSequence
 from worker.engine.watchdog import MIN_TIMEOUT, RECENT_MINUTES, Watchdog
+from worker.openvino.options import OpenVINOOptions
 
 BOUND = 15.0
 
@@ -165,7 +165,7 @@ def test_images_get_the_time_that_encoding_them_may_take(watchdog: Watchdog, clo
 @pytest.mark.parametrize(("draft", "seconds"), [("", 15.0), ("draft", 15.0 + 1000.0)])
 def test_a_whole_prompt_in_one_step_gets_its_time(draft: str, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = EngineSettings(draft_model=draft)
-    options = EngineOptions.from_settings(settings, path="model", context_length=9000)
+    options = OpenVINOOptions.from_settings(settings, path="model", context_length=9000)
     engine = EngineProcess(options, step_timeout=15, on_stepped=print, on_refused=print, on_loading=print)
     monkeypatch.setattr(engine, "send", lambda command: None)
     engine.add(EngineSequence(number=1, prompt=(5,) * 8000, sampling=Sampling()))

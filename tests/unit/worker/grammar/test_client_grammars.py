@@ -6,6 +6,7 @@ from shared.parsers.formats import OutputFormat
 from shared.protocol.errors import RequestRefused
 from shared.protocol.request import ChatRequest, Constraint, Message
 from tests.support.grammar_oracle import tiny_oracle
+from worker.engine.protocol import OutputGrammar
 from worker.grammar.client_grammar import readable_grammar
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan
@@ -34,8 +35,8 @@ from worker.grammar.planner import make_plan
 )
 def test_a_grammar_allows_its_texts_and_no_others(grammar: str, texts: list[str], others: list[str]) -> None:
     plan = _plan(grammar)
-    assert plan.constraint is not None
-    assert [text for text in [*texts, *others] if tiny_oracle().accepts(plan.constraint, text)] == texts
+    assert plan.grammar is not None
+    assert [text for text in [*texts, *others] if tiny_oracle().accepts(plan.grammar, text)] == texts
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_a_rule_that_never_ends_is_refused_because_it_would_not_be_enforced(gram
     "grammar", ['root ::= "a" # b\nb ::= b', 'root ::= b* "y"\nb ::= b | "b"{0,2}', "root ::= a", ""]
 )
 def test_other_rules_that_contain_themselves_are_left_to_the_compiler(grammar: str) -> None:
-    assert _plan(grammar).constraint == Constraint(kind="grammar", value=readable_grammar(grammar))
+    assert _plan(grammar).grammar == OutputGrammar(readable_grammar(grammar))
 
 
 def _plan(grammar: str) -> Plan:

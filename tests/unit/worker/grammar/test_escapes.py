@@ -12,6 +12,7 @@ from shared.parsers.formats import OutputFormat
 from shared.protocol.errors import RequestRefused
 from shared.protocol.request import ChatRequest, Constraint, Message
 from tests.support.grammar_oracle import Texts, tiny_oracle
+from worker.engine.protocol import OutputGrammar
 from worker.grammar.client_grammar import readable_grammar
 from worker.grammar.ebnf import character_class, literal, united, without
 from worker.grammar.patterns import text_grammar, whole_regex_of
@@ -65,12 +66,12 @@ def test_a_range_contains_exactly_its_characters(ends: list[int], others: list[s
     first, last = ends
     near = [chr(point) for end in ends for point in (end - 1, end, end + 1) if 0x20 <= point <= 0x10FFFF]
     probes = [character for character in (*near, *others) if not "\ud800" <= character <= "\udfff"]
-    for constraint in (
-        Constraint(kind="grammar", value=f"root ::= {character_class(((first, last),))}"),
-        Constraint(kind="grammar", value=readable_grammar(f"root ::= [\\U{first:08x}-\\U{last:08x}]")),
-        Constraint(kind="grammar", value=text_grammar(whole_regex_of(f"[{_in_class(first)}-{_in_class(last)}]"))),
+    for grammar in (
+        f"root ::= {character_class(((first, last),))}",
+        readable_grammar(f"root ::= [\\U{first:08x}-\\U{last:08x}]"),
+        text_grammar(whole_regex_of(f"[{_in_class(first)}-{_in_class(last)}]")),
     ):
-        accepted = [probe for probe in probes if tiny_oracle().accepts(constraint, probe)]
+        accepted = [probe for probe in probes if tiny_oracle().accepts(OutputGrammar(grammar), probe)]
         assert accepted == [probe for probe in probes if first <= ord(probe) <= last]
 
 
@@ -95,8 +96,8 @@ def test_alternatives_with_common_ends_are_not_mixed(words: list[str], other: st
         Constraint(kind="structural_tag", value=json.dumps({"format": {"type": "regex", "pattern": "|".join(words)}})),
     ):
         plan = make_plan(_request(constraint), OutputFormat(), "")
-        assert plan.constraint is not None
-        assert [word for word in [*words, other] if tiny_oracle().accepts(plan.constraint, word)] == words
+        assert plan.grammar is not None
+        assert [word for word in [*words, other] if tiny_oracle().accepts(plan.grammar, word)] == words
     for schema in ({"enum": words}, {"type": "string", "pattern": f"^({'|'.join(words)})$"}):
         texts = Texts(schema_grammar(json.dumps(schema)))
         assert [word for word in [*words, other] if f'"{word}"' in texts] == words
@@ -158,9 +159,9 @@ def test_a_negated_class_matches_all_other_characters_and_no_other_bytes(exclude
     assert [text for text in probes if text in texts] == [text for text in probes if pattern.match(text)]
     texts = Texts(readable_grammar(f"root ::= [{excluded}]"))
     assert [text for text in probes if text in texts] == [text for text in probes if not pattern.match(text)]
-    constraint = Constraint(kind="grammar", value=readable_grammar(f"root ::= [^{excluded}] [^{excluded}]*"))
+    grammar = OutputGrammar(readable_grammar(f"root ::= [^{excluded}] [^{excluded}]*"))
     for seed in range(10):
-        text = tiny_oracle().random(constraint, seed)  # raises an error if it is not UTF-8
+        text = tiny_oracle().random(grammar, seed)  # raises an error if it is not UTF-8
         assert text is None or pattern.match(text)
 
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from shared.protocol.request import Constraint
 from tests.support.apply_patch import GRAMMAR, PATCH
 from tests.support.grammar_oracle import tiny_oracle
+from worker.engine.protocol import OutputGrammar
 from worker.grammar.ebnf import Rules, literal, sequence
 from worker.grammar.lark import LarkError, lark_expression
 
@@ -15,9 +15,9 @@ def accepted(definition: str, text: str, *, in_json: bool = False) -> bool:
     rules = Rules()
     expression = lark_expression(rules, definition, in_json=in_json)
     if not in_json:
-        return tiny_oracle().accepts(Constraint(kind="grammar", value=rules.text(expression)), text)
+        return tiny_oracle().accepts(OutputGrammar(rules.text(expression)), text)
     whole = rules.text(sequence([literal('"'), expression, literal('"')]))
-    return tiny_oracle().accepts(Constraint(kind="grammar", value=whole), json.dumps(text, ensure_ascii=False))
+    return tiny_oracle().accepts(OutputGrammar(whole), json.dumps(text, ensure_ascii=False))
 
 
 @pytest.mark.parametrize("in_json", [False, True])

@@ -121,8 +121,8 @@ def test_a_grammar_leaves_upper_limits_open_and_holds_lower_ones() -> None:
     plan = _plan(
         OutputFormat(), constraint=Constraint(kind="json_schema", value='{"type":"string","minLength":2,"maxLength":3}')
     )
-    assert plan.constraint is not None
-    texts = Texts(plan.constraint.value)
+    assert plan.grammar is not None
+    texts = Texts(plan.grammar.text)
     assert '"abcdef"' in texts
     assert '"a"' not in texts
 
@@ -131,8 +131,8 @@ def _kept(schema: dict[str, Any], text: str) -> tuple[bool, bool]:
     """Whether a plan with limits for long minimums leaves ``text`` to the engine, in its grammar and in its limits."""
     constraint = Constraint(kind="json_schema", value=json.dumps(schema))
     plan = _plan(OutputFormat(), minimums=True, constraint=constraint)
-    assert plan.constraint is not None
-    return text in Texts(plan.constraint.value), any(limits.minimums for limits in plan.length_limits)
+    assert plan.grammar is not None
+    return text in Texts(plan.grammar.text), any(limits.minimums for limits in plan.length_limits)
 
 
 def test_only_a_long_minimum_is_left_to_the_engine() -> None:
@@ -153,7 +153,7 @@ def test_the_engine_counts_for_strict_tools_only() -> None:
             _plan(OutputFormat(tools="hermes"), minimums=minimums, tools=tools, tool_choice="required")
             for minimums in (False, True)
         ]
-        assert (plans[0].constraint != plans[1].constraint) == strict
+        assert (plans[0].grammar != plans[1].grammar) == strict
         assert [limits.minimums for limits in plans[1].length_limits] == [True] * strict
 
 

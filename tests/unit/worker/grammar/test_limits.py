@@ -86,9 +86,9 @@ def test_limits_of_patterns_are_enforced_as_max_length(schema: Any, expected: An
 def test_the_limit_of_a_pattern_holds_wherever_the_grammar_leaves_it_open() -> None:
     schema = {"type": "object", "patternProperties": {"^x": LONG}}
     plan = _plan(constraint=Constraint(kind="json_schema", value=json.dumps(schema)))
-    assert plan.constraint is not None
+    assert plan.grammar is not None
     text = f'{{"x":"{"a" * 65}"}}'
-    assert text in Texts(plan.constraint.value)
+    assert text in Texts(plan.grammar.text)
     assert LengthChecker(plan.length_limits).violates(text)
     assert not LengthChecker(plan.length_limits).violates(text.replace("aa", "a", 1))
 
@@ -100,8 +100,8 @@ def _plan(**fields: Any) -> Plan:
 
 def test_a_match_that_is_too_long_is_noticed() -> None:
     plan = _plan(constraint=Constraint(kind="json_schema", value=json.dumps(LONG)))
-    assert plan.constraint is not None
-    texts = Texts(plan.constraint.value)
+    assert plan.grammar is not None
+    texts = Texts(plan.grammar.text)
     assert [text for text in ("a", "a" * 64, "a" * 65, "", "A") if f'"{text}"' in texts] == ["a", "a" * 64, "a" * 65]
     assert not LengthChecker(plan.length_limits).violates(f'"{"a" * 64}"')
     assert LengthChecker(plan.length_limits).violates(f'"{"a" * 65}')
@@ -133,8 +133,8 @@ def test_the_grammar_counts_text_that_may_begin_in_several_places(
     request = ChatRequest(model="m", messages=(Message(role="user", content="Hi"),), constraint=constraint, tools=tools)
     plan = make_plan(request, output, "")
     assert plan.length_limits == ()
-    assert plan.constraint is not None
-    texts = [text for text in ("a" * 9, "a" * 10) if tiny_oracle().accepts(plan.constraint, text)]
+    assert plan.grammar is not None
+    texts = [text for text in ("a" * 9, "a" * 10) if tiny_oracle().accepts(plan.grammar, text)]
     assert texts == ["a" * 9]
 
 
@@ -143,9 +143,9 @@ def test_the_grammar_counts_where_nothing_else_does(strict: bool) -> None:
     """The engine's process does not watch the arguments of tools that are not strict."""
     schema = {"type": "object", "properties": {"a": LONG | {"pattern": "^[a-z]{1,9}$"}}, "required": ["a"]}
     plan = _plan(tools=(Tool(name="f", parameters=json.dumps(schema), strict=strict),), tool_choice="required")
-    assert plan.constraint is not None
+    assert plan.grammar is not None
     text = f'<tool_call>\n{{"name": "f", "arguments": {{"a":"{"a" * 10}"}}}}\n</tool_call>'
-    assert tiny_oracle().accepts(plan.constraint, text) == strict
+    assert tiny_oracle().accepts(plan.grammar, text) == strict
     assert LengthChecker(plan.length_limits).violates(text) == strict
 
 

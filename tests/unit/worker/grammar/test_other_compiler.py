@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from shared.protocol.request import Constraint
 from tests.support.fuzzing import cases as examples
 from tests.support.grammar_oracle import tiny_oracle
 from tests.support.json_schemas import cases
+from worker.engine.protocol import OutputGrammar
 from worker.grammar.lengths import LengthChecker
 from worker.grammar.schema.compiler import schema_grammar
 from worker.grammar.schema.limits import length_limits_of
@@ -73,7 +73,7 @@ SCHEMAS: tuple[dict[str, Any], ...] = (
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=json.dumps)
 def test_what_a_grammar_makes_another_compiler_allows(schema: dict[str, Any]) -> None:
-    grammar = Constraint(kind="grammar", value=schema_grammar(json.dumps(schema)))
+    grammar = OutputGrammar(schema_grammar(json.dumps(schema)))
     made = [text for seed in range(12) if (text := tiny_oracle().random(grammar, seed)) is not None]
     assert made
     assert [text for text in made if not _accepts(schema, text)] == []
@@ -95,7 +95,7 @@ def test_what_a_grammar_makes_another_compiler_allows(schema: dict[str, Any]) ->
     ],
 )  # fmt: skip
 def test_of_small_schemas_both_allow_the_same(schema: dict[str, Any], texts: list[str]) -> None:
-    grammar = Constraint(kind="grammar", value=schema_grammar(json.dumps(schema)))
+    grammar = OutputGrammar(schema_grammar(json.dumps(schema)))
     ours = [text for text in texts if tiny_oracle().accepts(grammar, text)]
     assert ours == [text for text in texts if _accepts(schema, text)]
     assert 0 < len(ours) < len(texts)
@@ -110,7 +110,7 @@ def test_of_generated_schemas_both_allow_the_same(data: st.DataObject) -> None:
     except _Unsupported:
         reject()
     text = json.dumps(case.schema)
-    grammar = Constraint(kind="grammar", value=schema_grammar(text))
+    grammar = OutputGrammar(schema_grammar(text))
     limits = length_limits_of([""], text)
 
     def allowed(text: str) -> bool:
@@ -125,8 +125,8 @@ def test_of_generated_schemas_both_allow_the_same(data: st.DataObject) -> None:
 
 def test_values_whose_ends_share_rules_are_not_mixed() -> None:
     values = [f"{first}{second}-{last}" for first in "abc" for second in "xyz" for last in ("oned", "twod", "ned", "d")]
-    grammar = Constraint(kind="grammar", value=schema_grammar(json.dumps({"enum": values[:-2]})))
-    assert 't0 ::= "ed"' in grammar.value or 't0 ::= "d\\""' in grammar.value
+    grammar = OutputGrammar(schema_grammar(json.dumps({"enum": values[:-2]})))
+    assert 't0 ::= "ed"' in grammar.text or 't0 ::= "d\\""' in grammar.text
     others = ["", "ax", "ax-", "ax-on", "ax-onetwod", "ax-nedd", "aax-d", "ax-oned ", "xa-d"]
     assert [text for text in [*values, *others] if tiny_oracle().accepts(grammar, f'"{text}"')] == values[:-2]
 
@@ -134,7 +134,7 @@ def test_values_whose_ends_share_rules_are_not_mixed() -> None:
 def test_the_common_beginning_of_many_names_belongs_to_each() -> None:
     names = [f'na"me_{number}' for number in range(100)]
     schema = {"properties": {name: {"const": 1} for name in names}, "required": names[:1], "maxProperties": 2}
-    grammar = Constraint(kind="grammar", value=schema_grammar(json.dumps({"type": "object", **schema})))
+    grammar = OutputGrammar(schema_grammar(json.dumps({"type": "object", **schema})))
     texts = [
         json.dumps(one) for one in ({names[0]: 1}, {names[0]: 1, names[99]: 1}, {names[0]: 1, "me_99": 1}, {"0": 1})
     ]

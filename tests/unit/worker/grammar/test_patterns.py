@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.protocol.request import Constraint
 from tests.support.grammar_oracle import tiny_oracle
 from tests.support.regexes import regexes
+from worker.engine.protocol import OutputGrammar
 from worker.grammar.patterns import text_grammar, whole_regex_of
 from worker.grammar.regex import PatternError
 
@@ -20,7 +20,7 @@ _patterns = regexes(_atoms, _quantifiers, max_leaves=6)
 
 
 def accepted(pattern: str, text: str) -> bool:
-    return tiny_oracle().accepts(Constraint(kind="grammar", value=text_grammar(whole_regex_of(pattern))), text)
+    return tiny_oracle().accepts(OutputGrammar(text_grammar(whole_regex_of(pattern))), text)
 
 
 @given(data=st.data(), pattern=_patterns)

@@ -10,6 +10,7 @@ from shared.parsers.formats import TOOL_FORMATS, OutputFormat, ToolFormatName
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.request import ChatRequest, Constraint, Message, Sampling, Tool, ToolCall
 from tests.support.grammar_oracle import Texts, tiny_oracle
+from worker.engine.protocol import OutputGrammar
 from worker.grammar.planner import make_plan, plain_plan
 from worker.prompt.child import check_size
 from worker.prompt.tools import written_calls
@@ -28,30 +29,30 @@ def request(**fields: Any) -> ChatRequest:
     return ChatRequest(model="m", messages=(Message(role="user", content="Hi"),), **fields)
 
 
-def part_of(constraint: Constraint | None) -> Any:
+def part_of(grammar: OutputGrammar | None) -> Any:
     """The outermost part of a structural tag."""
-    assert constraint is not None
-    assert constraint.kind == "structural_tag"
-    return json.loads(constraint.value)["format"]
+    assert grammar is not None
+    assert grammar.tagged
+    return json.loads(grammar.text)["format"]
 
 
 def test_a_plain_chat_is_free_and_plain() -> None:
     plan = make_plan(request(), HERMES, "")
-    assert (plan.constraint, plan.tools, plan.reasoning) == (None, "", "")
+    assert (plan.grammar, plan.tools, plan.reasoning) == (None, "", "")
 
 
 def test_a_schema_becomes_a_compact_grammar() -> None:
     plan = make_plan(request(constraint=PERSON), HERMES, "")
-    assert plan.constraint is not None
-    assert plan.constraint.kind == "grammar"
-    assert '{"age":3}' in Texts(plan.constraint.value)
+    assert plan.grammar is not None
+    assert not plan.grammar.tagged
+    assert '{"age":3}' in Texts(plan.grammar.text)
     assert plan.param == "response_format"
 
 
 def test_json_mode_is_an_object_with_a_member_after_a_space() -> None:
-    constraint = make_plan(request(constraint=Constraint(kind="json_object", value="")), HERMES, "").constraint
-    assert constraint is not None
-    texts = Texts(constraint.value)
+    grammar = make_plan(request(constraint=Constraint(kind="json_object", value="")), HERMES, "").grammar
+    assert grammar is not None
+    texts = Texts(grammar.text)
     made = ['{ "a":1}', '{ "a": {}, "":["x"] }', '{ "a":{"b":1}}']
     assert [
         text for text in [*made, "{}", "{ }", '{"a":1}', '{  "a":1}', '{ "a":1 , "b":2}', "[]"] if text in texts
@@ -60,14 +61,14 @@ def test_json_mode_is_an_object_with_a_member_after_a_space() -> None:
 
 def test_a_clients_own_grammar_is_passed_on() -> None:
     constraint = Constraint(kind="grammar", value='root ::= "a"')
-    assert make_plan(request(constraint=constraint), HERMES, "").constraint == constraint
+    assert make_plan(request(constraint=constraint), HERMES, "").grammar == OutputGrammar(constraint.value)
 
 
 def test_a_regular_expression_becomes_a_grammar() -> None:
-    constraint = make_plan(request(constraint=Constraint(kind="regex", value="(a|b)c")), HERMES, "").constraint
-    assert constraint is not None
-    assert constraint.kind == "grammar"
-    texts = Texts(constraint.value)
+    grammar = make_plan(request(constraint=Constraint(kind="regex", value="(a|b)c")), HERMES, "").grammar
+    assert grammar is not None
+    assert not grammar.tagged
+    texts = Texts(grammar.text)
     assert [text for text in ("ac", "bc", "a", "abc", "c") if text in texts] == ["ac", "bc"]
 
 
@@ -78,13 +79,13 @@ def test_a_text_that_a_grammar_ends_can_not_go_on(fields: dict[str, Any]) -> Non
         with pytest.raises(RequestRefused) as refusal:
             make_plan(asked, form, "")
         assert refusal.value.problem.param == "ignore_eos"
-    assert make_plan(request(sampling=Sampling(ignore_eos=True)), HERMES, "").constraint is None
+    assert make_plan(request(sampling=Sampling(ignore_eos=True)), HERMES, "").grammar is None
 
 
 def test_schemas_in_a_structural_tag_become_grammars() -> None:
     form = {"type": "sequence", "elements": [{"type": "json_schema", "json_schema": {"const": 1}}]}
     tag = Constraint(kind="structural_tag", value=json.dumps({"type": "structural_tag", "format": form}))
-    (element,) = part_of(make_plan(request(constraint=tag), HERMES, "").constraint)["elements"]
+    (element,) = part_of(make_plan(request(constraint=tag), HERMES, "").grammar)["elements"]
     assert element["type"] == "grammar"
     assert "1" in Texts(element["grammar"])
 
@@ -112,7 +113,7 @@ def test_a_structural_tag_that_cannot_be_held_is_refused(value: str, said: str) 
 @pytest.mark.parametrize("name", TOOL_FORMATS)
 def test_free_tools_are_read_in_the_models_format_and_guided_from_its_trigger_on(name: ToolFormatName) -> None:
     plan = make_plan(request(tools=(CITY, NOW)), OutputFormat(tools=name), "")
-    part = part_of(plan.constraint)
+    part = part_of(plan.grammar)
     assert plan.tools == name
     assert part["type"] == "triggered_tags"
     assert all(any(tag["begin"].startswith(trigger) for trigger in part["triggers"]) for tag in part["tags"])
@@ -125,15 +126,15 @@ def test_calls_as_they_are_written_are_in_the_grammar_and_wrong_arguments_are_no
     parameters = '{"properties": {"city": {"enum": ["Oslo", "Rome"]}, "x": {"type": "string"}}, "required": ["city"]}'
     tool = Tool(name="city", parameters=parameters, strict=bool(shape.quote))
     calls = [ToolCall(id="1", name="city", arguments='{"city": "Oslo", "x": "y"}')] * (1 if shape.single else 2)
-    constraint = make_plan(request(tools=(tool,), tool_choice="required"), OutputFormat(tools=name), "").constraint
-    assert constraint is not None
+    grammar = make_plan(request(tools=(tool,), tool_choice="required"), OutputFormat(tools=name), "").grammar
+    assert grammar is not None
     text = written_calls(calls, name, str)
-    assert tiny_oracle().accepts(constraint, text)
-    assert not tiny_oracle().accepts(constraint, text.replace("Oslo", "Bonn"))
+    assert tiny_oracle().accepts(grammar, text)
+    assert not tiny_oracle().accepts(grammar, text.replace("Oslo", "Bonn"))
 
 
 def test_arguments_follow_the_tools_schema() -> None:
-    part = part_of(make_plan(request(tools=(CITY, NOW)), HERMES, "").constraint)
+    part = part_of(make_plan(request(tools=(CITY, NOW)), HERMES, "").grammar)
     weather, now = (Texts(tag["content"]["grammar"]) for tag in part["tags"])
     assert '{"city":"Oslo"}' in weather
     assert '{"city":"Bonn"}' not in weather
@@ -142,13 +143,13 @@ def test_arguments_follow_the_tools_schema() -> None:
 
 
 def test_without_parallel_calls_the_first_one_is_the_last() -> None:
-    part = part_of(make_plan(request(tools=(CITY,), parallel_tool_calls=False), HERMES, "").constraint)
+    part = part_of(make_plan(request(tools=(CITY,), parallel_tool_calls=False), HERMES, "").grammar)
     assert part["stop_after_first"]
 
 
 def test_no_choice_reads_no_calls() -> None:
     plan = make_plan(request(tools=(CITY,), tool_choice="none"), HERMES, "")
-    assert (plan.constraint, plan.tools) == (None, "")
+    assert (plan.grammar, plan.tools) == (None, "")
 
 
 def test_required_calls_without_a_format_have_that_of_hermes() -> None:
@@ -160,7 +161,7 @@ def test_required_calls_without_a_format_have_that_of_hermes() -> None:
 @pytest.mark.parametrize("fields", [{"named_tool": "now"}, {"parallel_tool_calls": False}])
 def test_one_call_is_the_whole_text_in_every_format(name: ToolFormatName, fields: dict[str, Any]) -> None:
     plan = make_plan(request(tools=(CITY, NOW), tool_choice="required", **fields), OutputFormat(tools=name), "")
-    part = part_of(plan.constraint)
+    part = part_of(plan.grammar)
     if part["type"] == "tag" and part["content"]["type"] != "grammar":
         part = part["content"]  # calls in a group
     tags = part["elements"] if part["type"] == "or" else [part]
@@ -175,12 +176,12 @@ def test_one_call_is_the_whole_text_in_every_format(name: ToolFormatName, fields
 @pytest.mark.parametrize("name", TOOL_FORMATS)
 def test_a_required_call_is_one_or_more(name: ToolFormatName) -> None:
     plan = make_plan(request(tools=(CITY, NOW), tool_choice="required"), OutputFormat(tools=name), "")
-    assert part_of(plan.constraint)["type"] in ("tags_with_separator", "tag", "or")
+    assert part_of(plan.grammar)["type"] in ("tags_with_separator", "tag", "or")
 
 
 def test_a_named_tool_is_the_only_one() -> None:
     plan = make_plan(request(tools=(CITY, NOW), tool_choice="required", named_tool="now"), HERMES, "")
-    assert part_of(plan.constraint)["begin"] == '<tool_call>\n{"name": "now", "arguments": '
+    assert part_of(plan.grammar)["begin"] == '<tool_call>\n{"name": "now", "arguments": '
 
 
 @pytest.mark.parametrize(
@@ -192,7 +193,7 @@ def test_a_named_tool_is_the_only_one() -> None:
 )
 def test_reasoning_comes_before_what_is_held(prompt_end: str, in_reasoning: bool, kind: str, begins: list[str]) -> None:
     plan = make_plan(request(constraint=PERSON), THINKS, prompt_end)
-    part = part_of(plan.constraint)
+    part = part_of(plan.grammar)
     assert (plan.reasoning, plan.in_reasoning, part["type"]) == ("think", in_reasoning, kind)
     thought = part["elements"][0] if kind == "sequence" else part["elements"][1]["elements"][0]
     assert [thought["begin"]] == begins
@@ -201,12 +202,12 @@ def test_reasoning_comes_before_what_is_held(prompt_end: str, in_reasoning: bool
 
 def test_reasoning_that_the_prompt_has_closed_is_over() -> None:
     plan = make_plan(request(constraint=PERSON), THINKS, "assistant\n<think>\n\n</think>\n\n")
-    assert plan.constraint is not None
-    assert plan.constraint.kind == "grammar"
+    assert plan.grammar is not None
+    assert not plan.grammar.tagged
 
 
 def test_a_schema_with_optional_tools_allows_both() -> None:
-    part = part_of(make_plan(request(tools=(NOW,), constraint=PERSON), HERMES, "").constraint)
+    part = part_of(make_plan(request(tools=(NOW,), constraint=PERSON), HERMES, "").grammar)
     assert [element["type"] for element in part["elements"]] == ["grammar", "tag"]
 
 
@@ -230,7 +231,7 @@ def test_only_strict_tools_are_refused_for_what_cannot_be_held(strict: bool, ref
         with pytest.raises(RequestRefused, match="multipleOf"):
             make_plan(request(tools=(tool,)), HERMES, "")
     else:
-        (tag,) = part_of(make_plan(request(tools=(tool,)), HERMES, "").constraint)["tags"]
+        (tag,) = part_of(make_plan(request(tools=(tool,)), HERMES, "").grammar)["tags"]
         assert '{"a":4}' in Texts(tag["content"]["grammar"])
 
 
@@ -242,7 +243,7 @@ def test_qwens_parameters_are_raw_text_or_json() -> None:
         "$defs": {"n": {"type": "integer"}},
     }
     tool = Tool(name="find", parameters=json.dumps(parameters))
-    (tag,) = part_of(make_plan(request(tools=(tool,)), OutputFormat(tools="qwen3_coder"), "").constraint)["tags"]
+    (tag,) = part_of(make_plan(request(tools=(tool,)), OutputFormat(tools="qwen3_coder"), "").grammar)["tags"]
     texts = Texts(tag["content"]["grammar"])
     assert "<parameter=q>\na < b\n</parameter>\n<parameter=n>\n3\n</parameter>\n" in texts
     assert "<parameter=q>\nx\n</parameter>\n<parameter=u>\nc\n</parameter>\n" in texts
@@ -262,10 +263,10 @@ def test_a_constraint_is_refused_by_the_field_that_asked_for_it() -> None:
 
 
 def test_a_plain_completion_is_held_without_formats() -> None:
-    assert plain_plan(request()).constraint is None
+    assert plain_plan(request()).grammar is None
     plan = plain_plan(request(constraint=PERSON))
-    assert plan.constraint is not None
-    assert (plan.constraint.kind, plan.tools) == ("grammar", "")
+    assert plan.grammar is not None
+    assert (plan.grammar.tagged, plan.tools) == (False, "")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from shared.protocol.errors import RequestRefused
-from shared.protocol.request import ChatRequest, Constraint, ConstraintKind, Message, Tool
+from shared.protocol.request import ChatRequest, Message, Tool
+from worker.engine.protocol import OutputGrammar
 from worker.grammar.plan import Plan
 from worker.grammar.spelling import missing_bytes, spellable_plan
 
@@ -14,8 +15,8 @@ CONTROL = frozenset({0x04, 0xF1})
 REQUEST = ChatRequest(model="m", messages=(Message(role="user", content="Hi"),))
 
 
-def plan(value: str, kind: ConstraintKind = "grammar", *, triggers: tuple[str, ...] = ()) -> Plan:
-    return Plan(constraint=Constraint(kind=kind, value=value), param="response_format", triggers=triggers)
+def plan(value: str, kind: str = "grammar", *, triggers: tuple[str, ...] = ()) -> Plan:
+    return Plan(grammar=OutputGrammar(value, kind == "structural_tag"), param="response_format", triggers=triggers)
 
 
 def test_a_vocabulary_with_every_byte_spells_everything() -> None:
@@ -31,7 +32,7 @@ def test_bytes_that_stand_in_no_text_are_not_missed() -> None:
 
 
 @pytest.mark.parametrize("kind", ["grammar", "regex", "structural_tag"])
-def test_a_vocabulary_of_words_is_held_to_nothing(kind: ConstraintKind) -> None:
+def test_a_vocabulary_of_words_is_held_to_nothing(kind: str) -> None:
     value = '"a"'
     with pytest.raises(RequestRefused, match="single bytes") as caught:
         spellable_plan(plan(value, kind), REQUEST, WORDS)
@@ -49,7 +50,7 @@ def test_a_forced_call_names_tool_choice() -> None:
 
 def test_calls_that_may_be_made_go_unguided() -> None:
     kept = spellable_plan(plan('root ::= "a"', triggers=("<tool_call>",)), REQUEST, WORDS)
-    assert (kept.constraint, kept.triggers) == (None, ())
+    assert (kept.grammar, kept.triggers) == (None, ())
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_calls_that_may_be_made_go_unguided() -> None:
         (json.dumps({"type": "sequence", "elements": [{"type": "regex", "pattern": r"\x04"}]}), "structural_tag"),
     ],
 )
-def test_a_character_that_can_not_be_spelled_is_named(value: str, kind: ConstraintKind) -> None:
+def test_a_character_that_can_not_be_spelled_is_named(value: str, kind: str) -> None:
     with pytest.raises(RequestRefused, match=r"character U\+(0004|40000)"):
         spellable_plan(plan(value, kind), REQUEST, CONTROL)
 
@@ -83,6 +84,6 @@ def test_a_character_that_can_not_be_spelled_is_named(value: str, kind: Constrai
         (json.dumps({"type": "grammar", "grammar": r'root ::= [^\x04] "\\u0004"'}), "structural_tag"),
     ],
 )
-def test_what_only_looks_like_it_is_left_alone(value: str, kind: ConstraintKind) -> None:
+def test_what_only_looks_like_it_is_left_alone(value: str, kind: str) -> None:
     whole = plan(value, kind)
     assert spellable_plan(whole, REQUEST, CONTROL) is whole

@@ -9,9 +9,10 @@ from shared.parsers import parser_for
 from shared.parsers.format import Elements
 from shared.parsers.formats import TOOL_FORMATS, OutputFormat
 from shared.parsers.schema_types import ANY_TYPE, SchemaTypes
-from shared.protocol.request import Constraint, Tool
+from shared.protocol.request import Tool
 from tests.support.grammar_oracle import Texts, tiny_oracle
 from tests.unit.shared.parsers.reading import read
+from worker.engine.protocol import OutputGrammar
 from worker.grammar.calls import element_arguments
 from worker.grammar.ebnf import Rules
 
@@ -36,7 +37,7 @@ def test_a_string_has_no_end_tag_inside(text: str, allowed: bool) -> None:
 
 def test_a_string_is_utf8() -> None:
     for seed in range(10):
-        tiny_oracle().random(Constraint(kind="grammar", value=GRAMMAR), seed)  # raises an error if it is not UTF-8
+        tiny_oracle().random(OutputGrammar(GRAMMAR), seed)  # raises an error if it is not UTF-8
 
 
 @pytest.mark.parametrize(

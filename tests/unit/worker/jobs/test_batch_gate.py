@@ -9,10 +9,9 @@ import pytest
 
 from shared.protocol.request import Sampling, Tier
 from tests.support.eventually import eventually
-from tests.support.job_rig import attempt_of
+from tests.support.job_rig import Hold, attempt_of
 from tests.support.jobs import job
 from worker.engine.handle import EngineProcess
-from worker.jobs.attempt import Hold
 from worker.jobs.gates import batches
 from worker.jobs.gates.batches import MIN_RUN, BatchGate
 

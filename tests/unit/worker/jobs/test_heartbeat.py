@@ -9,11 +9,10 @@ from redis.exceptions import ConnectionError
 
 from shared.protocol.queue import JobQueue
 from shared.redis import keys
+from tests.support.job_rig import ActiveJobs, read_payload
 from tests.support.jobs import WORKER, job
 from tests.support.wall_clock import WallClock
-from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.heartbeat import Heartbeat
-from worker.jobs.payload import read_payload
 from worker.jobs.registry_record import RegistryRecord
 
 

@@ -19,16 +19,24 @@ from shared.protocol.events import (
     Started,
 )
 from shared.protocol.queue import Lease
-from shared.protocol.request import ChatRequest, Constraint, Job, Message, PromptScoring, Sampling, TraceContext
+from shared.protocol.request import ChatRequest, Job, Message, PromptScoring, Sampling, TraceContext
 from shared.runtime.tasks import cancel_all
 from tests.support.eventually import PATIENCE
-from tests.support.job_rig import INFO, JobRig, claim_of
+from tests.support.job_rig import INFO, Attempt, Hold, JobRig, Publisher, claim_of
 from tests.support.recorded_spans import TRACE, RecordedSpans
 from worker.engine.handle import EngineProcess, LoadedEngine
-from worker.engine.protocol import Ending, EngineInfo, EngineSequence, Gauges, Output, RawStep, SequenceRefused, Stepped
+from worker.engine.protocol import (
+    Ending,
+    EngineInfo,
+    EngineSequence,
+    Gauges,
+    Output,
+    OutputGrammar,
+    RawStep,
+    SequenceRefused,
+    Stepped,
+)
 from worker.grammar.plan import Plan
-from worker.jobs.attempt import Attempt, Hold
-from worker.jobs.publisher import Publisher
 from worker.prompt.messages import Prepared
 
 TENANT = "key-1"
@@ -62,7 +70,7 @@ class PromptMaker:
 
     def __init__(self) -> None:
         self.ready = True
-        self.constraint: Constraint | None = None
+        self.grammar: OutputGrammar | None = None
         self.counted: Plan | None = None
         self.replies: list[asyncio.Future[Prepared]] = []
         self.tenants: list[str] = []
@@ -73,7 +81,7 @@ class PromptMaker:
         self.tenants.append(tenant)
         if self.ready:
             reply.set_result(
-                Prepared(PROMPT, Plan(constraint=self.constraint, param="response_format"), counted=self.counted)
+                Prepared(PROMPT, Plan(grammar=self.grammar, param="response_format"), counted=self.counted)
             )
         return reply
 
@@ -127,7 +135,7 @@ class Rig:
         self.jobs, self.current, self.runner, self.outputs = rig.jobs, rig.current, rig.runner, rig.outputs
         self.generations = rig.generations
 
-    async def check(self, constraint: Constraint, param: str, tenant: str) -> None:
+    async def check(self, grammar: OutputGrammar, param: str, tenant: str) -> None:
         self.checked_for.append(tenant)
         await self.compiled.wait()
         if self.refusal is not None:
@@ -200,7 +208,7 @@ async def test_a_job_publishes_its_events_and_ends(rig: Rig) -> None:
 
 async def test_prompts_and_grammars_count_for_the_tenant_which_may_be_told_to_wait(rig: Rig) -> None:
     rig.load()
-    rig.prompts.constraint = Constraint(kind="json_object")
+    rig.prompts.grammar = OutputGrammar("any")
     rig.refusal = refuse(ProblemKind.RATE_LIMITED, "The share is used up.", retry_after=7.0)
     assert not await over(rig.start("a"))
     assert (rig.prompts.tenants, rig.checked_for) == ([TENANT], [TENANT])
@@ -210,13 +218,13 @@ async def test_prompts_and_grammars_count_for_the_tenant_which_may_be_told_to_wa
 @pytest.mark.parametrize("limits", [True, False])
 async def test_a_grammar_counts_the_characters_of_strings_where_the_engine_does_not(rig: Rig, limits: bool) -> None:
     rig.load(msgspec.structs.replace(INFO, adjusts_logits=limits))
-    rig.prompts.constraint = Constraint(kind="grammar", value="any")
-    counted = Constraint(kind="grammar", value="counted")
-    rig.prompts.counted = Plan(constraint=counted, param="response_format")
+    rig.prompts.grammar = OutputGrammar("any")
+    counted = OutputGrammar("counted")
+    rig.prompts.counted = Plan(grammar=counted, param="response_format")
     rig.start("a")
     await settle()
     (sequence,) = rig.engine.added
-    assert sequence.constraint == (rig.prompts.constraint if limits else counted)
+    assert sequence.grammar == (rig.prompts.grammar if limits else counted)
 
 
 @pytest.mark.parametrize(
@@ -310,7 +318,7 @@ def waits_for_its_prompt(rig: Rig) -> None:
 
 
 def waits_for_its_grammar(rig: Rig) -> None:
-    rig.prompts.constraint = Constraint(kind="grammar", value="a+")
+    rig.prompts.grammar = OutputGrammar("a+")
     rig.compiled.clear()
 
 

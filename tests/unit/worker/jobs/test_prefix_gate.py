@@ -7,11 +7,10 @@ from typing import cast
 import msgspec
 
 from shared.protocol.request import Sampling
-from tests.support.job_rig import attempt_of
+from tests.support.job_rig import Hold, attempt_of
 from tests.support.jobs import job
 from worker.engine.handle import EngineProcess
 from worker.engine.protocol import EngineSequence
-from worker.jobs.attempt import Hold
 from worker.jobs.gates.prefix import PrefixGate
 
 SHARED = tuple(range(1000))

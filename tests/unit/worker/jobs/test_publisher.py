@@ -18,12 +18,10 @@ from shared.redis.raw_connection import RawConnection
 from shared.redis.reconnections import Reconnections
 from tests.support.emitting import unpack
 from tests.support.eventually import PATIENCE, eventually
-from tests.support.job_rig import attempt_of
+from tests.support.job_rig import ActiveJobs, Attempt, attempt_of
 from tests.support.jobs import REPLICA
 from worker.engine.handle import CurrentEngine
 from worker.jobs import draining
-from worker.jobs.active_jobs import ActiveJobs
-from worker.jobs.attempt import Attempt
 from worker.jobs.publisher import Publisher
 
 

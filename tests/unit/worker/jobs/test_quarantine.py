@@ -7,12 +7,9 @@ from contextlib import ExitStack
 import msgspec
 import pytest
 
-from tests.support.job_rig import attempt_of, claim_of
+from tests.support.job_rig import ActiveJobs, Attempt, Hold, attempt_of, claim_of, read_payload
 from tests.support.jobs import job
-from worker.jobs.active_jobs import ActiveJobs
-from worker.jobs.attempt import Attempt, Hold
 from worker.jobs.gates.quarantine import QUARANTINE_TOKENS, Quarantine
-from worker.jobs.payload import read_payload
 
 
 class Rig:

@@ -19,16 +19,14 @@ from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import cancel_all
 from tests.support.emitting import emit
 from tests.support.eventually import eventually
-from tests.support.job_rig import JobRig, consumer_of, no_publisher
+from tests.support.job_rig import ActiveJobs, JobRig, Publisher, consumer_of, no_publisher, run_until_empty
 from tests.support.jobs import WORKER, request_of
 from tests.support.prompts import Maker, requests_of
 from tests.support.redis_types import awaitable
 from tests.support.wall_clock import WallClock
 from worker.images.messages import DecodedImage
-from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.draining import release_jobs
 from worker.jobs.heartbeat import Heartbeat
-from worker.jobs.publisher import Publisher
 from worker.jobs.registry_record import RegistryRecord
 from worker.jobs.request_cache import RequestGone
 from worker.prompt.messages import Prepared
@@ -200,15 +198,7 @@ async def test_jobs_whose_request_is_gone_become_dead_letters(redis: ArqRedis) -
 
     await queue.enqueue(jobs(asked()), limit=10)
     await redis.delete(keys.request("r"))
-    consumer = consumer_of(queue, JobRig(no_publisher, queue=queue).runner, slots=3)
-    running = asyncio.create_task(consumer.run())
-
-    async def is_empty() -> bool:
-        return await queue.depth() == (0, 0)
-
-    await eventually(is_empty)
-    await consumer.drained()
-    await cancel_all({running})
+    await run_until_empty(consumer_of(queue, JobRig(no_publisher, queue=queue).runner, slots=3), queue)
     assert await awaitable(redis.llen(keys.dead_letters("tiny"))) == 3
     assert await redis.keys(f"{keys.PAYLOAD_PREFIX}*") == []
     assert await queue.depth() == (0, 0)

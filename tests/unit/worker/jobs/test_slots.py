@@ -7,10 +7,10 @@ import msgspec
 from arq.connections import ArqRedis
 
 from shared.protocol.queue import Claim, JobQueue
-from shared.protocol.request import ChatRequest, Constraint, Job, Message, Tier
+from shared.protocol.request import ChatRequest, Job, Message, Tier
 from tests.support.eventually import eventually
-from tests.support.job_rig import consumer_of
-from worker.jobs.active_jobs import ActiveJobs
+from tests.support.job_rig import ActiveJobs, consumer_of
+from worker.engine.protocol import OutputGrammar
 
 
 class Rig:
@@ -97,9 +97,7 @@ async def test_the_newest_request_of_a_tenant_leaves_its_slot_to_another_tenant(
         rig.have_output()
         for attempt in rig.jobs.by_number.values():
             if attempt.lease.job == "d":  # it can't be resumed exactly
-                attempt.sequence = msgspec.structs.replace(
-                    attempt.sequence, constraint=Constraint(kind="regex", value="a")
-                )
+                attempt.sequence = msgspec.structs.replace(attempt.sequence, grammar=OutputGrammar("a"))
         await rig.consumer.yield_slot()
         await eventually(lambda: sorted(rig.running) == ["a", "b", "d", "x"])
         rig.running["x"].set()

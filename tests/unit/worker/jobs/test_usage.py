@@ -6,9 +6,8 @@ from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import CANCELLED, Delta, Event, Failed, Finished, Started
 from shared.protocol.request import ChatRequest, Image, Job, Message, Tokenize
 from shared.protocol.usage import UsageCounts
-from tests.support.job_rig import attempt_of, claim_of
+from tests.support.job_rig import Attempt, attempt_of, claim_of
 from tests.support.jobs import REPLICA
-from worker.jobs.attempt import Attempt
 from worker.jobs.attempt_recorder import usage_of
 
 REQUEST = ChatRequest(model="tiny", messages=(Message(role="user", images=(Image(digest="x"),)),))

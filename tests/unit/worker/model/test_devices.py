@@ -6,11 +6,11 @@ import pytest
 
 from shared.runtime.settings import EngineSettings
 from worker.engine.backends import computes_on_cpus
-from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
 from worker.model import devices
 from worker.model.devices import device_kinds, has_amx, is_missing
 from worker.openvino.engine import OpenVINOEngine
+from worker.openvino.options import OpenVINOOptions
 
 _BOTH = "flags\t\t: fpu avx512_bf16 avx512_vnni amx_bf16 amx_tile\n"
 _AVX512 = "flags\t\t: fpu avx512_bf16 avx512_vnni\n"
@@ -66,7 +66,7 @@ def test_a_device_is_missing_if_openvino_finds_none_of_the_name(
 def test_a_worker_without_its_device_names_those_that_exist(tmp_path: Path) -> None:
     model = tmp_path / "model.gguf"
     model.touch()
-    options = EngineOptions.from_settings(EngineSettings(device="gpu.7"), path=str(model), context_length=64)
+    options = OpenVINOOptions.from_settings(EngineSettings(device="gpu.7"), path=str(model), context_length=64)
     with pytest.raises(EngineLoadError, match=r"no device GPU\.7 here: OpenVINO finds .*CPU.*docs/deployment\.md"):
         OpenVINOEngine(options, lambda stage: None)
 

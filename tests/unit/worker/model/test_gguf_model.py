@@ -12,13 +12,13 @@ from shared.runtime.settings import EngineSettings
 from tests.support.fleet import ONE_THREAD
 from tests.support.gguf_files import tiny_llama
 from tests.support.gguf_reference import Reference
-from worker.engine.options import EngineOptions
 from worker.model.gguf_model import GGUFModel
 from worker.model.rope import read_rotation
 from worker.model.source import ModelError
 from worker.openvino import weights
 from worker.openvino.export import MODEL_FILES, export_gguf
 from worker.openvino.load import EXACT
+from worker.openvino.options import OpenVINOOptions
 from worker.openvino.weights import serving_path
 
 TOKENS = [*range(5, 45)]
@@ -124,7 +124,7 @@ def test_what_is_loaded_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         file = _write(tmp_path, **options)
         settings = EngineSettings(weights=wanted)
         path = serving_path(
-            EngineOptions.from_settings(settings, path=str(file), context_length=64), lambda stage: None
+            OpenVINOOptions.from_settings(settings, path=str(file), context_length=64), lambda stage: None
         )
         return "file" if path == file else path.name.split("-")[1]
 

@@ -17,6 +17,7 @@ from worker.model.source import ModelError
 from worker.openvino.prompt_maker import load_prompt_maker
 from worker.openvino.vocabulary import open_tokenizer
 from worker.prompt.maker import TemplatePromptMaker
+from worker.prompt.messages import PromptOptions
 
 LETTERS = [chr(byte) for byte in (*range(33, 127), *range(161, 173), *range(174, 256))]
 ALPHABET = [*LETTERS, *(chr(256 + number) for number in range(256 - len(LETTERS)))]
@@ -51,7 +52,7 @@ def _ids(file: Path, text: str) -> list[int]:
 
 
 def _maker(file: Path) -> TemplatePromptMaker:
-    return load_prompt_maker(str(file), context_length=64)
+    return load_prompt_maker(PromptOptions(engine="auto", path=str(file), context_length=64))
 
 
 DEEPSEEK = {"<｜begin▁of▁sentence｜>": 3, "<｜end▁of▁sentence｜>": 3, "<｜User｜>": 4, "<｜Assistant｜>": 4, "ü": 4}

@@ -1,4 +1,4 @@
-"""When sequences with a constraint or with images start in the engine."""
+"""When sequences with a grammar or with images start in the engine."""
 
 from collections.abc import Iterable
 from typing import cast
@@ -6,9 +6,9 @@ from typing import cast
 import pytest
 from openvino_genai.py_openvino_genai import GenerationHandle
 
-from shared.protocol.request import Constraint, Sampling
+from shared.protocol.request import Sampling
 from worker.engine.generation import Generation
-from worker.engine.protocol import EngineSequence, GrammarError, PlacedImage
+from worker.engine.protocol import EngineSequence, GrammarError, OutputGrammar, PlacedImage
 from worker.engine.text import Vocabulary
 from worker.openvino.arrivals import GrammarArrivals, ImageArrivals
 from worker.openvino.grammar_compiler import GrammarCompiler
@@ -38,14 +38,14 @@ class Engine:
         self.grammars = GrammarArrivals(self.table, compiler, clock=lambda: self.now)
         self.images = ImageArrivals(self.table, clock=lambda: self.now)
 
-    def is_compiled(self, constraint: Constraint) -> bool:
-        return constraint.value in self.compiled
+    def is_compiled(self, grammar: OutputGrammar) -> bool:
+        return grammar.text in self.compiled
 
-    def compile(self, constraint: Constraint) -> None:
+    def compile(self, grammar: OutputGrammar) -> None:
         self.now += COMPILATION
-        if constraint.value == "invalid":
+        if grammar.text == "invalid":
             raise GrammarError("it has no root")
-        self.compiled.append(constraint.value)
+        self.compiled.append(grammar.text)
 
     def generate(self) -> None:
         """Let each running sequence generate a token."""
@@ -53,13 +53,13 @@ class Engine:
             running.generation.append((0,), ())
 
     def run(self, number: int, tokens: int, *, image: bool = False) -> None:
-        """Let a sequence without a constraint run."""
+        """Let a sequence without a grammar run."""
         self._run(generation(number, tokens=tokens, image=image))
 
     def add_grammars(self, grammars: Iterable[tuple[int, str]]) -> None:
         """Let sequences with these grammars arrive."""
         for number, grammar in grammars:
-            self.grammars.add(generation(number, constraint=Constraint(kind="grammar", value=grammar)))
+            self.grammars.add(generation(number, grammar=OutputGrammar(grammar)))
 
     def add_images(self, *numbers: int) -> None:
         """Let sequences with images arrive."""
@@ -87,7 +87,7 @@ class Engine:
 
 
 def generation(
-    number: int, *, tokens: int = 0, image: bool = False, constraint: Constraint | None = None
+    number: int, *, tokens: int = 0, image: bool = False, grammar: OutputGrammar | None = None
 ) -> Generation:
     sequence = EngineSequence(
         number=number,
@@ -95,7 +95,7 @@ def generation(
         images=(PlacedImage(0, 1, 1, b"rgb"),) if image else (),
         sampling=Sampling(),
         generated=(0,) * tokens,
-        constraint=constraint,
+        grammar=grammar,
     )
     return Generation(sequence, Vocabulary([b"a"]), end_tokens=(), limit=8)
 

@@ -8,8 +8,8 @@ import pytest
 
 from shared.runtime.settings import EngineSettings
 from worker.engine.host import cores, cpu_quota
-from worker.engine.options import EngineOptions
 from worker.openvino import threads
+from worker.openvino.options import OpenVINOOptions
 from worker.openvino.threads import engine_threads
 
 
@@ -86,5 +86,5 @@ def test_a_number_that_is_set_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert engine_threads(options(device="GPU")) == ({}, "")
 
 
-def options(**settings: str) -> EngineOptions:
-    return EngineOptions.from_settings(EngineSettings(**settings), path="model", context_length=100)
+def options(**settings: str) -> OpenVINOOptions:
+    return OpenVINOOptions.from_settings(EngineSettings(**settings), path="model", context_length=100)

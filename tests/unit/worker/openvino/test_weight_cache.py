@@ -12,13 +12,13 @@ import pytest
 from filelock import FileLock
 
 from shared.runtime.settings import EngineSettings
-from worker.engine.options import EngineOptions
 from worker.model import files
 from worker.model.cache import cache_folder
 from worker.model.files import read_properties, write_properties
 from worker.model.local import ModelError
 from worker.openvino import int8, weights
 from worker.openvino.int8 import DamagedModel
+from worker.openvino.options import OpenVINOOptions
 from worker.openvino.weights import serving_path
 
 
@@ -50,8 +50,8 @@ def gguf(tmp_path: Path) -> Path:
     return file
 
 
-def _options(path: Path, **settings: Any) -> EngineOptions:
-    return EngineOptions.from_settings(EngineSettings(**settings), path=str(path), context_length=64)
+def _options(path: Path, **settings: Any) -> OpenVINOOptions:
+    return OpenVINOOptions.from_settings(EngineSettings(**settings), path=str(path), context_length=64)
 
 
 def _ignore(stage: str) -> None:

@@ -10,6 +10,7 @@ from worker.model.local import default_model
 from worker.openvino.prompt_maker import load_prompt_maker
 from worker.prompt.facts import TemplateFacts
 from worker.prompt.maker import Chat
+from worker.prompt.messages import PromptOptions
 from worker.prompt.self_test import damaged_texts, wrong_chats
 from worker.prompt.template import ChatTemplate
 from worker.prompt.tokenize import ModelTokenizer
@@ -46,6 +47,11 @@ def _tokenizer(*, found: bool = True, lowers: bool = False, latin: bool = False,
         eos="",
         **{"ends": frozenset({257}), **fields},
     )
+
+
+def findings_in(model: Path, **fields: Any) -> tuple[str, ...] | None:
+    options = PromptOptions(engine="auto", path=str(model), context_length=64, **fields)
+    return load_prompt_maker(options).description.findings
 
 
 CHAT = Chat(ChatTemplate(CHATML, bos_token="", eos_token=""), TemplateFacts())
@@ -86,7 +92,7 @@ def test_texts_that_become_others_are_one_warning(fault: dict[str, bool], text: 
 
 @pytest.mark.parametrize("model", [*MODELS, None], ids=lambda model: model.name if model else "default")
 def test_every_model_of_the_tests_passes(model: Path | None) -> None:
-    findings = load_prompt_maker(str(model or default_model()), context_length=64).description.findings
+    findings = findings_in(model or default_model())
     assert findings is not None
     assert len(findings) == (
         model is not None and model.name in ("gpt2-unigram", "gpt2-wordpiece", "llama-byte-fallback-unigram")
@@ -101,7 +107,7 @@ def test_a_model_that_fails_is_served_where_that_is_wanted(tmp_path: Path) -> No
         if "_model" not in file.name and file.name != "generation_config.json":
             (folder / file.name).write_bytes(file.read_bytes())
     with pytest.raises(RuntimeError, match=r"self-test failed: '<end_of_turn>' ends an answer .* --self-test warn"):
-        load_prompt_maker(str(folder), context_length=64)
-    (finding,) = load_prompt_maker(str(folder), context_length=64, self_test="warn").description.findings or ()
+        findings_in(folder)
+    (finding,) = findings_in(folder, self_test="warn") or ()
     assert finding.startswith("'<end_of_turn>' ends an answer")
-    assert load_prompt_maker(str(folder), context_length=64, self_test="off").description.findings is None
+    assert findings_in(folder, self_test="off") is None

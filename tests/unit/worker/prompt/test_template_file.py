@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from shared.runtime.settings import EngineSettings
-from worker.engine.options import EngineOptions
 from worker.model.chat_template import read_template
 from worker.model.source import ModelError
 from worker.openvino.load import fingerprint_of
+from worker.openvino.options import OpenVINOOptions
 
 
 def test_no_file_is_no_template() -> None:
@@ -41,11 +41,11 @@ def test_a_template_is_part_of_the_fingerprint(tmp_path: Path, monkeypatch: pyte
     model.write_bytes(b"weights")
 
     def fingerprint(template: str) -> str:
-        options = EngineOptions.from_settings(
+        options = OpenVINOOptions.from_settings(
             EngineSettings(), path=str(model), context_length=64, chat_template=template
         )
         return fingerprint_of(
-            model, msgspec.json.decode(msgspec.json.encode(options), type=EngineOptions), converted=False
+            model, msgspec.json.decode(msgspec.json.encode(options), type=OpenVINOOptions), converted=False
         )
 
     assert len({fingerprint(template) for template in ("", "{{ a }}", "{{ b }}", "{{ a }}")}) == 3

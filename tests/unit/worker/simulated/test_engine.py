@@ -4,15 +4,15 @@ import msgspec
 import pytest
 
 from shared.protocol.errors import ProblemKind, RequestRefused
-from shared.protocol.request import Constraint, Sampling
+from shared.protocol.request import Sampling
 from shared.runtime.settings import EngineSettings
 from tests.support.engine_outputs import deltas_of, text_of, tokens_of
-from worker.engine.options import EngineOptions
-from worker.engine.protocol import EngineLoadError, EngineSequence, Output, StepOutput
+from worker.engine.protocol import EngineLoadError, EngineSequence, Output, OutputGrammar, StepOutput
 from worker.simulated.engine import (
     END,
     Directives,
     SimulatedEngine,
+    SimulatedOptions,
     decode,
     encode,
     is_one_sample,
@@ -23,7 +23,7 @@ from worker.simulated.engine import (
 
 def engine(path: str = "", context_length: int = 1000, prompts: str = "") -> SimulatedEngine:
     settings = EngineSettings(engine="simulated", sim_step=0.0, max_batch=4)
-    options = EngineOptions.from_settings(
+    options = SimulatedOptions.from_settings(
         settings, path=f"[[tokens 12]] {path}", context_length=context_length, prompts=prompts
     )
     return SimulatedEngine(options, lambda stage: None)
@@ -182,12 +182,12 @@ def test_directives_for_refusal_and_exhaustion() -> None:
     assert outputs[-1].reason == "exhausted"
 
 
-def test_a_constraint_is_refused_unless_the_prompt_says_the_output() -> None:
+def test_a_grammar_is_refused_unless_the_prompt_says_the_output() -> None:
     machine = engine()
-    constraint = Constraint(kind="grammar", value="yes")
+    grammar = OutputGrammar("yes")
     with pytest.raises(RequestRefused, match="grammar"):
-        machine.add(msgspec.structs.replace(sequence("answer"), constraint=constraint))
-    machine.add(msgspec.structs.replace(sequence("answer [[say yes]]"), constraint=constraint))
+        machine.add(msgspec.structs.replace(sequence("answer"), grammar=grammar))
+    machine.add(msgspec.structs.replace(sequence("answer [[say yes]]"), grammar=grammar))
     assert machine.busy()
 
 

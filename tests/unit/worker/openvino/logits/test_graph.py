@@ -11,10 +11,10 @@ from openvino import opset13 as opset
 from shared.runtime.settings import EngineSettings
 from tests.support.gguf_files import tiny_llama
 from tests.support.paths import MODELS
-from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
 from worker.openvino.logits import graph
 from worker.openvino.logits.graph import NoHook, add_hook, hooked_folder, hooked_model
+from worker.openvino.options import OpenVINOOptions
 
 TINY = MODELS / "qwen2-byte-level-bpe"
 
@@ -25,8 +25,8 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path(shutil.copytree(TINY, tmp_path / "model"))
 
 
-def options(**fields: object) -> EngineOptions:
-    return EngineOptions.from_settings(EngineSettings(**fields), path="", context_length=64)
+def options(**fields: object) -> OpenVINOOptions:
+    return OpenVINOOptions.from_settings(EngineSettings(**fields), path="", context_length=64)
 
 
 def test_weights_and_tokenizer_are_linked(model: Path) -> None:

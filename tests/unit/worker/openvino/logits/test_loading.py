@@ -8,10 +8,10 @@ import pytest
 
 from shared.runtime.settings import EngineSettings
 from tests.support.paths import MODELS
-from worker.engine.options import EngineOptions
 from worker.engine.protocol import EngineLoadError
 from worker.openvino import load
 from worker.openvino.logits.operation import HookFailed
+from worker.openvino.options import OpenVINOOptions
 
 MODEL = MODELS / "qwen2-byte-level-bpe"
 
@@ -20,9 +20,9 @@ class Pipeline:
     """Stands for a pipeline in memory."""
 
 
-def options(logits: str) -> EngineOptions:
+def options(logits: str) -> OpenVINOOptions:
     settings = EngineSettings(logits=logits)
-    return EngineOptions.from_settings(settings, path=str(MODEL), context_length=64)
+    return OpenVINOOptions.from_settings(settings, path=str(MODEL), context_length=64)
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     hooked_pipeline: list[weakref.ref[Pipeline]] = []
 
     def load_one(
-        options: EngineOptions, served: Path, hooked: Path | None, choice: load.EngineChoice, progress: object
+        options: OpenVINOOptions, served: Path, hooked: Path | None, choice: load.EngineChoice, progress: object
     ) -> object:
         if hooked is None:
             freed = hooked_pipeline[0]() is None

@@ -32,11 +32,6 @@ class UpdateRequest(Strict):
     metadata: Metadata | None
 
 
-def sent_messages(body: bytes) -> bytes:
-    """Return the messages in a request's ``body``, a JSON array."""
-    return lists.dump(decode_object(body)["messages"])
-
-
 def parse_selection(query: Mapping[str, str]) -> Selection:
     """Parse the query of a list. Raises :class:`RequestRefused` for invalid values."""
     metadata = {match[1]: text for name, text in query.items() if (match := _METADATA.fullmatch(name)) is not None}

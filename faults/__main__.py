@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from faults import neighbours, swaps
+from faults import neighbours, slots, swaps
 from faults.report import write_report
 from faults.runner import Result, run
 from faults.scenario import Scenario
@@ -18,7 +18,9 @@ from faults.versions import source_of
 
 REPORT = Path("docs/fault-tolerance.md")
 NEIGHBOURS = "neighbours"
-"""The fuzzer of :mod:`faults.neighbours`, which is no scenario."""
+"""The fuzzer of :mod:`faults.neighbours` and the shares of :mod:`faults.slots`, which are no scenarios."""
+_SHARES = 8.0
+"""For how long (seconds) 'neighbours' measures each throughput of the shares of slots."""
 SWAPS = "swaps"
 """The run of :mod:`faults.swaps`, which is no scenario either."""
 
@@ -31,7 +33,7 @@ def main() -> int:
     parser.add_argument("--soaks", type=int, default=2, help="how many random soaks to run, from the seed on")
     parser.add_argument("--soak-seconds", type=float, default=60.0, help="how long each soak is")
     parser.add_argument("--report", type=Path, help=f"where to write the report; {REPORT} when all are run")
-    parser.add_argument("--seconds", type=float, default=600.0, help="how long the greedy key of 'neighbours' sends")
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long the greedy key of 'neighbours' sends")
     parser.add_argument("--swaps", type=int, default=1000, help="how many swaps 'swaps' makes")
     parser.add_argument(
         "--from",
@@ -72,7 +74,13 @@ def _neighbours(seed: int, seconds: float) -> int:
     print(f"seed {seed}, logs in {folder}", flush=True)
     report = asyncio.run(neighbours.run(folder, seed=seed, seconds=seconds))
     print(neighbours.summary(report), flush=True)
-    return int(bool(report.wrong))
+    wrong = report.wrong
+    for number, kind in enumerate(slots.KINDS):
+        (own := folder / f"slots-{number}").mkdir()
+        shares = asyncio.run(slots.run(own, kind, seconds=_SHARES))
+        print(shares, flush=True)
+        wrong += shares.wrong
+    return int(bool(wrong))
 
 
 def _swaps(count: int) -> int:

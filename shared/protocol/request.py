@@ -340,6 +340,23 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return tuple(image for message in self.messages for image in message.images)
 
     @property
+    def keeps_slot(self) -> bool:
+        """Whether its jobs keep their slots until they end, as far as a request shows: their tokens are not enough to
+        continue them exactly. Batch requests leave slots free in another way.
+        """
+        sampling = self.sampling
+        return self.tier != "batch" and bool(
+            self.constraint
+            or (self.tools and self.tool_choice != "none")
+            or self.images
+            or sampling.beams > 1
+            or sampling.prompt_scoring
+            or sampling.frequency_penalty
+            or sampling.presence_penalty
+            or (sampling.seed is not None and sampling.temperature != 0)
+        )
+
+    @property
     def logits_param(self) -> str | None:
         """The first field that only a worker with access to its model's logits can serve; None if there is none."""
         param = self.sampling.logits_param

@@ -18,7 +18,7 @@ from shared.protocol.events import Delta, Finished, encode_event
 from shared.protocol.queue import Emitter, JobQueue, Lease
 from shared.protocol.queue.occupancy import OccupancyReader
 from shared.protocol.registry import announce
-from shared.protocol.request import ChatRequest, Image, Job, Message
+from shared.protocol.request import ChatRequest, Image, Job, Message, Sampling
 from shared.protocol.usage import UsageCounts
 from shared.redis import keys
 from tests.support.emitting import emit
@@ -121,7 +121,7 @@ async def yield_slot(client: Client) -> None:
     await client.claimed("a", "b")
     await client.redis.zadd(keys.load(WORKER.model), {"w1": 1})
     await client.queue.enqueue([msgspec.structs.replace(job("c"), tenant="key-1")], limit=10)
-    assert await client.queue.yield_slot("w1", [("a", 1)]) == "a"
+    assert await client.queue.yield_slot("w1", [("a", 1)], slots=2, keepers=["key-2"]) == "a"
     assert await client.queue.depth() == (2, 1)
 
 
@@ -138,6 +138,15 @@ async def claim(client: Client) -> None:
     await client.queue.reap()
     ((again,), _) = await client.queue.claim("w2", used=0, slots=8)
     assert (again.job, again.attempt) == ("a", 2)
+
+
+async def claim_without_jobs_that_keep_slots(client: Client) -> None:
+    for name, tenant in (("a", "key-2"), ("b", "key-1"), ("c", "key-1")):
+        request = msgspec.structs.replace(REQUEST, sampling=Sampling(seed=1))
+        await client.queue.enqueue([Job(id=name, reply_to=REPLICA, request=request, tenant=tenant)], limit=9)
+    claims, waiting = await client.queue.claim("w1", used=2, slots=4, keepers=["key-1"] * 2)
+    assert ([claim.job for claim in claims], waiting) == (["a"], 0)
+    assert await client.queue.depth() == (2, 1)
 
 
 async def claim_of_another_vocabulary(client: Client) -> None:
@@ -303,7 +312,7 @@ async def place(client: Client) -> None:
 CASES: dict[str, tuple[Case, ...]] = {
     "shared/protocol/queue/enqueue.lua": (enqueue, enqueue_behind_another, enqueue_cancelled, enqueue_images),
     "shared/protocol/queue/note.lua": (note,),
-    "shared/protocol/queue/claim.lua": (claim, claim_of_another_vocabulary),
+    "shared/protocol/queue/claim.lua": (claim, claim_of_another_vocabulary, claim_without_jobs_that_keep_slots),
     "shared/protocol/queue/cancel.lua": (cancel,),
     "shared/protocol/queue/renew.lua": (renew,),
     "shared/protocol/queue/release.lua": (release,),

@@ -46,7 +46,8 @@ class JobConsumer:
     """Fallback poll interval in seconds."""
     batch_reserve: int | None = 0
     """Number of slots that batch requests leave free; None for an eighth of them."""
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _tasks: dict[asyncio.Task[None], str] = field(default_factory=dict)
+    """The running jobs, and the tenant of each that keeps its slot; empty for others."""
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
     _wake_timer: asyncio.TimerHandle | None = None
     _closed: bool = False
@@ -100,7 +101,7 @@ class JobConsumer:
         offered = {attempt.queued.tenant: attempt.lease for attempt in last_first if self._may_leave(attempt)}
         if offered:
             claims = [(lease.job, lease.attempt) for lease in offered.values()]
-            left = await self.queue.yield_slot(self.worker, claims)
+            left = await self.queue.yield_slot(self.worker, claims, slots=self.engine.capacity, keepers=self._keepers())
             self.jobs.abandon([lease for lease in offered.values() if lease.job == left], "preempted")
 
     def _leaving(self) -> Attempt | None:
@@ -111,6 +112,10 @@ class JobConsumer:
     def _may_leave(self, attempt: Attempt) -> bool:
         adjusts = self.engine.info is not None and self.engine.info.adjusts_logits
         return may_leave(attempt, now=time.monotonic(), adjusts_logits=adjusts)
+
+    def _keepers(self) -> list[str]:
+        """Return the tenants of the running jobs that keep their slots."""
+        return [*filter(None, self._tasks.values())]
 
     def _slots(self) -> int:
         if self._closed:
@@ -133,6 +138,7 @@ class JobConsumer:
                 slots=slots,
                 batch_reserve=self._reserve(slots),
                 vocabulary=self.engine.info.vocabulary if self.engine.info else "",
+                keepers=self._keepers(),
             )
             self._start(claims)
             if len(self._tasks) > self.engine.capacity and (leaving := self._leaving()) is not None:
@@ -157,11 +163,11 @@ class JobConsumer:
     def _start(self, claims: Sequence[Claim]) -> None:
         for claim in claims:
             task = asyncio.create_task(self.runner.run(claim), name=f"job {claim.job}")
-            self._tasks.add(task)
+            self._tasks[task] = claim.keeper
             task.add_done_callback(self._on_done)
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         self.wake()
         if not task.cancelled() and (error := task.exception()):
             logger.error("%s failed in the worker", task.get_name(), exc_info=error)

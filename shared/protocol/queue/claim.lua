@@ -1,6 +1,8 @@
 #!lua flags=allow-oom
 -- Claims waiting jobs for one worker: at most its free slots, and at most an equal share of the queue while other
 -- workers have free slots.
+-- A tenant keeps at most half of the worker's slots, or its share beside others that keep some, with jobs that can't be
+-- returned to the queue (see keeper_of() in the prelude), if another tenant has sent a request lately. Its next ones wait.
 -- Jobs reserved for other workers (see enqueue.lua) are skipped until the reservation ends; the worker must then claim
 -- again. Batch requests are claimed after all other jobs and leave some slots free.
 -- When a worker is full, the jobs reserved for it are freed and other workers are woken.
@@ -10,14 +12,20 @@
 -- is none, the job is claimed nevertheless, so that it ends: the worker cannot continue it.
 -- KEYS: see the prelude, reserved, moves
 -- ARGV: worker, slots used, slots, lease (ms), duration (ms) of a reservation, slots to leave free of batch requests,
---       digest of the worker's vocabulary and chat template
+--       digest of the worker's vocabulary and chat template, the tenant of each slot that is kept...
 -- A job whose payload has expired is deleted; its API replica notices that.
--- Returns the number of jobs still waiting, without batch requests if no more of them may be claimed, then
--- {id, attempt, crashes, lost_workers, payload, journal, cause, foreign} for each claimed one; foreign is 1 when its
--- tokens are of another vocabulary or chat template, else 0.
+-- Returns the number of jobs still waiting that may be claimed, then {id, attempt, crashes, lost_workers, payload,
+-- journal, cause, foreign, keeper} for each claimed one; foreign is 1 when its tokens are of another vocabulary or chat
+-- template, else 0; keeper is the tenant if the job keeps its slot, else ''.
 
 local RESERVED, MOVES = KEYS[9], KEYS[10]
 local WORKER, SLOTS, BATCH_RESERVE, VOCABULARY = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[6]), ARGV[7]
+
+-- For how long (ms) after its last request a tenant finds slots that others do not keep.
+local LATELY = 60000
+
+-- About how many jobs that may not be claimed are passed over, and how many more are looked at, at a time.
+local MOST_WAITING, PAGE = 1000, 100
 
 -- Returns the worker of each reserved job, and how many jobs are reserved for this worker and for others.
 local function read_reserved()
@@ -44,25 +52,58 @@ local function batch_requests()
   return redis.call('ZCOUNT', QUEUE, string.format('(%.0f', BATCH_CLASS * CLASS_WIDTH), '+inf')
 end
 
--- Removes up to `take` jobs from the front of the queue, at most `most_batch` of them batch requests, except those
--- reserved for others. Returns alternating ids and scores.
-local function pop(take, most_batch, reserved, for_others)
-  if for_others == 0 then
-    return redis.call('ZPOPMIN', QUEUE, take)
+local kept, keepers = read_kept(8, #ARGV), {} -- what each tenant keeps, and the keepers of jobs
+local newest, before -- the newest request, and the time of the newest one of another tenant (see enqueue.lua)
+
+-- Returns whether another tenant has sent a request lately. Not if the clock was set back.
+local function has_others(tenant)
+  if not newest then
+    local stored = redis.call('HMGET', FAIR_QUEUE, 'newest', 'before')
+    newest, before = stored[1] or '0 ', stored[2] or 0
   end
-  local batch = 0
-  local front = redis.call('ZRANGE', QUEUE, 0, take + for_others - 1, 'WITHSCORES')
-  local popped, ids = {}, {}
-  for at = 1, #front, 2 do
-    local is_batch = tonumber(front[at + 1]) > BATCH_CLASS * CLASS_WIDTH
-    if #ids < take and (reserved[front[at]] or WORKER) == WORKER and not (is_batch and batch >= most_batch) then
-      batch = batch + (is_batch and 1 or 0)
-      ids[#ids + 1] = front[at]
-      popped[#popped + 1], popped[#popped + 2] = front[at], front[at + 1]
+  local time, key = string.match(newest, '^(%d+) (.*)$')
+  return math.abs(now_ms() - (key == tenant and before or time)) < LATELY
+end
+
+-- Returns whether the job with an entry of sizes may have a slot now, and notes if it keeps it.
+local function may_enter(job, entry)
+  local tenant, allowed = keeper_of(entry, kept, SLOTS)
+  if not allowed and has_others(tenant) then
+    return false
+  elseif tenant ~= '' then
+    redis.call('HSET', SIZES, 'job:' .. job, (string.gsub(entry, 'keeps$', 'kept')))
+    kept[tenant], kept[1], keepers[job] = (kept[tenant] or 0) + 1, kept[1] + 1, tenant
+  end
+  return true
+end
+
+-- Removes up to `take` jobs from the front of the queue, except those reserved for others, those that may not have a slot
+-- now, and batch requests that must leave slots free. Returns alternating ids and scores, and how many may not have one.
+local function pop(take, used, reserved, for_others)
+  local popped, ids, refused, first, size = {}, {}, 0, 0, math.min(take + for_others, MAX_UNPACKED)
+  repeat
+    local front, fields = redis.call('ZRANGE', QUEUE, first, first + size - 1, 'WITHSCORES'), {}
+    for at = 1, #front, 2 do
+      fields[#fields + 1] = 'job:' .. front[at]
     end
-  end
+    local entries = #fields > 0 and redis.call('HMGET', SIZES, unpack(fields))
+    local ends = #front < 2 * size
+    for at = 1, #front, 2 do
+      local job, score = front[at], front[at + 1]
+      if tonumber(score) > BATCH_CLASS * CLASS_WIDTH and used + #ids >= SLOTS - BATCH_RESERVE then
+        ends = true
+      elseif #ids < take and (reserved[job] or WORKER) == WORKER then
+        if may_enter(job, entries[(at + 1) / 2]) then
+          ids[#ids + 1], popped[#popped + 1], popped[#popped + 2] = job, job, score
+        else
+          refused = refused + 1
+        end
+      end
+    end
+    first, size = first + size, math.max(size, PAGE)
+  until ends or #ids == take or first >= take + for_others + MOST_WAITING
   call_with('ZREM', QUEUE, ids, 1, #ids)
-  return popped
+  return popped, refused
 end
 
 local servers -- by vocabulary
@@ -106,7 +147,7 @@ local function claim(job, score, lease_end)
     log_move(MOVES, job, past[5], WORKER, past[3])
   end
   local crashes, lost_workers = tonumber(past[1] or 0), tonumber(past[2] or 0)
-  return {job, attempt, crashes, lost_workers, payload, journal, past[3] or '', foreign and 1 or 0}
+  return {job, attempt, crashes, lost_workers, payload, journal, past[3] or '', foreign and 1 or 0, keepers[job] or ''}
 end
 
 local used = tonumber(ARGV[2])
@@ -124,13 +165,10 @@ if waiting > 0 and used < SLOTS then
   end
   local share = math.ceil(math.max(1, waiting - for_others) / (others + 1))
   local lease_end = string.format('%.0f', now_ms() + tonumber(ARGV[4]))
-  local wanted, left = math.min(SLOTS - used, math.max(share, for_us)), {}
+  local wanted, left, refused = math.min(SLOTS - used, math.max(share, for_us)), {}, 0
   while wanted > 0 do
-    local batch = batch_requests()
-    local others_first = math.min(wanted, redis.call('ZCARD', QUEUE) - batch)
-    local most_batch = math.max(0, SLOTS - BATCH_RESERVE - used - others_first)
-    local take = others_first + math.min(wanted - others_first, most_batch)
-    local popped, taken = pop(take, most_batch, reserved, for_others), {}
+    local popped, taken = nil, {}
+    popped, refused = pop(wanted, used, reserved, for_others)
     wanted = 0
     for at = 1, #popped, 2 do
       local job, score = popped[at], popped[at + 1]
@@ -160,7 +198,7 @@ if waiting > 0 and used < SLOTS then
       wake_this(left[at + 2])
     end
   end
-  reply[1] = redis.call('ZCARD', QUEUE)
+  reply[1] = redis.call('ZCARD', QUEUE) - refused
   if used >= SLOTS - BATCH_RESERVE then
     reply[1] = reply[1] - batch_requests()
   end

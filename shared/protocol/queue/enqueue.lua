@@ -14,9 +14,9 @@
 -- ARGV: maximum of jobs ahead plus new jobs, maximum of bytes, priority class, account ('' without a key),
 --       duration (ms) of a reservation, maximum of bytes of images, number of shared requests, number
 --       of images, weight of the key, weight of its team, whether the first job is its request's first (0/1; '' if
---       usage does not count the request), (id, encoded request)... of the shared requests, (digest,
---       file)... of the images, which belong to the only shared request, then (id, payload, cost in tokens, digests of
---       the prompt's prefixes, longest first, or '')...
+--       usage does not count the request), whether the jobs keep their slots until they end (0/1), (id, encoded
+--       request)... of the shared requests, (digest, file)... of the images, which belong to the only shared request, then
+--       (id, payload, cost in tokens, digests of the prompt's prefixes, longest first, or '')...
 -- A shared request is the request of all jobs with ids "REQUEST:NUMBER", whose payloads omit it. It is stored once, in
 -- a hash with a field per job and per image, and deleted with the last job (see drop() in the prelude).
 -- Returns {-1, reason, number of jobs ahead, number of jobs that must end first} when the jobs do not fit; the reason is
@@ -148,7 +148,7 @@ local function jobs_over(unit, size, limit)
 end
 
 local base = tonumber(CLASS) * CLASS_WIDTH
-local images = 12 + 2 * tonumber(ARGV[7])
+local images = 13 + 2 * tonumber(ARGV[7])
 local first = images + 2 * tonumber(ARGV[8])
 local new, bytes = {}, 0 -- where the new jobs are in ARGV, and their size
 local repeated = {0, 0, 0, 0, 0}
@@ -171,13 +171,15 @@ if #new == 0 then
   return repeated
 end
 local shared = {}
-for at = 12, images - 1, 2 do
+for at = 13, images - 1, 2 do
   shared[ARGV[at]] = ARGV[at + 1]
   bytes = bytes + #ARGV[at + 1]
 end
 
 local WEIGHT_FIELD = 'weight:' .. parse_account(ACCOUNT)
-local past = redis.call('HMGET', FAIR_QUEUE, 'time:' .. CLASS, finish_field(CLASS, ACCOUNT), WEIGHT_FIELD)
+local past = redis.call(
+  'HMGET', FAIR_QUEUE, 'time:' .. CLASS, finish_field(CLASS, ACCOUNT), WEIGHT_FIELD, 'newest', 'before'
+)
 local tag = math.max(tag_of(past[1]), tag_of(past[2]))
 local ahead = redis.call('ZCOUNT', QUEUE, '-inf', string.format('(%.0f', base + tag))
 if ahead + #new > MAX_JOBS then
@@ -224,6 +226,7 @@ if weight ~= 1 then
 elseif past[3] then
   redis.call('HDEL', FAIR_QUEUE, WEIGHT_FIELD)
 end
+local keeps = ARGV[12] == '1' and ' keeps' or ''
 for _, at in ipairs(new) do
   local job, payload, digests = ARGV[at], ARGV[at + 1], ARGV[at + 3]
   redis.call('SET', PAYLOAD .. job, payload, 'PX', JOB_TTL)
@@ -239,11 +242,15 @@ for _, at in ipairs(new) do
   end
   local is_first, estimate = at == first and ARGV[11] or 0, ''
   if ARGV[11] ~= '' then
-    estimate = string.format('%s %s %.17g %s', CLASS, ARGV[at + 2], weight, is_first)
+    estimate = string.format('%s %s %.17g %s%s', CLASS, ARGV[at + 2], weight, is_first, keeps)
   end
   count('job:' .. job, 'text', KIND, #payload, outcome, ACCOUNT, estimate)
 end
 redis.call('PEXPIRE', SIZES, JOB_TTL)
-set_finish(CLASS, ACCOUNT, tag)
+-- The newest request, "TIME KEY", and the time (ms) of the newest one of any other key (see claim.lua).
+local time, newest = string.match(past[4] or '0 ', '^(%d+) (.*)$')
+local key = parse_account(ACCOUNT)
+local before = newest == key and (past[5] or 0) or time
+set_finish(CLASS, ACCOUNT, tag, 'newest', string.format('%.0f %s', now_ms(), key), 'before', before)
 redis.call('PEXPIRE', FAIR_QUEUE, JOB_TTL)
 return reply

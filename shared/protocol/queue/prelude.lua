@@ -115,8 +115,9 @@ end
 -- The hash of sizes has a field for each job ('job:ID'), shared request ('request:ID') and its images ('images:ID') in
 -- the store: "UNIT KIND BYTES OUTCOME ACCOUNT ESTIMATE". UNIT is 'text' or 'images', KIND is 'batch' for batch requests and
 -- otherwise 'other', OUTCOME is that of the job's routing (see enqueue.lua), ESTIMATE is what it was queued with, "CLASS
--- TOKENS WEIGHT FIRST", or '' if usage does not count it. Further fields are the sums of bytes of each
--- unit: of all, of an account in a kind, and of all batch requests.
+-- TOKENS WEIGHT FIRST", or '' if usage does not count it; " keeps" follows if the job will keep its slot until it ends, " kept"
+-- if it has had one. Further fields are the sums of bytes of each unit: of all, of an account in a kind, and of all batch
+-- requests.
 local function sum_fields(unit, kind, account)
   local all = 'sum:' .. unit
   local fields = {all}
@@ -164,6 +165,25 @@ local function parse_account(account)
   return string.match(account, '^([^@]*)@?(.*)$')
 end
 
+-- Returns the key of a job that keeps its slot until it ends, from its entry of sizes ('' for others, and without a key), and
+-- whether it may have one of a worker's slots: as many, in proportion to its weight, as all tenants leave to others, and
+-- one in any case, or again. kept: how many each tenant keeps, and in field 1 their sum.
+local function keeper_of(entry, kept, slots)
+  local account, weight, mark = string.match(entry or '', '^%l+ %l+ %d+ %d (%S+) %S+ %S+ (%S+) %d (ke%l+)$')
+  local tenant = account and parse_account(account) or ''
+  local own = kept[tenant] or 0
+  return tenant, own == 0 or mark == 'kept' or own < weight * (slots - kept[1] - 1)
+end
+
+-- Counts the slots that tenants keep: ARGV[first] to ARGV[last] has the tenant of each.
+local function read_kept(first, last)
+  local kept = {last - first + 1}
+  for at = first, last do
+    kept[ARGV[at]] = (kept[ARGV[at]] or 0) + 1
+  end
+  return kept
+end
+
 -- Maximum number of keys among which a team's tokens are divided; more get a larger share together.
 local MOST_MEMBERS = 100
 
@@ -200,8 +220,9 @@ local function weight_of(class, account, own, of_team)
   return own * of_team / sum
 end
 
--- Sets the finish tag of an account, and notes which one has the latest tag, and that of all others.
-local function set_finish(class, account, tag)
+-- Sets the finish tag of an account, and notes which one has the latest tag, and that of all others. Further fields and
+-- values are set, too.
+local function set_finish(class, account, tag, ...)
   local key, latest, others = parse_account(account), 'latest:' .. class, 'others:' .. class
   local past = redis.call('HMGET', FAIR_QUEUE, latest, others)
   if past[1] ~= key then
@@ -212,7 +233,7 @@ local function set_finish(class, account, tag)
       redis.call('HSET', FAIR_QUEUE, others, string.format('%.0f', tag))
     end
   end
-  redis.call('HSET', FAIR_QUEUE, finish_field(class, account), string.format('%.0f', tag))
+  redis.call('HSET', FAIR_QUEUE, finish_field(class, account), string.format('%.0f', tag), ...)
 end
 
 -- Returns whether the virtual time has reached the finish tags of all other accounts: none of them waits.
@@ -284,7 +305,7 @@ end
 -- used: a UsageCounts, as its worker counts it; nil if no worker ends it.
 local function settle(job, used, errors)
   local kind, account, estimate = uncount('job:' .. job)
-  local class, cost, weight, first = string.match(estimate or '', '^(%S+) (%S+) (%S+) (%d)$')
+  local class, cost, weight, first = string.match(estimate or '', '^(%S+) (%S+) (%S+) (%d)')
   if class then
     used = used or published(job, first, errors or 0)
     local prompt, completion = string.match(used, '^%d+ (%d+) %d+ (%d+)')

@@ -78,6 +78,7 @@ class Claim:
     ``crashes`` counts engine crashes with the job as a suspect, ``lost_workers`` workers that disappeared with it.
     ``cause`` is why the job last went back to the queue (:data:`~shared.protocol.events.MoveCause`), or empty.
     ``foreign``: the tokens in the journal are of another vocabulary or chat template, so the job cannot be continued.
+    ``keeper``: the tenant, if the job keeps its slot until it ends; otherwise, or without a key, empty.
     """
 
     job: str
@@ -88,6 +89,7 @@ class Claim:
     lost_workers: int = 0
     cause: str = ""
     foreign: bool = False
+    keeper: str = ""
 
     def history(self) -> list[Event]:
         """Return the events of earlier attempts. Raises :class:`msgspec.DecodeError` on malformed bytes."""
@@ -189,6 +191,7 @@ class JobQueue:
                 len(images),
                 *weights,
                 int(jobs[0].is_first) if jobs[0].request.work.metered else "",
+                int(jobs[0].request.keeps_slot),
                 *stored,
                 *quadruples,
             ],
@@ -233,7 +236,14 @@ class JobQueue:
         return files
 
     async def claim(
-        self, worker: str, *, used: int, slots: int, batch_reserve: int = 0, vocabulary: str = ""
+        self,
+        worker: str,
+        *,
+        used: int,
+        slots: int,
+        batch_reserve: int = 0,
+        vocabulary: str = "",
+        keepers: Iterable[str] = (),
     ) -> tuple[list[Claim], int]:
         """Claim jobs for ``worker``, which uses ``used`` of its ``slots``, and update its load.
 
@@ -241,18 +251,21 @@ class JobQueue:
         workers that serve with it; without any, they are claimed as ``foreign``.
 
         Claims at most an equal share of the queue while other workers have free slots, and no job reserved for another
-        worker. Batch requests leave ``batch_reserve`` slots free. A worker that gets nothing while jobs wait must
-        claim again after ``RESERVED_MS``. Returns the claims and the number of jobs that are still waiting, without
-        batch requests if the worker may not claim more of them.
+        worker. Batch requests leave ``batch_reserve`` slots free. ``keepers`` are the tenants of the running jobs that
+        keep their slots until they end: a tenant may keep as many as it leaves to others, if another was active lately.
+        A worker that gets nothing while jobs wait must claim again after ``RESERVED_MS``. Returns the claims and the
+        number of jobs that are still waiting, without those that the worker may not claim.
         """
         remaining, *rows = await self._run(
             "claim",
             [keys.reserved(self.model), keys.moves(self.model)],
-            [worker, used, slots, self._lease_ms, self._reserved_ms, batch_reserve, vocabulary],
+            [worker, used, slots, self._lease_ms, self._reserved_ms, batch_reserve, vocabulary, *keepers],
         )
         claims = [
-            Claim(job.decode(), attempt, payload, tuple(journal), crashes, lost_workers, cause.decode(), bool(foreign))
-            for job, attempt, crashes, lost_workers, payload, journal, cause, foreign in rows
+            Claim(
+                job.decode(), attempt, payload, tuple(past), died, lost, cause.decode(), bool(foreign), keeper.decode()
+            )
+            for job, attempt, died, lost, payload, past, cause, foreign, keeper in rows
         ]
         return claims, int(remaining)
 
@@ -286,14 +299,17 @@ class JobQueue:
             arguments += (job, attempt, int(job in suspects))
         return int(await self._run("release", [keys.moves(self.model)], arguments))
 
-    async def yield_slot(self, worker: str, offered: Iterable[tuple[str, int]]) -> str | None:
+    async def yield_slot(
+        self, worker: str, offered: Iterable[tuple[str, int]], *, slots: int, keepers: Collection[str] = ()
+    ) -> str | None:
         """Return one of the ``offered`` jobs to the queue if a tenant waits with fewer slots than its share.
 
         Returns the id of the job, which ``worker`` must stop.
 
-        ``offered`` has at most one job of each tenant, as ``(job, attempt)``.
+        ``offered`` has at most one job of each tenant, as ``(job, attempt)``. ``slots`` and ``keepers`` are as in
+        :meth:`claim`: the slot is for a job that may claim it.
         """
-        arguments: list[str | int] = [worker, *(part for claim in offered for part in claim)]
+        arguments = [worker, slots, len(keepers), *keepers, *(part for claim in offered for part in claim)]
         job = await self._run("yield", [keys.moves(self.model)], arguments)
         return None if job is None else job.decode()
 

@@ -5,7 +5,8 @@
 -- at least what the other one gets. It continues behind the jobs that tenants below their shares wait for.
 -- A tenant gets a slot once a second. Shares are estimated from the first jobs only of long lists.
 -- KEYS: see the prelude, moves
--- ARGV: worker, (id, attempt)... of at most one job of each tenant
+-- ARGV: worker, its slots, number of slots that are kept, the tenant of each of these (see claim.lua), (id, attempt)... of at
+--       most one job of each tenant
 -- Returns the id of a job that the worker does not hold any more, if there is one: the call is repeated because its reply was
 -- lost. Otherwise the id of the job, or nil.
 
@@ -16,14 +17,18 @@ local PAUSE, SEARCH = 1000, 200
 
 local MOST_CLAIMED, MOST_WAITING = 999, 99
 
--- Returns the tenant of each job; false where it is not known.
-local function tenants_of(jobs)
+local OFFERED = 4 + tonumber(ARGV[3])
+local kept = read_kept(4, OFFERED - 1)
+
+-- Returns the tenant of each job; false where it is not known. With `claimable`, also where it could not be claimed.
+local function tenants_of(jobs, claimable)
   local fields, tenants = {}, {}
   for at, job in ipairs(jobs) do
     fields[at] = 'job:' .. job
   end
   for at, entry in ipairs(#jobs > 0 and redis.call('HMGET', SIZES, unpack(fields)) or {}) do
-    tenants[at] = entry and parse_account(string.match(entry, '^%l+ %l+ %d+ %d (%S*)')) or false
+    local _, allowed = keeper_of(entry, kept, tonumber(ARGV[2]))
+    tenants[at] = entry and (allowed or not claimable) and parse_account(string.match(entry, '^%l+ %l+ %d+ %d (%S*)')) or false
   end
   return tenants
 end
@@ -43,7 +48,7 @@ local function is_due(field, pause)
 end
 
 local offered = {}
-for at = 2, #ARGV, 2 do
+for at = OFFERED, #ARGV, 2 do
   local stored, claim = redis.call('HGET', CLAIMS, ARGV[at]), claim_of(ARGV[at + 1], ARGV[1])
   if not is_held(stored, claim) then
     return ARGV[at]
@@ -77,7 +82,7 @@ for at = 1, #front, 2 do
     jobs[#jobs + 1], scores[#scores + 1] = front[at], score
   end
 end
-local waiting = tenants_of(jobs)
+local waiting = tenants_of(jobs, true)
 for _, tenant in ipairs(waiting) do
   if tenant then
     note(tenant, 0)

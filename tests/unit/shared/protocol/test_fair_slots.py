@@ -1,33 +1,51 @@
 """Shares of slots: a running job returns to the queue for a tenant that waits with fewer slots than its share."""
 
 import itertools
+from typing import Any
 
 import pytest
 from arq.connections import ArqRedis
 
 from shared.protocol.queue import EQUAL, JobQueue, Weights
-from shared.protocol.request import ChatRequest, Job, Message, Tier
+from shared.protocol.request import ChatRequest, Constraint, Image, Job, Message, PromptScoring, Sampling, Tier, Tool
 from shared.redis import keys
 from tests.support.jobs import REPLICA
 from tests.support.redis_types import awaitable
 
 
 class Fleet:
-    """One worker with four slots. The jobs of a tenant are its letter and a number."""
+    """One worker with four slots. The jobs of a tenant are its letter and a number; those that keep their slots have a
+    letter with a seed."""
 
     def __init__(self, redis: ArqRedis) -> None:
         self.redis = redis
         self.queue = JobQueue(redis, "tiny", lease_ms=60_000)
         self._numbers = itertools.count(1)
+        self.kept: dict[str, str] = {}
+        """The tenant of each running job that keeps its slot."""
 
-    async def put(self, tenant: str, jobs: int = 1, *, weights: Weights = EQUAL, tier: Tier | None = None) -> None:
-        request = ChatRequest(model="tiny", messages=(Message(role="user", content="x" * 400),), tier=tier)
+    async def put(
+        self,
+        tenant: str,
+        jobs: int = 1,
+        *,
+        weights: Weights = EQUAL,
+        tier: Tier | None = None,
+        seed: int | None = None,
+        **fields: Any,
+    ) -> None:
+        message = Message(role="user", content="x" * 400)
+        fields = {"model": "tiny", "messages": (message,), "tier": tier, "sampling": Sampling(seed=seed), **fields}
+        request = ChatRequest(**fields)
         for _ in range(jobs):
             job = Job(id=f"{tenant}{next(self._numbers)}", reply_to=REPLICA, request=request, tenant=tenant)
             await self.queue.enqueue([job], limit=999, weights=weights)
 
     async def claim(self, used: int = 0, slots: int = 4, worker: str = "w1") -> list[str]:
-        claims, _ = await self.queue.claim(worker, used=used, slots=slots)
+        claims, self.waiting_claimable = await self.queue.claim(
+            worker, used=used, slots=slots, keepers=self.kept.values()
+        )
+        self.kept |= {claim.job: claim.keeper for claim in claims if claim.keeper}
         return [claim.job for claim in claims]
 
     async def yield_slot(self, *jobs: str) -> str | None:
@@ -35,7 +53,7 @@ class Fleet:
         fields = await awaitable(self.redis.hkeys(keys.fair_queue("tiny")))
         if times := [field for field in fields if field.startswith((b"yielded:", b"searched"))]:
             await awaitable(self.redis.hdel(keys.fair_queue("tiny"), *times))
-        return await self.queue.yield_slot("w1", [(job, 1) for job in jobs])
+        return await self.queue.yield_slot("w1", [(job, 1) for job in jobs], slots=4, keepers=self.kept.values())
 
     async def waiting(self) -> list[str]:
         return [job.decode() for job in await self.redis.zrange(keys.queue("tiny"), 0, -1)]
@@ -137,5 +155,100 @@ async def test_a_tenant_gets_one_slot_a_second(fleet: Fleet) -> None:
     await fleet.claim()
     await fleet.put("b", 2)
     assert await fleet.yield_slot("a4") == "a4"
-    assert await fleet.queue.yield_slot("w1", [("a3", 1)]) is None
-    assert await fleet.queue.yield_slot("w1", [("a4", 1)]) == "a4", "the reply to the first call was lost"
+    assert await fleet.queue.yield_slot("w1", [("a3", 1)], slots=4) is None
+    assert await fleet.queue.yield_slot("w1", [("a4", 1)], slots=4) == "a4", "the reply to the first call was lost"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"seed": 1},
+        {"constraint": Constraint(kind="regex", value="a")},
+        {"tools": (Tool(name="f"),)},
+        {"messages": (Message(role="user", images=(Image(digest="x"),)),)},
+        *(
+            {"sampling": sampling}
+            for sampling in (
+                Sampling(beams=2),
+                Sampling(prompt_scoring=PromptScoring()),
+                Sampling(frequency_penalty=0.1),
+                Sampling(presence_penalty=0.1),
+            )
+        ),
+    ],
+    ids=lambda fields: " ".join(fields) + str(fields.get("sampling", ""))[9:20],
+)
+async def test_a_tenant_keeps_at_most_half_of_the_slots_beside_another(fleet: Fleet, fields: dict[str, Any]) -> None:
+    await fleet.put("b")
+    assert await fleet.claim() == ["b1"]
+    await fleet.put("a", 6, **fields)
+    assert await fleet.claim(used=0) == ["a2", "a3"]
+    assert fleet.waiting_claimable == 0, "there is nothing to claim again for, until a slot is free"
+    assert await fleet.claim(used=2) == []
+    await fleet.put("b", 2)
+    assert await fleet.claim(used=2) == ["b8", "b9"], "behind jobs that wait for a slot that their tenant may keep"
+    del fleet.kept["a2"]
+    assert await fleet.claim(used=3) == ["a4"]
+    assert len(fleet.kept) == 2
+
+
+@pytest.mark.parametrize("fields", [{"seed": 1, "sampling": Sampling(seed=1, temperature=0)}, {}, {"tier": "flex"}])
+async def test_a_tenant_gets_all_slots_with_jobs_that_can_leave_them(fleet: Fleet, fields: dict[str, Any]) -> None:
+    await fleet.put("b")
+    await fleet.put("a", 4, **fields)
+    assert len(await fleet.claim(slots=5)) == 5
+    assert not fleet.kept
+
+
+async def test_a_lone_tenant_is_never_limited(fleet: Fleet) -> None:
+    await fleet.put("a", 4, seed=1)
+    assert len(await fleet.claim()) == 4
+
+
+async def test_jobs_that_had_slots_get_them_again(fleet: Fleet) -> None:
+    await fleet.put("a", 5, seed=1)
+    running = await fleet.claim()
+    assert len(running) == 4
+    await fleet.put("b")
+    await fleet.queue.release("w1", [(job, 1) for job in running])
+    fleet.kept.clear()
+    assert await fleet.claim(worker="w2") == running
+    fleet.kept.popitem()
+    assert await fleet.claim(used=3, worker="w2") == ["b6"]
+
+
+async def test_a_tenant_that_has_sent_nothing_for_a_minute_limits_nobody(fleet: Fleet) -> None:
+    await fleet.put("b")
+    await fleet.claim()
+    await fleet.put("a", 4, seed=1)
+    await fleet.put("a")
+    seconds, _ = await fleet.redis.time()
+    await awaitable(fleet.redis.hset(keys.fair_queue("tiny"), "before", (seconds - 61) * 1000))
+    assert len(await fleet.claim()) == 4
+
+
+async def test_without_keys_nobody_is_limited(fleet: Fleet) -> None:
+    await fleet.put("b")
+    await fleet.claim()
+    await fleet.put("", 4, seed=1)
+    assert len(await fleet.claim()) == 4
+
+
+async def test_tenants_keep_in_proportion_to_their_weights_and_one_slot_at_least(fleet: Fleet) -> None:
+    await fleet.put("b")
+    await fleet.claim()
+    await fleet.put("a", 6, seed=1, weights=Weights(3))
+    assert len(await fleet.claim(slots=8)) == 6
+    await fleet.put("b", 3, seed=1)
+    assert await fleet.claim(used=6, slots=8) == ["b8"]
+
+
+async def test_no_job_leaves_its_slot_for_one_that_could_not_claim_it(fleet: Fleet) -> None:
+    await fleet.put("c", 3)
+    await fleet.claim(slots=3)
+    await fleet.put("a", 2, seed=1)
+    await fleet.claim(used=3)
+    assert await fleet.yield_slot("c3") == "c3", "a may keep half of the slots"
+    assert await fleet.claim(used=3) == ["a5"]
+    await fleet.put("a", 2, seed=1)
+    assert await fleet.yield_slot("c2") is None

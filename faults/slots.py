@@ -41,6 +41,8 @@ class Shares:
     """Slots that A has when B's requests begin."""
     first: list[float] = field(default_factory=list)
     """Seconds to the first token of each of B's requests."""
+    continued: int = 0
+    """How often a request of A went on after it had left its slot."""
     throughput: float = 0.0
     """Tokens per second beside B, as a part of those alone."""
     wrong: list[str] = field(default_factory=list)
@@ -50,8 +52,8 @@ class Shares:
         median, longest = (statistics.median(self.first), max(self.first)) if self.first else (math.nan, math.nan)
         return (
             f"slots, requests that {self.kind}: {self.alone} alone, {self.beside} when B begins; B's first token after "
-            f"{median:.2f} s, at most {longest:.2f} s; throughput {self.throughput:.2f} of that alone"
-            + "".join(f"\n  BROKEN {one}" for one in self.wrong)
+            f"{median:.2f} s, at most {longest:.2f} s; A's requests went on {self.continued} times; throughput "
+            f"{self.throughput:.2f} of that alone" + "".join(f"\n  BROKEN {one}" for one in self.wrong)
         )
 
 
@@ -88,6 +90,9 @@ async def _beside(running: Fleet, b: aiohttp.ClientSession, shares: Shares, seco
         except AssertionError as error:
             shares.wrong.append(f"B's request: {error}")
     shares.throughput = await rate / alone
+    if shares.kind == "can leave" and not shares.wrong:
+        await eventually(lambda: _continued(running) and _jobs(running)[0] == SLOTS, "A's requests to go on")
+        shares.continued = _continued(running)
 
 
 @asynccontextmanager
@@ -145,6 +150,11 @@ async def _first_token(session: aiohttp.ClientSession) -> float:
         if text and not first:
             first = time.monotonic() - began
     return first
+
+
+def _continued(running: Fleet) -> int:
+    with running.redis() as store:
+        return sum(json.loads(move)["to"] is not None for move in at_once(store.lrange(keys.moves("sim"), 0, -1)))
 
 
 def _jobs(running: Fleet) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """What a scenario consists of: a fleet, a load, what fails and when, and what clients may notice."""
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
 
 from faults.prompts import Model
@@ -32,13 +32,14 @@ class Load:
     """Seconds for which a client comes back with a request that was refused with 429 or 503, or met no server."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Fault:
     """One thing done to the service: ``action`` is a method of :class:`faults.service.Service`."""
 
     at: float
     """Seconds after the load begins."""
     action: str
+    _: KW_ONLY
     target: int = 0
     seconds: float = 0.0
     """How long the fault lasts, for those that end."""

@@ -35,7 +35,7 @@ def soak(seed: int, seconds: float) -> Scenario:
     while at < seconds - 6:
         action, longest = dice.choice(choices)
         length = longest * dice.uniform(0.3, 1.0)
-        faults.append(Fault(at=at, action=action, target=dice.randrange(3), seconds=length))
+        faults.append(Fault(at, action, target=dice.randrange(3), seconds=length))
         at += length + dice.uniform(2.0, 5.0)
     return Scenario(
         name=f"soak-{seed}",
@@ -51,14 +51,14 @@ def soak(seed: int, seconds: float) -> Scenario:
 
 def _turns(at: float, *actions: str) -> tuple[Fault, ...]:
     """Return faults that replace one process after the other, from ``at`` on."""
-    return tuple(Fault(at=at + 5 * index, action=action) for index, action in enumerate(actions))
+    return tuple(Fault(at + 5 * index, action) for index, action in enumerate(actions))
 
 
 _DYNAMO = Scenario(
     name="dynamo",
     what="8 clients with 100 requests each, one of four workers killed in the middle (Dynamo's published test)",
     load=Load(clients=8, requests=100, tokens=30, streamed=1.0),
-    faults=(Fault(at=15, action="kill_worker", target=1),),
+    faults=(Fault(15, "kill_worker", target=1),),
     workers=4,
 )
 
@@ -79,167 +79,114 @@ def _on_nodes(name: str, what: str, *faults: Fault, **changes: Any) -> Scenario:
     return replace(_NODES, name=name, what=what, faults=faults, **changes)
 
 
+def _run(name: str, what: str, *faults: Fault, **fields: Any) -> Scenario:
+    """Return a scenario under :data:`BURST` if ``fields`` have no other load."""
+    fields.setdefault("load", BURST)
+    return Scenario(name=name, what=what, faults=faults, **fields)
+
+
 SCENARIOS: tuple[Scenario, ...] = (
-    Scenario(name="calm", what="nothing fails", load=BURST),
-    Scenario(
-        name="worker-killed",
-        what="kill -9 of one of two workers",
-        load=BURST,
-        faults=(Fault(at=1, action="kill_worker"),),
-        ci=True,
-    ),
-    Scenario(
-        name="worker-frozen",
-        what="SIGSTOP of a worker for 5 s, longer than its lease",
-        load=BURST,
-        faults=(Fault(at=1, action="freeze_worker", seconds=5),),
-    ),
-    Scenario(
-        name="worker-cut-off",
-        what="network between one worker and the store lost for 6 s",
-        load=BURST,
-        faults=(Fault(at=1, action="cut_worker", seconds=6),),
+    _run("calm", "nothing fails"),
+    _run("worker-killed", "kill -9 of one of two workers", Fault(1, "kill_worker"), ci=True),
+    _run("worker-frozen", "SIGSTOP of a worker for 5 s, longer than its lease", Fault(1, "freeze_worker", seconds=5)),
+    _run(
+        "worker-cut-off",
+        "network between one worker and the store lost for 6 s",
+        Fault(1, "cut_worker", seconds=6),
         link="proxy",
     ),
-    Scenario(
-        name="worker-drained",
-        what="SIGTERM of one of two workers",
-        load=BURST,
-        faults=(Fault(at=1, action="drain_worker"),),
-    ),
-    Scenario(
-        name="engine-killed",
-        what="kill -9 of a worker's engine process",
-        load=BURST,
-        faults=(Fault(at=1, action="kill_engine"),),
-    ),
-    Scenario(
-        name="engine-hung",
-        what="SIGSTOP of an engine process for good",
-        load=BURST,
-        faults=(Fault(at=1, action="freeze_engine", seconds=8),),
-    ),
-    Scenario(
-        name="prompt-killed",
-        what="kill -9 of a worker's prompt process, three times",
-        load=BURST,
-        faults=(Fault(at=0.5, action="kill_prompt", every=1),),
-    ),
-    Scenario(
-        name="poison",
-        what="a request that kills every engine it meets, among other requests",
-        load=BURST,
+    _run("worker-drained", "SIGTERM of one of two workers", Fault(1, "drain_worker")),
+    _run("engine-killed", "kill -9 of a worker's engine process", Fault(1, "kill_engine")),
+    _run("engine-hung", "SIGSTOP of an engine process for good", Fault(1, "freeze_engine", seconds=8)),
+    _run("prompt-killed", "kill -9 of a worker's prompt process, three times", Fault(0.5, "kill_prompt", every=1)),
+    _run(
+        "poison",
+        "a request that kills every engine it meets, among other requests",
         poison=1,
         visible=("engine_crash_loop", "not be tried again"),
     ),
-    Scenario(
-        name="api-killed",
-        what="kill -9 of one of two API replicas",
-        load=BURST,
-        faults=(Fault(at=1, action="kill_api"),),
+    _run(
+        "api-killed",
+        "kill -9 of one of two API replicas",
+        Fault(1, "kill_api"),
         apis=2,
         broken_connections=True,
         ci=True,
     ),
-    Scenario(
-        name="rolling-restart",
-        what="SIGTERM and replacement of every worker and API replica in turn, under load",
+    _run(
+        "rolling-restart",
+        "SIGTERM and replacement of every worker and API replica in turn, under load",
+        *_turns(1, "drain_worker", "drain_worker", "drain_api", "drain_api"),
         load=Load(clients=8, requests=0, seconds=25, tokens=80),
-        faults=_turns(1, "drain_worker", "drain_worker", "drain_api", "drain_api"),
         apis=2,
     ),
-    Scenario(
-        name="rolling-upgrade",
-        what="the same with replacements of the next protocol version, and then back in the opposite order",
+    _run(
+        "rolling-upgrade",
+        "the same with replacements of the next protocol version, and then back in the opposite order",
+        *_turns(1, "drain_worker", "drain_worker", "drain_api", "drain_api"),
+        Fault(21, "roll_back"),
+        *_turns(22, "drain_api", "drain_api", "drain_worker", "drain_worker"),
         load=Load(clients=8, requests=0, seconds=45, tokens=80),
-        faults=(
-            *_turns(1, "drain_worker", "drain_worker", "drain_api", "drain_api"),
-            Fault(at=21, action="roll_back"),
-            *_turns(22, "drain_api", "drain_api", "drain_worker", "drain_worker"),
-        ),
         apis=2,
         upgrade=True,
     ),
-    Scenario(
-        name="upgrade-in-wrong-order",
-        what="SIGTERM and replacement by the next protocol version, API replicas before workers",
+    _run(
+        "upgrade-in-wrong-order",
+        "SIGTERM and replacement by the next protocol version, API replicas before workers",
+        *_turns(1, "drain_api", "drain_api", "drain_worker", "drain_worker"),
         load=Load(clients=8, requests=0, seconds=25, tokens=80),
-        faults=_turns(1, "drain_api", "drain_api", "drain_worker", "drain_worker"),
         apis=2,
         upgrade=True,
     ),
-    Scenario(
-        name="store-restarted",
-        what="kill -9 and restart of the store after 1 s, append-only file",
-        load=BURST,
-        faults=(Fault(at=1, action="restart_store", seconds=1),),
+    _run(
+        "store-restarted",
+        "kill -9 and restart of the store after 1 s, append-only file",
+        Fault(1, "restart_store", seconds=1),
         store=AOF_ALWAYS,
     ),
-    Scenario(
-        name="store-restarted-often",
-        what="kill -9 of the store every 20 s, 3 s until it is back, append-only file",
+    _run(
+        "store-restarted-often",
+        "kill -9 of the store every 20 s, 3 s until it is back, append-only file",
+        Fault(5, "restart_store", seconds=3, every=20),
         load=Load(clients=8, requests=0, seconds=75, tokens=1500),
-        faults=(Fault(at=5, action="restart_store", seconds=3, every=20),),
         store=AOF_ALWAYS,
     ),
-    Scenario(
-        name="store-forgets",
-        what="kill -9 and restart of the store without persistence",
-        load=BURST,
-        faults=(Fault(at=1, action="restart_store", seconds=0.5),),
+    _run(
+        "store-forgets",
+        "kill -9 and restart of the store without persistence",
+        Fault(1, "restart_store", seconds=0.5),
         store=(),
         visible=("lost in an outage", "store behind this service", "No worker", "does not exist"),
         forgetful=True,
     ),
-    Scenario(
-        name="store-frozen",
-        what="SIGSTOP of the store for 15 s",
+    _run(
+        "store-frozen",
+        "SIGSTOP of the store for 15 s",
+        Fault(1, "freeze_store", seconds=15),
         load=Load(clients=8, requests=4, tokens=400),
-        faults=(Fault(at=1, action="freeze_store", seconds=15),),
     ),
-    Scenario(
-        name="store-cut-off",
-        what="network between all processes and the store lost for 20 s",
+    _run(
+        "store-cut-off",
+        "network between all processes and the store lost for 20 s",
+        Fault(1, "cut_all", seconds=20),
         load=Load(clients=8, requests=4, tokens=400),
-        faults=(Fault(at=1, action="cut_all", seconds=20),),
         link="proxy",
     ),
-    Scenario(
-        name="store-slow",
-        what="20 ms of delay to and from the store, for 5 s",
-        load=BURST,
-        faults=(Fault(at=1, action="slow_store", seconds=5),),
-        link="proxy",
+    _run(
+        "store-slow", "20 ms of delay to and from the store, for 5 s", Fault(1, "slow_store", seconds=5), link="proxy"
     ),
-    Scenario(
-        name="store-full",
-        what="the store's memory limit reached for 4 s",
-        load=BURST,
-        faults=(Fault(at=1, action="fill_store", seconds=4),),
+    _run("store-full", "the store's memory limit reached for 4 s", Fault(1, "fill_store", seconds=4)),
+    _run("store-read-only", "the store a read-only replica for 4 s", Fault(1, "demote_store", seconds=4)),
+    _run(
+        "store-password",
+        "the store's password changed for 4 s while requests run, connections closed",
+        Fault(1, "change_password", seconds=4),
     ),
-    Scenario(
-        name="store-read-only",
-        what="the store a read-only replica for 4 s",
-        load=BURST,
-        faults=(Fault(at=1, action="demote_store", seconds=4),),
-    ),
-    Scenario(
-        name="store-password",
-        what="the store's password changed for 4 s while requests run, connections closed",
-        load=BURST,
-        faults=(Fault(at=1, action="change_password", seconds=4),),
-    ),
-    Scenario(
-        name="store-locked",
-        what="the store's password wrong from the start of every process, corrected after 5 s",
-        load=BURST,
-        locked=5,
-    ),
-    Scenario(
-        name="store-loading",
-        what="kill -9 and restart at once of a store that takes two seconds or more to load its append-only file",
-        load=BURST,
-        faults=(Fault(at=1, action="restart_store"),),
+    _run("store-locked", "the store's password wrong from the start of every process, corrected after 5 s", locked=5),
+    _run(
+        "store-loading",
+        "kill -9 and restart at once of a store that takes two seconds or more to load its append-only file",
+        Fault(1, "restart_store"),
         store=(*AOF_ALWAYS, "--enable-debug-command", "local"),
         ballast=3_000_000,
     ),
@@ -247,7 +194,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         name="store-failover",
         what="kill -9 of the master; a Sentinel promotes its replica",
         load=Load(clients=8, requests=8, tokens=80),
-        faults=(Fault(at=1, action="kill_master"),),
+        faults=(Fault(1, "kill_master"),),
         link="sentinel",
         # A replica that joins is sent everything at once, not after the usual wait for others.
         store=("--appendonly", "yes", "--repl-diskless-sync-delay", "0"),
@@ -259,7 +206,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         what="sampled texts; SIGSTOP of the master for good; its replica lacks the writes of 0.5 s; a worker killed",
         # Half of the requests wait as long as an answer takes: they are claimed in the half second that is lost.
         load=Load(clients=16, requests=8, tokens=60, sampled=True),
-        faults=(Fault(at=2, action="freeze_master", seconds=0.5), Fault(at=2.6, action="kill_worker")),
+        faults=(Fault(2, "freeze_master", seconds=0.5), Fault(2.6, "kill_worker")),
         slots=4,
         link="sentinel",
         store=("--appendonly", "yes", "--repl-diskless-sync-delay", "0"),
@@ -272,7 +219,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             name=f"store-handover{suffix}",
             what=f"FAILOVER of a healthy {name} behind an address that sends only new connections to the new master",
             load=Load(clients=8, requests=4, tokens=300),
-            faults=(Fault(at=1, action="hand_over"),),
+            faults=(Fault(1, "hand_over"),),
             apis=2,
             link="handover",
             store=("--appendonly", "yes", "--repl-diskless-sync-delay", "0"),
@@ -286,7 +233,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             name=f"store-failover-planned{suffix}",
             what=f"{how} of a healthy master with min-replicas-to-write 1",
             load=Load(clients=8, requests=4, tokens=300),
-            faults=(Fault(at=1, action=action),),
+            faults=(Fault(1, action),),
             apis=2,
             link="sentinel",
             store=PLANNED,
@@ -298,57 +245,53 @@ SCENARIOS: tuple[Scenario, ...] = (
             ("-coordinated", "SENTINEL FAILOVER COORDINATED", "hand_over_coordinated", "current-valkey"),
         )
     ),
-    Scenario(
-        name="store-rolling-upgrade",
-        what="Valkey 9.0 is replaced by the current one, replica first, by FAILOVER there and back; streams of 20 s",
+    _run(
+        "store-rolling-upgrade",
+        "Valkey 9.0 is replaced by the current one, replica first, by FAILOVER there and back; streams of 20 s",
+        Fault(1, "upgrade_replica"),
+        Fault(6, "hand_over"),
+        Fault(9, "upgrade_replica"),
+        Fault(15, "hand_over"),
         load=Load(clients=8, requests=2, tokens=2000),
-        faults=(
-            Fault(at=1, action="upgrade_replica"),
-            Fault(at=6, action="hand_over"),
-            Fault(at=9, action="upgrade_replica"),
-            Fault(at=15, action="hand_over"),
-        ),
         apis=2,
         link="handover",
         store=("--appendonly", "yes", "--repl-diskless-sync-delay", "0"),
         server="oldest-valkey",
     ),
-    Scenario(name="store-tls", what="rediss:// with a private certificate authority", load=BURST, link="tls"),
-    Scenario(
-        name="aborts",
-        what="10,000 requests, all aborted by their clients at random moments",
+    _run("store-tls", "rediss:// with a private certificate authority", link="tls"),
+    _run(
+        "aborts",
+        "10,000 requests, all aborted by their clients at random moments",
         load=Load(clients=50, requests=200, tokens=200, streamed=0.5, aborted=1.0),
         step=0.02,
     ),
-    Scenario(
-        name="aborts-in-outages",
-        what="requests aborted at random moments while the store is killed and frozen",
+    _run(
+        "aborts-in-outages",
+        "requests aborted at random moments while the store is killed and frozen",
+        Fault(2, "restart_store", seconds=2),
+        Fault(7, "freeze_store", seconds=3),
         load=Load(clients=30, requests=0, seconds=15, tokens=400, streamed=0.5, aborted=0.9),
-        faults=(
-            Fault(at=2, action="restart_store", seconds=2),
-            Fault(at=7, action="freeze_store", seconds=3),
-        ),
         store=AOF_ALWAYS,
     ),
-    Scenario(
-        name="stuck-clients",
-        what="1,000 clients that never read, and 8 that do",
+    _run(
+        "stuck-clients",
+        "1,000 clients that never read, and 8 that do",
         load=Load(clients=8, requests=6, tokens=25),
         stuck=1000,
         slots=520,
         step=0.1,
         api_options=("--client-timeout", "3"),
     ),
-    Scenario(
-        name="capacity",
-        what="as many clients as slots: what the fleet can do",
+    _run(
+        "capacity",
+        "as many clients as slots: what the fleet can do",
         load=Load(clients=16, requests=0, seconds=20, tokens=50),
         slots=8,
         step=0.02,
     ),
-    Scenario(
-        name="overload",
-        what="three times as many clients as slots, a queue of 8: tokens per second to be compared with `capacity`",
+    _run(
+        "overload",
+        "three times as many clients as slots, a queue of 8: tokens per second to be compared with `capacity`",
         load=Load(clients=48, requests=0, seconds=20, tokens=50),
         slots=8,
         step=0.02,
@@ -365,104 +308,94 @@ SCENARIOS: tuple[Scenario, ...] = (
         slots=8,
         worker_options=("--precision", "exact"),
     ),
-    Scenario(
-        name="both-engines",
-        what="a worker with the batched engine and one with the stateful one on the real model, in exact precision; "
+    _run(
+        "both-engines",
+        "a worker with the batched engine and one with the stateful one on the real model, in exact precision; "
         "an engine and a worker are killed, frozen and drained, so that requests change engines both ways",
+        Fault(4, "kill_engine", target=1),
+        Fault(20, "kill_worker", target=0),
+        Fault(45, "freeze_worker", target=0, seconds=6),
+        Fault(60, "drain_worker", target=1),
+        Fault(80, "freeze_engine", target=0, seconds=20),
         load=Load(clients=6, requests=10, tokens=24, streamed=1.0, patience=120),
-        faults=(
-            Fault(at=4, action="kill_engine", target=1),
-            Fault(at=20, action="kill_worker", target=0),
-            Fault(at=45, action="freeze_worker", target=0, seconds=6),
-            Fault(at=60, action="drain_worker", target=1),
-            Fault(at=80, action="freeze_engine", target=0, seconds=20),
-        ),
         model="default",
         slots=4,
         worker_options=("--precision", "exact"),
         engines=("batched", "stateful", "batched"),
     ),
-    Scenario(
-        name="pictures",
-        what="200 requests with pictures to a vision-language model; a worker killed every 8 s, an engine every 5 s",
+    _run(
+        "pictures",
+        "200 requests with pictures to a vision-language model; a worker killed every 8 s, an engine every 5 s",
+        Fault(1, "kill_worker", every=8),
+        Fault(4, "kill_engine", target=1, every=5),
         load=Load(clients=8, requests=25, tokens=120, streamed=1.0),
-        faults=(
-            Fault(at=1, action="kill_worker", every=8),
-            Fault(at=4, action="kill_engine", target=1, every=5),
-        ),
         model="pictures",
         workers=3,
         slots=8,
         worker_options=("--precision", "exact"),
     ),
-    Scenario(
-        name="pictures-both-engines",
-        what="requests with pictures to workers with the batched engine and one with the stateful one; an engine and a "
+    _run(
+        "pictures-both-engines",
+        "requests with pictures to workers with the batched engine and one with the stateful one; an engine and a "
         "worker are killed, frozen and drained, so that requests change engines both ways",
+        Fault(3, "kill_engine", target=1),
+        Fault(10, "kill_worker", target=0),
+        Fault(20, "freeze_worker", target=0, seconds=6),
+        Fault(30, "drain_worker", target=1),
+        Fault(40, "freeze_engine", target=0, seconds=20),
         load=Load(clients=6, requests=15, tokens=60, streamed=1.0),
-        faults=(
-            Fault(at=3, action="kill_engine", target=1),
-            Fault(at=10, action="kill_worker", target=0),
-            Fault(at=20, action="freeze_worker", target=0, seconds=6),
-            Fault(at=30, action="drain_worker", target=1),
-            Fault(at=40, action="freeze_engine", target=0, seconds=20),
-        ),
         model="pictures",
         slots=4,
         worker_options=("--precision", "exact"),
         engines=("batched", "stateful", "batched"),
     ),
-    Scenario(
-        name="pictures-full",
-        what="requests with pictures, while the store may hold the bytes of two of them",
+    _run(
+        "pictures-full",
+        "requests with pictures, while the store may hold the bytes of two of them",
         load=Load(clients=8, requests=10, tokens=60, streamed=1.0),
         model="pictures",
         slots=8,
         worker_options=("--precision", "exact"),
         api_options=("--max-media-bytes", "1000"),
     ),
-    Scenario(
-        name="batch",
-        what="a batch of 2,000 lines and 2 clients; every 16 s, an API replica, a worker and the store are killed",
+    _run(
+        "batch",
+        "a batch of 2,000 lines and 2 clients; every 16 s, an API replica, a worker and the store are killed",
+        Fault(4, "kill_api", every=16),
+        Fault(9, "kill_worker", every=16),
+        Fault(14, "restart_store", seconds=1, every=16),
         load=Load(clients=2, requests=0, seconds=60, tokens=60),
-        faults=(
-            Fault(at=4, action="kill_api", every=16),
-            Fault(at=9, action="kill_worker", every=16),
-            Fault(at=14, action="restart_store", seconds=1, every=16),
-        ),
         batch=2000,
         apis=2,
         store=AOF_ALWAYS,
         broken_connections=True,
     ),
-    Scenario(
-        name="batch-store-rewound",
-        what="a batch of 2,000 lines and a client; the store is killed every 6 s and loses up to a second",
+    _run(
+        "batch-store-rewound",
+        "a batch of 2,000 lines and a client; the store is killed every 6 s and loses up to a second",
+        Fault(4, "restart_store", seconds=1, every=6),
         load=Load(clients=1, requests=0, seconds=60, tokens=60),
-        faults=(Fault(at=4, action="restart_store", seconds=1, every=6),),
         batch=2000,
         apis=2,
         store=("--appendonly", "yes", "--appendfsync", "everysec"),
         visible=("lost in an outage", "store behind this service", "No worker", "does not exist"),
         forgetful=True,
     ),
-    Scenario(
-        name="background",
-        what="background responses; every 3 s an API replica is killed, every 4 s a worker, and the store once",
+    _run(
+        "background",
+        "background responses; every 3 s an API replica is killed, every 4 s a worker, and the store once",
+        Fault(1, "kill_api", every=3),
+        Fault(2.5, "kill_worker", every=4),
+        Fault(6, "restart_store", seconds=1),
         load=Load(clients=16, requests=8, tokens=150, background=True),
-        faults=(
-            Fault(at=1, action="kill_api", every=3),
-            Fault(at=2.5, action="kill_worker", every=4),
-            Fault(at=6, action="restart_store", seconds=1),
-        ),
         apis=2,
         store=AOF_ALWAYS,
     ),
-    Scenario(
-        name="api-killed-storing",
-        what="kill -9 of one of two API replicas, while all answers are to be stored",
+    _run(
+        "api-killed-storing",
+        "kill -9 of one of two API replicas, while all answers are to be stored",
+        Fault(1, "kill_api"),
         load=replace(BURST, stored=True),
-        faults=(Fault(at=1, action="kill_api"),),
         apis=2,
         broken_connections=True,
     ),
@@ -470,29 +403,29 @@ SCENARIOS: tuple[Scenario, ...] = (
     _on_nodes(
         "node-killed-loading",
         "kill -9 of a node while it loads a model",
-        Fault(at=0, action="kill_worker", moment="loading"),
+        Fault(0, "kill_worker", moment="loading"),
     ),
     _on_nodes(
         "node-killed-draining",
         "kill -9 of a node while a model drains",
-        Fault(at=0, action="kill_worker", moment="unloading"),
+        Fault(0, "kill_worker", moment="unloading"),
     ),
     _on_nodes(
         "node-killed-parked",
         "kill -9 of a node while streams wait for their model to be loaded again",
-        Fault(at=0, action="kill_worker", moment="parked"),
+        Fault(0, "kill_worker", moment="parked"),
     ),
     _on_nodes(
         "nodes-store-restarted",
         "kill -9 and restart of the store while models are loaded, drained, and awaited by their streams",
-        Fault(at=0, action="restart_store", seconds=1, moment="loading"),
-        Fault(at=1, action="restart_store", seconds=1, moment="unloading"),
-        Fault(at=2, action="restart_store", seconds=1, moment="parked"),
+        Fault(0, "restart_store", seconds=1, moment="loading"),
+        Fault(1, "restart_store", seconds=1, moment="unloading"),
+        Fault(2, "restart_store", seconds=1, moment="parked"),
     ),
     _on_nodes(
         "nodes-store-forgets",
         "kill -9 and restart of the store without persistence while streams wait for their model to be loaded again",
-        Fault(at=0, action="restart_store", seconds=0.5, moment="parked"),
+        Fault(0, "restart_store", seconds=0.5, moment="parked"),
         store=(),
         visible=("lost in an outage", "store behind this service", "No worker", "does not exist"),
         forgetful=True,
@@ -500,13 +433,13 @@ SCENARIOS: tuple[Scenario, ...] = (
     _on_nodes(
         "nodes-store-lost-and-node-killed",
         "kill -9 of the store while a model drains, and of a node while another one is loaded",
-        Fault(at=0, action="restart_store", seconds=3, moment="unloading"),
-        Fault(at=1, action="kill_worker", moment="loading"),
+        Fault(0, "restart_store", seconds=3, moment="unloading"),
+        Fault(1, "kill_worker", moment="loading"),
     ),
     _on_nodes(
         "memory-lower-than-declared",
         "the engines of three models are killed while nodes load them, as for lack of memory",
-        *(Fault(at=3 * number, action="kill_loading", moment="loading") for number in range(3)),
+        *(Fault(3 * number, "kill_loading", moment="loading") for number in range(3)),
     ),
     _on_nodes(
         "model-crashes-at-load",

@@ -116,20 +116,6 @@ async def test_sixteen_chats_at_once_each_get_their_own_words(real_fleet: Fleet,
     await client.close()
 
 
-def test_a_seed_repeats_a_sampled_text(real_fleet: Fleet) -> None:
-    """With nothing else in the batch."""
-    real_fleet.until(lambda: engine_numbers(real_fleet)[0] == 0, "the engine to be idle")
-
-    def sampled(seed: int | None) -> str:
-        answer = real_fleet.client().chat.completions.create(
-            model=MODEL, messages=chat(QUESTIONS[2]), temperature=1.0, max_tokens=TOKENS, seed=seed
-        )
-        return answer.choices[0].message.content or ""
-
-    assert sampled(7) == sampled(7)
-    assert len({sampled(None) for _ in range(3)}) > 1
-
-
 def test_a_client_that_goes_away_frees_the_engine(real_fleet: Fleet) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", real_fleet.port)
     # A story that ends by itself might do so before the worker has reported that it is running.

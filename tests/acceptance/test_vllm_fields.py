@@ -80,21 +80,6 @@ def test_when_an_answer_ends(client: openai.OpenAI) -> None:
     assert listed
 
 
-def test_a_stop_string_is_shown_where_asked_for(client: openai.OpenAI) -> None:
-    whole = text(client, {})
-    word = whole.split()[2]
-    without = text(client, {}, stop=[word])
-    assert not without.endswith(word)
-    assert text(client, {"include_stop_str_in_output": True}, stop=[word]) == without + word
-    assert text(client, {"include_stop_str_in_output": False}, stop=[word]) == without
-
-
-def test_special_tokens_are_shown_where_asked_for(client: openai.OpenAI) -> None:
-    extra = {"ignore_eos": True}
-    assert END not in text(client, extra | {"skip_special_tokens": True}, max_tokens=60)
-    assert END in text(client, extra | {"skip_special_tokens": False}, max_tokens=60)
-
-
 JSON = r'\{ ?"city": ?"(Paris|Rome)", ?"capital": ?(true|false) ?\}'
 STRUCTURES: list[tuple[dict[str, Any], str]] = [
     ({"json": SCHEMA}, JSON),
@@ -118,31 +103,10 @@ def test_structured_outputs(client: openai.OpenAI, form: dict[str, Any], pattern
     assert re.fullmatch(pattern, plain.choices[0].text)
 
 
-@pytest.mark.parametrize(
-    ("form", "param"),
-    [
-        ({"regex": "("}, "structured_outputs.regex"),
-        ({"grammar": "nonsense"}, "structured_outputs.grammar"),
-        ({"json": "{"}, "structured_outputs.json"),
-        ({"structural_tag": "{}"}, "structured_outputs.structural_tag"),
-    ],
-)
-def test_what_is_wrong_is_refused_by_name(client: openai.OpenAI, form: dict[str, Any], param: str) -> None:
-    with pytest.raises(openai.BadRequestError) as refused:
-        said(client, {"structured_outputs": form})
-    assert refused.value.param == param
-
-
 def test_a_complete_text_ends_however_many_tokens_are_asked_for(client: openai.OpenAI) -> None:
     choice = said(client, {"structured_outputs": {"choice": ["Paris", "Rome"]}, "min_tokens": 15}, max_tokens=20)
     assert choice.message.content in ("Paris", "Rome")
     assert text(client, {})
-
-
-def test_a_structured_output_ends_at_its_end(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError) as refused:
-        text(client, {"structured_outputs": {"choice": ["Paris", "Rome"]}, "ignore_eos": True})
-    assert refused.value.param == "ignore_eos"
 
 
 def test_an_answer_goes_on_where_the_last_message_ends(client: openai.OpenAI, real_fleet: Fleet) -> None:

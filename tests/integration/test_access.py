@@ -214,15 +214,6 @@ def test_requests_per_minute(closed_fleet: tuple[Fleet, str]) -> None:
     assert azure_refused.value.status_code == 429
 
 
-def test_counts_of_tokens_need_a_key_and_count_for_no_rate(closed_fleet: tuple[Fleet, str]) -> None:
-    fleet, _ = closed_fleet
-    secret = create(fleet, "--requests-per-minute", "1")
-    body = {"model": "sim", "prompt": "a"}
-    assert post(fleet, "", body, "/tokenize")[0] == 401
-    assert [post(fleet, secret, body, "/tokenize")[0] for _ in range(3)] == [200, 200, 200]
-    assert [post(fleet, secret)[0] for _ in range(2)] == [200, 429]
-
-
 def test_responses_belong_to_their_key(closed_fleet: tuple[Fleet, str]) -> None:
     fleet, secret = closed_fleet
     with fleet.client().with_options(api_key=secret) as client:
@@ -232,57 +223,6 @@ def test_responses_belong_to_their_key(closed_fleet: tuple[Fleet, str]) -> None:
             other.responses.retrieve(response.id)
         with pytest.raises(openai.BadRequestError, match="Previous response"):
             other.responses.create(model="sim", input="a", previous_response_id=response.id)
-
-
-def test_tokens_per_minute_are_guessed_first_and_corrected_at_the_end(closed_fleet: tuple[Fleet, str]) -> None:
-    fleet, _ = closed_fleet
-    secret = create(fleet, "--tokens-per-minute", "1000")
-    say = [{"role": "user", "content": "[[tokens 3]]"}]
-    status, headers, answer = post(fleet, secret, {"model": "sim", "messages": say, "max_tokens": 900})
-    assert status == 200
-    assert int(headers["x-ratelimit-remaining-tokens"]) < 100
-    used = answer["usage"]["total_tokens"]
-    fleet.until(
-        lambda: int(post(fleet, secret, {**BODY, "max_tokens": 1})[1]["x-ratelimit-remaining-tokens"]) > 850 - used,
-        "the guess to be corrected",
-    )
-
-
-def test_concurrency(closed_fleet: tuple[Fleet, str]) -> None:
-    fleet, _ = closed_fleet
-    secret = create(fleet, "--concurrency", "1")
-    client = fleet.client().with_options(api_key=secret)
-    stream = client.chat.completions.create(
-        model="sim", messages=[{"role": "user", "content": "[[tokens 100000]]"}], stream=True
-    )
-    next(iter(stream))
-    status, headers, answer = post(fleet, secret)
-    assert (status, answer["error"]["code"]) == (429, "rate_limit_exceeded")
-    assert "1 requests at a time" in answer["error"]["message"]
-    assert int(headers["retry-after"]) > 0
-    stream.close()
-    fleet.until(lambda: post(fleet, secret)[0] == 200, "the place to be free")
-    fleet.until(lambda: fleet.redis().keys("vinoqueue:admitted:*") == [], "every place to be free")
-
-
-def test_a_dead_replica_gives_its_places_back(empty_fleet: Fleet) -> None:
-    fleet = empty_fleet
-    secret = fleet.key("create", "--concurrency", "1")
-    fleet.worker()
-    doomed = fleet.api()
-    stream = (
-        fleet.client()
-        .with_options(api_key=secret)
-        .chat.completions.create(
-            model="sim", messages=[{"role": "user", "content": "[[tokens 4000]]"}], max_tokens=4000, stream=True
-        )
-    )
-    next(iter(stream))
-    doomed.kill()
-    stream.close()
-    fleet.processes.remove(doomed)
-    fleet.api()
-    fleet.until(lambda: post(fleet, secret)[0] == 200, "the place of the dead replica to be free")
 
 
 def test_a_request_waits_no_longer_than_it_may(one_slot: tuple[Fleet, str, str]) -> None:
@@ -341,22 +281,6 @@ def test_waiting_requests_are_served_by_their_tier(one_slot: tuple[Fleet, str, s
     tiers = enumerate(("flex", "default", "priority"), start=1)
     asked = [(first, {**BODY, "max_tokens": tokens, "service_tier": tier}) for tokens, tier in tiers]
     assert order_of_service(fleet, first, asked) == [3, 2, 1]
-
-
-def test_a_single_request_waits_no_longer_than_a_slot_for_anothers_many(one_slot: tuple[Fleet, str, str]) -> None:
-    fleet, first, second = one_slot
-    many, one = (first, BODY), (second, {**BODY, "max_tokens": 6})
-    assert 6 in order_of_service(fleet, first, [*[many] * 12, one])[:2]
-
-
-def test_a_key_with_all_slots_leaves_one_to_another_key(closed_fleet: tuple[Fleet, str]) -> None:
-    fleet, _ = closed_fleet
-    greedy, other = create(fleet, "--name", "greedy"), create(fleet, "--name", "other")
-    longest = {"model": "sim", "input": "[[tokens 100000]]", "background": True}
-    asked = [post(fleet, greedy, longest, "/v1/responses")[2]["id"] for _ in range(18)]
-    status, _, answer = post(fleet, other, {**BODY, "max_tokens": 1}, **{"x-queue-timeout": "30"})
-    ends = [post(fleet, greedy, path=f"/v1/responses/{one}/cancel")[2]["status"] for one in asked]
-    assert (status, set(ends)) == (200, {"cancelled"}), answer
 
 
 def test_the_queue_is_bounded_by_the_wait_that_it_means(empty_fleet: Fleet) -> None:

@@ -73,17 +73,6 @@ def test_from_creation_to_deletion(managed: tuple[Fleet, openai.OpenAI]) -> None
         keys.retrieve(made.id)
 
 
-def test_pages_in_both_orders(managed: tuple[Fleet, openai.OpenAI]) -> None:
-    _, client = managed
-    for number in range(3):
-        create(client, f"page {number}")
-    keys = client.admin.organization.admin_api_keys
-    names = [key.name for key in keys.list(limit=2)]
-    assert len(names) == len({key.id for key in keys.list(limit=2)})
-    assert {"page 0", "page 1", "page 2"} <= {*names}
-    assert [key.id for key in keys.list(limit=1, order="desc")] == [key.id for key in keys.list()][::-1]
-
-
 def test_tokens_used_of_a_budget(managed: tuple[Fleet, openai.OpenAI]) -> None:
     running, client = managed
     made = create(client, "spender", tokens_per_month=100)

@@ -51,22 +51,3 @@ def test_a_line_of_a_batch_ends_with_the_context(target: Fleet) -> None:
     batch = ended(client, submit(client, [chat_line("a", TEXT, max_tokens=HUGE)]))
     (line,) = results(client, batch.output_file_id)
     assert used(line["response"]["body"]) == CONTEXT
-
-
-def test_only_a_prompt_without_room_is_refused(target: Fleet) -> None:
-    body = {"model": "sim", "messages": [{"role": "user", "content": "word " * CONTEXT}]}
-    status, _, answer = target.request("POST", "/v1/chat/completions", json.dumps(body))
-    assert (status, json.loads(answer)["error"]["code"]) == (400, "context_length_exceeded")
-
-
-def test_a_keys_limit_below_max_tokens_refuses_nothing(target: Fleet) -> None:
-    secret = target.key("create", "--tokens-per-minute", "5000").splitlines()[-1]
-    headers = {"content-type": "application/json", "authorization": f"Bearer {secret}"}
-    body = json.dumps({"model": "sim", "max_tokens": 32_000} | CHAT)
-
-    def served() -> bool:
-        status, found, answer = target.request("POST", "/v1/chat/completions", body, headers)
-        assert status in (200, 401), answer
-        return status == 200 and "x-ratelimit-limit-tokens" in found
-
-    target.until(served, "the key to take effect")

@@ -45,28 +45,6 @@ def prompt_tokens_of(answer: ChatCompletion | Completion) -> int:
     return answer.usage.prompt_tokens
 
 
-def test_three_choices_stream_side_by_side(session_fleet: Fleet) -> None:
-    seen = chunks(session_fleet, n=3, max_tokens=12, stream_options={"include_usage": True})
-    texts, reasons = ["", "", ""], {}
-    for chunk in seen[:-1]:
-        (choice,) = chunk.choices
-        texts[choice.index] += choice.delta.content or ""
-        if choice.finish_reason:
-            reasons[choice.index] = choice.finish_reason
-    assert reasons == {0: "length", 1: "length", 2: "length"}
-    # The simulated engine's text depends on the prompt alone.
-    assert len(set(texts)) == 1
-    assert all(texts)
-    usage = seen[-1].usage
-    assert usage is not None
-    whole = chat(session_fleet, n=3, max_tokens=12)
-    assert [choice.index for choice in whole.choices] == [0, 1, 2]
-    assert [choice.message.content for choice in whole.choices] == texts
-    assert whole.usage == usage
-    assert usage.completion_tokens == 36
-    assert usage.prompt_tokens == prompt_tokens_of(chat(session_fleet, max_tokens=1))
-
-
 FUNCTION = {"name": "find_city", "description": "Find.", "parameters": {"type": "object", "properties": {}}}
 TOOLS: list[Any] = [{"type": "function", "function": FUNCTION}]
 CALL = '<tool_call>{"name": "find_city", "arguments": {"name": "Xanadu"}}</tool_call>'
@@ -160,17 +138,6 @@ def test_a_completion_streams(session_fleet: Fleet) -> None:
     assert texts == ["[[say déjà vu]]déjà vu", "[[say two]]two"]
     assert seen[-1].choices == []
     assert seen[-1].usage is not None
-
-
-def test_log_probabilities_of_a_completion(session_fleet: Fleet) -> None:
-    logprobs = complete(session_fleet, "[[say the old house]]", logprobs=0).choices[0].logprobs
-    assert logprobs is not None
-    assert "".join(logprobs.tokens or []) == "the old house"
-    assert logprobs.text_offset is not None
-    assert [
-        "the old house"[start:][: len(token)]
-        for start, token in zip(logprobs.text_offset, logprobs.tokens or [], strict=True)
-    ] == logprobs.tokens
 
 
 store_fleet = fleet_fixture()

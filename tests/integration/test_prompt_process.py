@@ -1,6 +1,5 @@
 """The prompt process: prompts and refusals."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import cast
@@ -28,21 +27,9 @@ async def simulated() -> AsyncIterator[PromptProcess]:
     await process.stop()
 
 
-async def test_requests_are_answered_with_their_own_tokens(simulated: PromptProcess) -> None:
-    texts = [f"text number {number}" for number in range(20)]
-    answers = await asyncio.gather(*(simulated.call(_request(text), "") for text in texts))
-    assert [answer.tokens for answer in answers] == [encode(f"user: {text}\nassistant:") for text in texts]
-
-
 async def test_plain_prompts_need_no_template(simulated: PromptProcess) -> None:
     assert (await simulated.call(ChatRequest(model="m", prompts=("the sea",)), "")).tokens == encode("the sea")
     assert (await simulated.call(ChatRequest(model="m", prompts=((1, 2),)), "")).tokens == (1, 2)
-
-
-async def test_a_refusal_carries_its_problem(simulated: PromptProcess) -> None:
-    with pytest.raises(RequestRefused) as refusal:
-        await simulated.call(_request("x" * 1001), "")
-    assert refusal.value.problem.kind is ProblemKind.CONTEXT_LENGTH
 
 
 @pytest.mark.parametrize(

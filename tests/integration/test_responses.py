@@ -64,18 +64,6 @@ def test_function_calls_and_their_results(client: openai.OpenAI) -> None:
     assert answered.status == "incomplete"
 
 
-def test_reasoning(client: openai.OpenAI) -> None:
-    said = "[[say <think>Hm.</think>Hello]]"
-    item, message = respond(client, input=said, reasoning={"effort": "low"}).output
-    assert item.type == "reasoning"
-    assert [part.text for part in item.content or ()] == ["Hm."]
-    assert message.type == "message"
-    events = stream(client, input=said, reasoning={"effort": "low", "summary": "auto"})
-    summary = "".join(event.delta for event in events if event.type == "response.reasoning_summary_text.delta")
-    assert summary == "Hm."
-    assert events[-1].response.usage.output_tokens_details.reasoning_tokens > 0
-
-
 def test_a_truncated_conversation(client: openai.OpenAI) -> None:
     (model,) = client.models.list().data
     limit = model.model_dump()["max_model_len"]
@@ -101,17 +89,6 @@ def test_the_tokens_of_an_input_are_counted(client: openai.OpenAI) -> None:
     assert longer.input_tokens > counted.input_tokens
     with pytest.raises(openai.BadRequestError, match="temperature"):
         client.responses.input_tokens.count(model="sim", input="a", extra_body={"temperature": 1})
-
-
-def test_tools_that_nobody_here_runs_are_named_in_a_header(session_fleet: Fleet) -> None:
-    body = {
-        "model": "sim",
-        "input": "hello",
-        "max_output_tokens": 1,
-        "tools": [{"type": "web_search"}, {"type": "computer"}],
-    }
-    status, headers, _ = session_fleet.request("POST", "/v1/responses", json.dumps(body))
-    assert (status, headers["x-skipped-tools"]) == (200, "web_search, computer")
 
 
 def test_requests_that_fail(client: openai.OpenAI) -> None:
@@ -214,18 +191,6 @@ def test_a_stored_response(client: openai.OpenAI) -> None:
         client.responses.cancel(streamed.id)
     with pytest.raises(openai.BadRequestError, match="Only background responses"):
         client.responses.retrieve(streamed.id, stream=True)
-
-
-def test_input_items_come_in_pages(client: openai.OpenAI) -> None:
-    said = [{"role": "user", "content": f"text {number}"} for number in range(5)]
-    response = respond(client, input=said, max_output_tokens=1)
-    newest_first = [f"text {number}" for number in reversed(range(5))]
-    assert texts(listed(client, response.id)) == newest_first
-    assert texts(listed(client, response.id, limit=2)) == newest_first
-    page = client.responses.input_items.list(response.id, limit=2, order="asc")
-    assert (len(page.data), page.has_more) == (2, True)
-    with pytest.raises(openai.BadRequestError, match="Invalid 'after'"):
-        client.responses.input_items.list(response.id, after="msg_1")
 
 
 def test_a_conversation_by_previous_response_id(client: openai.OpenAI) -> None:

@@ -141,6 +141,10 @@ class TextStream:
 
     Invalid UTF-8 is replaced or dropped, as by the model's own decoder. The concatenated results of :meth:`push` and
     :meth:`finish` do not depend on how the text is split into tokens.
+
+    >>> stream = TextStream(Vocabulary([b"a", *(bytes([byte]) for byte in "é".encode())]))
+    >>> [stream.push(token) for token in (0, 1, 2)]
+    ['a', '', 'é']
     """
 
     def __init__(

@@ -61,7 +61,12 @@ def repeated(part: str, minimum: int, maximum: int | None) -> str:
 
 
 class Rules:
-    """A set of named rules, deduplicated by body."""
+    """A set of named rules, deduplicated by body.
+
+    >>> rules = Rules()
+    >>> rules.text(repeated(rules.define("[a-z]"), 1, 3))
+    'root ::= (r0){1,3}\\nr0 ::= [a-z]\\n'
+    """
 
     def __init__(self) -> None:
         self._bodies: dict[str, str] = {}

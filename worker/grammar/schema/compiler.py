@@ -43,6 +43,9 @@ def schema_grammar(text: str, *, strict: bool = True, lengths: bool = True, mini
     expensive. With ``minimums=True``, that module also enforces ``minLength`` above
     :data:`~worker.grammar.lengths.GRAMMAR_MINIMUM`. With ``strict=False``, keywords that a grammar can't enforce
     are ignored. Raises :class:`SchemaError`.
+
+    >>> schema_grammar('{"enum": [1, true]}').splitlines()
+    ['root ::= t0', 't0 ::= ("1" | "true")']
     """
     rules = Rules()
     options = Options(strict=strict, lengths=lengths, minimums=minimums)

@@ -29,6 +29,9 @@ def top(row: Row, count: int) -> NDArray[numpy.intp]:
 
     The row is written as a table of ``_STRIDES`` lines. No such logit is below the last of the ``count`` highest maxima
     of columns, and few others are above it. That is much faster than partitioning the whole row.
+
+    >>> top(numpy.array([1, 3, 2, 3], numpy.float32), 2).tolist()
+    [1, 3]
     """
     columns = len(row) // _STRIDES
     bound = -numpy.inf

@@ -18,11 +18,10 @@ from api.batches.record import Batch
 from api.batches.results import Result, failure_of, response_of
 from api.batches.store import BatchStore
 from api.chat.exchange import ChatExchange, ChatServices
-from api.chat.routes import Responder
+from api.chat.routes import Responder, translated
 from api.chat.span import end_background_span
 from api.dialects import BATCHED
 from api.dialects.base.interface import Dialect
-from api.dialects.openai.parse import sent_messages
 from api.files.store import FileStore
 from api.http.bodies import BodyParser, check_body_size
 from api.keys import ApiKey, Keyring
@@ -180,14 +179,13 @@ async def _parsed(services: BatchServices, batch: Batch, index: int, dialect: Di
 
 def _translated(settings: ApiSettings, dialect: Dialect, body: bytes) -> tuple[ChatRequest, bytes]:
     """Return the request in ``body`` and, if its response is to be stored, its messages."""
-    request = dialect.parse(body)
+    request, messages = translated(dialect, body)
     for field in ("stream", "background"):
         if getattr(request.response, field):
             message = f"Unsupported value: batches do not support '{field}'."
             raise refuse(ProblemKind.INVALID, message, param=field, code="unsupported_value")
     check_body_size(len(body), request, settings.max_body)
-    request = msgspec.structs.replace(request, tier="batch")
-    return request, sent_messages(body) if request.store else b""
+    return msgspec.structs.replace(request, tier="batch"), messages
 
 
 def _unlimited(services: BatchServices, owner: str) -> ApiKey | None:

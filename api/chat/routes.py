@@ -16,8 +16,9 @@ from api.chat.queue_events import HEADER, QueueEvents
 from api.chat.results import embedded, results
 from api.chat.writer import collect, stream
 from api.dialects import ROUTES
+from api.dialects.base.body import decode_object
 from api.dialects.base.interface import EVENT_STREAM, PING, Choice, Dialect, MessagesMissing, ResponseEncoder
-from api.dialects.openai.parse import sent_messages
+from api.dialects.base.lists import dump
 from api.fairness import FairPlaces, FairThread
 from api.http.bodies import LARGE_BODIES, LARGE_BODIES_OF_TENANT, BodyParser, check_body_size
 from api.http.exchange import HttpExchange, connection_extension, current_exchange, is_admin, key_owner
@@ -189,16 +190,16 @@ class ChatHandler:
     async def create(self) -> Response:
         """Create a completion, streamed or not."""
         exchange = current_exchange()
-        (request, messages), size = await self._bodies.read(partial(_translated, exchange.dialect))
+        (request, messages), size = await self._bodies.read(partial(translated, exchange.dialect))
         self._bodies.check(request, size)
         chat = ChatExchange.of(self._services, exchange, request, http_request.headers, messages=messages)
         return await self._responder.respond(exchange, chat)
 
 
-def _translated(dialect: Dialect, body: bytes) -> tuple[ChatRequest, bytes]:
-    """Return the request in ``body`` and, if its response is to be stored, its messages."""
+def translated(dialect: Dialect, body: bytes) -> tuple[ChatRequest, bytes]:
+    """Return the request in ``body`` and, if its response is to be stored, its messages, a JSON array."""
     request = dialect.parse(body)
-    return request, sent_messages(body) if request.store else b""
+    return request, dump(decode_object(body)["messages"]) if request.store else b""
 
 
 class ResultHandler:

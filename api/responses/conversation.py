@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from api.dialects.base.body import MAX_VALUES, count_values
-from api.dialects.responses import StoredConversation, ValidatedRequest, previous_not_found
+from api.dialects.responses.parse import StoredConversation, ValidatedRequest, previous_not_found
 from api.dialects.responses.schema import ResponsesRequest
 from api.http.bodies import BodyParser
 from api.responses import documents

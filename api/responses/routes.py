@@ -17,9 +17,11 @@ from api.chat.span import end_background_span, start_background_span
 from api.dialects.base.interface import EVENT_STREAM
 from api.dialects.base.lists import render_deleted
 from api.dialects.base.routes import JSON, Body
-from api.dialects.responses import ROUTES, Responses, StoredConversation, ValidatedRequest
+from api.dialects.responses import ROUTES, Responses
 from api.dialects.responses.parse import (
     InputTokensRequest,
+    StoredConversation,
+    ValidatedRequest,
     render_input_tokens,
     validated_input_tokens,
     validated_response,

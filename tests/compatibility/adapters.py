@@ -14,7 +14,8 @@ from api.batches.record import Batch, BatchCounts, LineError
 from api.batches.results import failure_of, response_of
 from api.dialects.base.interface import Asked, Dialect, ResponseEncoder
 from api.dialects.base.query import validate_query
-from api.dialects.responses import Responses, StoredConversation
+from api.dialects.responses import Responses
+from api.dialects.responses.parse import StoredConversation
 from api.files.forms import parse_query, parse_upload, render_file
 from api.files.record import FileRecord
 from api.files.upload import Upload

@@ -5,7 +5,8 @@ from typing import Any
 
 from arq.connections import ArqRedis
 
-from api.dialects.responses import Responses, StoredConversation
+from api.dialects.responses import Responses
+from api.dialects.responses.parse import StoredConversation
 from api.fairness import FairThread
 from api.stored.record import StoredResponse, record_of
 from api.stored.store import ResponseStore

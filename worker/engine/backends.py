@@ -51,10 +51,7 @@ EMBEDDING = "embedding"
 
 BACKENDS: Mapping[str, Backend] = {
     # Which of the two OpenVINO engines runs is decided when the model is loaded (worker.openvino.load).
-    "auto": _OPENVINO,
-    "batched": _OPENVINO,
-    "stateful": _OPENVINO,
-    "openvino": _OPENVINO,
+    **dict.fromkeys(("auto", "batched", "stateful", "openvino"), _OPENVINO),
     # Of models whose files say that they compute vectors, or scores of pairs.
     EMBEDDING: Backend(
         options=_OPTIONS,

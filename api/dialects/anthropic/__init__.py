@@ -22,8 +22,6 @@ from shared.protocol.errors import Problem, ProblemKind, refuse
 from shared.protocol.registry import ModelInfo
 from shared.protocol.request import ChatRequest
 
-__all__ = ["ROUTES", "VERSION_HEADER", "Anthropic", "CountTokens"]
-
 VERSION_HEADER = "anthropic-version"
 VERSION_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 """The form of versions. All are equivalent: streams and errors have the same form since 2023-06-01."""

@@ -29,8 +29,6 @@ from api.dialects.openai.render import ChatResponseEncoder
 from shared.protocol.errors import Problem, ProblemKind, refuse
 from shared.protocol.request import ChatRequest
 
-__all__ = ["ROUTES", "Azure"]
-
 PROVIDER = "vinoqueue"
 
 

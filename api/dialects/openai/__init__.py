@@ -19,8 +19,6 @@ from api.dialects.openai.tokens import (
 )
 from shared.protocol.request import ChatRequest
 
-__all__ = ["CHAT", "ROUTES", "OpenAI", "OpenAICompletions"]
-
 
 class OpenAI(Dialect):
     """The chat completions :class:`api.dialects.base.interface.Dialect` of OpenAI."""

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from typing import cast
 
-from api.dialects.base import lists
 from api.dialects.base.body import decode_object, json_text
 from api.dialects.base.conversation import Conversation, Part, flatten, image
 from api.dialects.base.custom_tools import custom_call, custom_tool
@@ -237,8 +236,3 @@ def _tool(tool: Function | Custom, index: int) -> internal.Tool:
         parameters=None if tool.parameters is None else json_text(tool.parameters),
         strict=isinstance(tool, StrictFunction) and bool(tool.strict),
     )
-
-
-def sent_messages(body: bytes) -> bytes:
-    """Return the messages in a request's ``body``, a JSON array."""
-    return lists.dump(decode_object(body)["messages"])

@@ -25,8 +25,6 @@ from api.dialects.rerank import RERANK
 from shared.protocol.registry import ModelInfo
 from shared.protocol.request import ChatRequest
 
-__all__ = ["ROUTES", "ModelServer", "ModelServerCompletions", "ModelServerResponses"]
-
 
 class ModelServerResponseEncoder(ChatResponseEncoder):
     _fingerprinted = _detailed = False

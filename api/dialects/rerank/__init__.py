@@ -15,8 +15,6 @@ from api.dialects.rerank.render import RankingEncoder, ScoreEncoder
 from shared.protocol.errors import Problem
 from shared.protocol.request import ChatRequest
 
-__all__ = ["RERANK", "ROUTES", "CohereRerank", "OldCohereRerank", "PlainRerank", "PlainScores"]
-
 
 class PlainRerank(Dialect):
     """The rerank :class:`api.dialects.base.interface.Dialect` of vLLM: long documents are refused."""

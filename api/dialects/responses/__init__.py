@@ -13,8 +13,6 @@ from api.dialects.responses.schema import ResponsesRequest
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.request import ChatRequest
 
-__all__ = ["ROUTES", "Responses", "StoredConversation", "ValidatedRequest", "previous_not_found"]
-
 _ABOUT_INPUT = (ProblemKind.CONTEXT_LENGTH, ProblemKind.TEMPLATE)
 """Problems of a whole conversation, which is called ``input`` here."""
 

@@ -9,8 +9,8 @@ from openai.types.responses import Response, ResponseFunctionToolCall
 from werkzeug.datastructures import MultiDict
 
 from api.dialects.base.interface import Call, Choice, MessagesMissing, Usage
-from api.dialects.responses import Responses, StoredConversation, ValidatedRequest
-from api.dialects.responses.parse import validated_input_tokens
+from api.dialects.responses import Responses
+from api.dialects.responses.parse import StoredConversation, ValidatedRequest, validated_input_tokens
 from api.dialects.responses.schema import ResponsesRequest
 from api.responses.forms import parse_stream_query, render_input_items
 from api.stored.record import StoredResponse

@@ -10,7 +10,8 @@ from arq.connections import ArqRedis
 from msgspec.structs import replace
 
 from api.chat.queue_events import QueueEvents
-from api.dialects.responses import Responses, ValidatedRequest
+from api.dialects.responses import Responses
+from api.dialects.responses.parse import ValidatedRequest
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.schema import ResponsesRequest
 from api.fairness import FairThread

@@ -9,7 +9,8 @@ import pytest
 from arq.connections import ArqRedis
 from fakeredis import FakeAsyncRedis, FakeServer
 
-from api.dialects.openai.parse import sent_messages
+from api.chat.routes import translated
+from api.dialects.openai import OpenAI
 from api.responses.completion_forms import parse_selection, parse_update, render_messages
 from api.stored.record import Selection
 from api.stored.store import ResponseStore
@@ -259,7 +260,7 @@ async def test_without_a_store_saving_is_given_up_and_reading_refused() -> None:
 def test_the_messages_that_were_sent_are_kept() -> None:
     messages = [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]
     body = json.dumps({"model": "m", "messages": messages, "store": True}).encode()
-    assert json.loads(sent_messages(body)) == messages
+    assert json.loads(translated(OpenAI(), body)[1]) == messages
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,23 @@
 """Vectors while workers and subscriptions end: each request is answered once, by the right vectors."""
 
+import asyncio
+import os
 import random
-from collections.abc import Iterable, Iterator
+import signal
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import openai
 import pytest
 
+from faults.faults import ENGINE
+from faults.processes import child
+from faults.proxy import Proxy
 from shared.protocol.usage import UsageCounts
 from shared.redis import keys
-from tests.support.fleet import Fleet, fleet
+from tests.support.fleet import PATIENT, Fleet, fleet, free_port
 from tests.support.paths import MODELS
 from tests.support.redis_types import at_once
 
@@ -55,7 +62,17 @@ def same(found: Iterable[list[list[float]]], expected: list[list[list[float]]]) 
 
 def jobs_of(served: Fleet) -> int:
     """How many jobs the workers have had."""
-    return sum(worker["requests"] for worker in served.workers())
+    return sum(worker.get("requests", 0) for worker in served.workers())
+
+
+def counted(served: Fleet) -> tuple[int, int]:
+    """The requests and the tokens that count."""
+    served.until_counted()
+    with served.redis() as store:
+        (day,) = store.scan_iter(keys.usage("*"))
+        (counts,) = at_once(store.hvals(day))
+    used = UsageCounts.decode(counts)
+    return used.requests, used.prompt_tokens
 
 
 def test_lost_frames_are_computed_again(served: Fleet) -> None:
@@ -79,12 +96,7 @@ def test_lost_frames_are_computed_again(served: Fleet) -> None:
                 break
         else:
             pytest.fail("no frame was lost")
-    served.until_counted()
-    with served.redis() as store:
-        (day,) = store.scan_iter(keys.usage("*"))
-        (counts,) = at_once(store.hvals(day))
-    used = UsageCounts.decode(counts)
-    assert (used.requests, used.prompt_tokens) == (len(reported), sum(reported)), "what is computed again counts once"
+    assert counted(served) == (len(reported), sum(reported)), "what is computed again counts once"
 
 
 def test_a_killed_worker_loses_no_request(served: Fleet) -> None:
@@ -96,3 +108,41 @@ def test_a_killed_worker_loses_no_request(served: Fleet) -> None:
         answers[3].result()
         victim.kill()
         assert same((answer.result() for answer in answers), expected * 2)
+
+
+async def test_a_store_killed_between_publication_and_receipt_loses_no_request(tmp_path: Path) -> None:
+    with fleet(tmp_path, "--appendonly", "yes", "--appendfsync", "always", lease=PATIENT) as served:
+
+        async def until(condition: Callable[[], object], what: str) -> None:
+            await asyncio.to_thread(served.until, condition, what)
+
+        proxy = Proxy(served.store.port)
+        await proxy.start()
+        await asyncio.to_thread(served.worker, *WORKER, "--step-timeout", "600")
+        served.port, url = free_port(), f"redis://127.0.0.1:{proxy.port}/0"
+        served.start("api", "--port", str(served.port), VINOQUEUE_REDIS_URL=url)
+        await until(lambda: served.status("/ready") == 200, "the API to be ready")
+        asked, client, reported = ["the river", "old stone"], served.client(), list[int]()
+
+        async def send() -> list[list[float]]:
+            return await asyncio.to_thread(embed, client, asked, reported)
+
+        expected = await send()
+        await until(lambda: jobs_of(served) == 1, "the worker to report its job")
+        engine = child(served.workers()[0]["pid"], ENGINE)
+        assert engine is not None
+        os.kill(engine, signal.SIGSTOP)
+        answer = asyncio.create_task(send())
+        with served.redis() as store:
+            await until(lambda: store.zcard(keys.inflight(MODEL)), "the job to be claimed")
+        proxy.silence()
+        os.kill(engine, signal.SIGCONT)
+        await until(lambda: jobs_of(served) == 2, "the worker to publish the vectors")
+        assert not answer.done()
+        await asyncio.to_thread(served.store.kill)
+        proxy.restore()
+        await asyncio.to_thread(served.store.start)
+        assert same([await answer], [expected])
+        await until(lambda: jobs_of(served) == 3, "the worker to report the job that was submitted again")
+        assert await asyncio.to_thread(counted, served) == (2, sum(reported))
+        await proxy.stop()

@@ -4,9 +4,11 @@ import asyncio
 import json
 import time
 from contextlib import suppress
+from operator import itemgetter
+from typing import Any
 
 from faults.history import Exchange
-from faults.prompts import Model, request_fields
+from faults.prompts import VECTORS, Model, request_fields
 
 
 async def chat(port: int, model: Model, exchange: Exchange) -> None:
@@ -54,6 +56,9 @@ def request_bytes(
 ) -> bytes:
     """A chat completion as HTTP, to be stored under ``stored_as`` where that is given. ``name`` is the model's for
     clients."""
+    if name in VECTORS:
+        path = {"embed": "/v1/embeddings", "rerank": "/v1/rerank"}[name]
+        return _post(path, {"model": name, **json.loads(prompt)})
     value: dict[str, object] = {
         "model": name,
         "temperature": int(sampled),
@@ -64,9 +69,13 @@ def request_bytes(
         value["stream_options"] = {"include_usage": True}
     if stored_as:
         value |= {"store": True, "metadata": {"request": stored_as}}
+    return _post("/v1/chat/completions", value)
+
+
+def _post(path: str, value: dict[str, object]) -> bytes:
     body = json.dumps(value).encode()
     head = (
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
+        f"POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
         f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
@@ -116,12 +125,19 @@ def _note_chunk(line: bytes, exchange: Exchange) -> None:
 
 def _read_completion(body: bytes, exchange: Exchange) -> None:
     answer = json.loads(body)
-    _note_usage(answer["usage"], exchange)
-    choice = answer["choices"][0]
-    exchange.pieces.append(choice["message"]["content"])
+    _note_usage({"completion_tokens": 0} | answer["usage"], exchange)
+    vectors = exchange.model in VECTORS
+    exchange.pieces.append(json.dumps(_numbers(answer)) if vectors else answer["choices"][0]["message"]["content"])
     exchange.arrivals.append(time.monotonic())
     exchange.endings += 1
     exchange.outcome = "completed"
+
+
+def _numbers(answer: dict[str, Any]) -> list[list[float]]:
+    """Return the vector of each text, or the score of each document, in the order of the request."""
+    if "data" in answer:
+        return [one["embedding"] for one in sorted(answer["data"], key=itemgetter("index"))]
+    return [[one["relevance_score"]] for one in sorted(answer["results"], key=itemgetter("index"))]
 
 
 def _note_usage(usage: dict[str, int], exchange: Exchange) -> None:

@@ -25,7 +25,7 @@ async def kill_worker(service: Service, fault: Fault) -> None:
     worker = next((one for one in service.workers if one.pid in at), _worker(service, fault))
     service.workers.remove(worker)
     worker.process.kill()
-    service.workers.append(await service.new_worker())
+    service.workers.append(await service.new_worker(worker.model))
 
 
 async def kill_engine(service: Service, fault: Fault) -> None:
@@ -77,7 +77,7 @@ async def drain_worker(service: Service, fault: Fault) -> None:
     """End a worker in good order, after another one has taken its place."""
     async with service.one_at_a_time:
         worker = _worker(service, fault)
-        service.workers.append(await service.new_worker())
+        service.workers.append(await service.new_worker(worker.model))
         service.workers.remove(worker)
         await _end(worker)
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from faults.background_client import respond
 from faults.client import chat, request_bytes
 from faults.history import Exchange, History
-from faults.prompts import PROMPTS
+from faults.prompts import PROMPTS, VECTORS, vector_prompts
 from faults.service import Service
 
 _COME_BACK = frozenset((429, 503))
@@ -31,6 +31,7 @@ class Clients:
         self._seed = seed
         self._turn = 0
         self._prompts = _prompts(service.catalogue) or dict.fromkeys(PROMPTS[service.model], service.model)
+        self._prompts |= vector_prompts() if service.scenario.vectors else {}
         """The prompts, and the model of each."""
 
     async def run(self) -> None:
@@ -85,7 +86,7 @@ class Clients:
             prompt=prompt,
             model=self._prompts.get(prompt, self._service.model),
             tokens=tokens,
-            streamed=streamed,
+            streamed=streamed and self._prompts.get(prompt) not in VECTORS,
             sampled=self._load.sampled,
             sent=time.monotonic(),
             stored_as=f"{client}/{number}" if self._load.stored else "",

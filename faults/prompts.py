@@ -1,5 +1,7 @@
 """The prompts of each model: few enough to know the answer to each of them beforehand."""
 
+import json
+import random
 from functools import cache
 from typing import Literal
 
@@ -13,6 +15,22 @@ PROMPTS: dict[Model, tuple[str, ...]] = {
     "default": tuple(f"Write one sentence about {topic}." for topic in ("rivers", "bread", "winter", "music")),
     "pictures": tuple(f"picture {number}" for number in range(8)),
 }
+
+
+VECTORS = {"embed": "embed-bert", "rerank": "rerank-bert"}
+"""The models that compute vectors or scores instead of texts, with their files in ``tests/models``."""
+
+_WORDS = "the a river stone music window of and in to is red blue old new Hello world"
+
+
+def vector_prompts() -> dict[str, str]:
+    """Return requests for vectors and scores, each with its model: bodies without its name, of up to three jobs."""
+    dice, found = random.Random(7), dict[str, str]()
+    for count in (1, 1, 5, 30, 80):
+        texts = [" ".join(dice.choices(_WORDS.split(), k=dice.randint(1, 20))) for _ in range(count)]
+        found[json.dumps({"input": texts})] = "embed"
+        found[json.dumps({"query": texts[0], "documents": texts})] = "rerank"
+    return found
 
 
 def request_fields(model: Model, prompt: str, tokens: int) -> dict[str, object]:

@@ -17,6 +17,7 @@ clients, injects faults, and checks these invariants on every event that a clien
 - Every accepted request has exactly one terminal event, and no event follows it.
 - Every text equals the text of the same request without faults: no token is lost, repeated or changed. Sampled texts
   are never joined from two attempts.
+- Vectors equal those without faults, and no key of the store holds one.
 - A refusal says when to retry, and a client that does is served.
 - No attempt publishes after a later one has started.
 - At rest, every slot is free, and the store holds only the registry and keys that expire.

@@ -7,11 +7,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
+import redis
+
 from faults.batch import BatchUnderWay
-from faults.checker import check_footprints, check_history, check_keys, check_stored, check_usage, counted_usage
+from faults.checker import (
+    check_footprints,
+    check_history,
+    check_keys,
+    check_stored,
+    check_usage,
+    check_vectors,
+    counted_usage,
+)
 from faults.faults import FAULTS
 from faults.history import History
 from faults.load import Clients, StuckClients
+from faults.prompts import VECTORS
 from faults.scenario import Fault, Scenario
 from faults.service import Service
 from faults.witness import Witness
@@ -73,6 +84,7 @@ async def run(scenario: Scenario, folder: Path, *, seed: int, launch: Launch = e
         before, used = service.footprints(), await asyncio.to_thread(counted_usage, service.redis())
         witness = Witness(service)
         watching = asyncio.create_task(witness.run())
+        looking = asyncio.create_task(_look_for_vectors(service, expected, result.wrong))
         await asyncio.to_thread(stuck.open, service, scenario.stuck)
         batch = BatchUnderWay(service, scenario.batch)
         if scenario.batch:
@@ -83,7 +95,8 @@ async def run(scenario: Scenario, folder: Path, *, seed: int, launch: Launch = e
         if scenario.batch:
             result.wrong += await batch.complaints()
         result.wrong += await _at_rest(service, result)
-        watching.cancel()
+        for task in (watching, looking):
+            task.cancel()
         if unserved := stuck.unserved():
             result.wrong.append(f"{unserved} of the clients that do not read were never served")
         after = service.footprints()
@@ -107,6 +120,14 @@ async def run(scenario: Scenario, folder: Path, *, seed: int, launch: Launch = e
     if result.wrong:
         history.write(folder / "history.jsonl")
     return result
+
+
+async def _look_for_vectors(service: Service, expected: dict[str, str], wrong: list[str]) -> None:
+    """Look into the store's keys again and again until cancelled."""
+    while service.scenario.vectors:
+        with suppress(redis.RedisError):
+            wrong += await asyncio.to_thread(check_vectors, service.redis(), expected)
+        await asyncio.sleep(0.2)
 
 
 async def _under_load(service: Service, clients: Clients, history: History) -> None:
@@ -151,7 +172,7 @@ async def _at_rest(service: Service, result: Result) -> list[str]:
 
 def _busy(service: Service) -> list[str]:
     client = service.redis()
-    models = service.catalogue or (service.model,)
+    models = service.catalogue or (service.model, *VECTORS)
     waiting = sum(at_once(client.zcard(keys.queue(model))) for model in models)
     claimed = sum(at_once(client.zcard(keys.inflight(model))) for model in models)
     busy = [f"{waiting} jobs wait"] if waiting else []

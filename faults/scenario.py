@@ -88,6 +88,9 @@ class Scenario:
     """Number of additional clients that each send one request which kills every engine."""
     stuck: int = 0
     """Number of additional clients that open a stream and never read."""
+    vectors: bool = False
+    """Whether more than half of the requests are for vectors and scores, of models with a worker each. No key of the
+    store may hold a vector."""
     batch: int = 0
     """Number of batch requests that is submitted before anything fails, and must be complete in the end."""
     ballast: int = 0

@@ -382,6 +382,18 @@ SCENARIOS: tuple[Scenario, ...] = (
         forgetful=True,
     ),
     _run(
+        "vectors",
+        "500 requests for vectors and scores among chats; kills of a worker every 2 s, of API and store every 6 s",
+        Fault(1, "kill_api", every=6),
+        Fault(2, "kill_worker", every=2),
+        Fault(5, "restart_store", seconds=0.5, every=6),
+        load=Load(clients=12, requests=75, tokens=60),
+        apis=2,
+        store=AOF_ALWAYS,
+        broken_connections=True,
+        vectors=True,
+    ),
+    _run(
         "background",
         "background responses; every 3 s an API replica is killed, every 4 s a worker, and the store once",
         Fault(1, "kill_api", every=3),

@@ -13,6 +13,7 @@ import redis
 
 from faults import processes
 from faults.links import Links
+from faults.prompts import VECTORS
 from faults.proxy import Proxy
 from faults.scenario import Moment, Scenario
 from faults.versions import next_version
@@ -20,6 +21,7 @@ from shared.protocol.version import PROTOCOL
 from shared.redis import keys
 from tests.support.eventually import eventually, wait_until
 from tests.support.fleet import Fleet, Launch, Process, free_port
+from tests.support.paths import MODELS
 from tests.support.pictures import SHAPES_MODEL
 from tests.support.redis_types import at_once, command
 from tests.support.store_servers import store_server
@@ -33,6 +35,8 @@ class Member:
     proxy: Proxy | None
     port: int = 0
     """Where it listens; 0 for a worker."""
+    model: str = ""
+    """The model of a worker, if it is one of :data:`VECTORS`."""
 
     @property
     def pid(self) -> int:
@@ -77,6 +81,8 @@ class Service:
             await self._start_locked_out()
             return
         self.workers += await asyncio.gather(*(self.new_worker() for _ in range(self.scenario.workers)))
+        if self.scenario.vectors:
+            self.workers += await asyncio.gather(*map(self.new_worker, VECTORS))
         self.apis += await asyncio.gather(*(self.new_api() for _ in range(self.scenario.apis)))
         self._run_version(next_version(self.fleet.folder / "next") if self.scenario.upgrade else "")
 
@@ -94,9 +100,12 @@ class Service:
             await self.links.close()
         return processes.with_environment(self._environment["VINOQUEUE_NODE"])
 
-    async def new_worker(self) -> Member:
-        """Start a worker and wait until it serves; or a node, and wait until it is registered."""
-        engine = self._engine()
+    async def new_worker(self, vectors: str = "") -> Member:
+        """Start a worker and wait until it serves; or a node, and wait until it is registered.
+
+        ``vectors`` is its model if that is one of :data:`VECTORS`.
+        """
+        engine = ["--model", f"{vectors}={MODELS / VECTORS[vectors]}"] if vectors else self._engine()
         url, proxy = await self.links.open()
         if self.catalogue:
             file = self.fleet.folder / "models.toml"
@@ -112,7 +121,7 @@ class Service:
             lambda: any(one["pid"] == process.popen.pid and one["status"] == "serving" for one in self.adverts()),
             "the worker to serve",
         )
-        return Member(process, proxy)
+        return Member(process, proxy, model=vectors)
 
     async def new_api(self) -> Member:
         """Start an API replica and wait until it is ready."""

@@ -3,7 +3,8 @@
 -- Order is start-time fair queueing within a priority class. A job's start tag is its tenant's previous tag plus the cost of the
 -- previous job, but at least the virtual time, which is the tag of the newest claimed job. Tenants with a backlog get
 -- numbers of tokens in proportion to their weights, by which costs are divided (see weight_of() in the prelude); a tenant
--- with little demand is served at once, and idle tenants accumulate no credit. A tenant is a key.
+-- with little demand is served at once, and idle tenants accumulate no credit. A tenant is a key. Its questions, short
+-- texts to embed, are in an order of their own, so that none waits behind what its own tenant indexes.
 -- Prefix routing: a job with a long prompt goes to a worker that has its prefix cached, if that worker's load allows.
 -- Otherwise it goes to the least loaded worker, which has the prefix from then on if it has a prefix cache. The job is
 -- reserved for the chosen worker for a short time (see claim.lua).
@@ -14,9 +15,9 @@
 -- ARGV: maximum of jobs ahead plus new jobs, maximum of bytes, priority class, account ('' without a key),
 --       duration (ms) of a reservation, maximum of bytes of images, number of shared requests, number
 --       of images, weight of the key, weight of its team, whether the first job is its request's first (0/1; '' if
---       usage does not count the request), whether the jobs keep their slots until they end (0/1), (id, encoded
---       request)... of the shared requests, (digest, file)... of the images, which belong to the only shared request, then
---       (id, payload, cost in tokens, digests of the prompt's prefixes, longest first, or '')...
+--       usage does not count the request), whether the jobs keep their slots until they end (0/1), whether it is a question
+--       (0/1), (id, encoded request)... of the shared requests, (digest, file)... of the images, which belong to the only
+--       shared request, then (id, payload, cost in tokens, digests of the prompt's prefixes, longest first, or '')...
 -- A shared request is the request of all jobs with ids "REQUEST:NUMBER", whose payloads omit it. It is stored once, in
 -- a hash with a field per job and per image, and deleted with the last job (see drop() in the prelude).
 -- Returns {-1, reason, number of jobs ahead, number of jobs that must end first} when the jobs do not fit; the reason is
@@ -148,7 +149,7 @@ local function jobs_over(unit, size, limit)
 end
 
 local base = tonumber(CLASS) * CLASS_WIDTH
-local images = 13 + 2 * tonumber(ARGV[7])
+local images = 14 + 2 * tonumber(ARGV[7])
 local first = images + 2 * tonumber(ARGV[8])
 local new, bytes = {}, 0 -- where the new jobs are in ARGV, and their size
 local repeated = {0, 0, 0, 0, 0}
@@ -171,16 +172,19 @@ if #new == 0 then
   return repeated
 end
 local shared = {}
-for at = 13, images - 1, 2 do
+for at = 14, images - 1, 2 do
   shared[ARGV[at]] = ARGV[at + 1]
   bytes = bytes + #ARGV[at + 1]
 end
 
 local WEIGHT_FIELD = 'weight:' .. parse_account(ACCOUNT)
+local QUESTIONS = ARGV[13] == '1' and 'questions:' .. finish_field(CLASS, ACCOUNT)
 local past = redis.call(
-  'HMGET', FAIR_QUEUE, 'time:' .. CLASS, finish_field(CLASS, ACCOUNT), WEIGHT_FIELD, 'newest', 'before'
+  'HMGET', FAIR_QUEUE, 'time:' .. CLASS, finish_field(CLASS, ACCOUNT), WEIGHT_FIELD, 'newest', 'before',
+  QUESTIONS or 'newest'
 )
-local tag = math.max(tag_of(past[1]), tag_of(past[2]))
+local behind = math.max(tag_of(past[1]), tag_of(past[2]))
+local tag = QUESTIONS and math.max(tag_of(past[1]), tag_of(past[6])) or behind
 local ahead = redis.call('ZCOUNT', QUEUE, '-inf', string.format('(%.0f', base + tag))
 if ahead + #new > MAX_JOBS then
   return {-1, 1, ahead, ahead + #new - MAX_JOBS}
@@ -247,6 +251,10 @@ for _, at in ipairs(new) do
   count('job:' .. job, 'text', KIND, #payload, outcome, ACCOUNT, estimate)
 end
 redis.call('PEXPIRE', SIZES, JOB_TTL)
+if QUESTIONS then -- Their cost counts in both orders.
+  redis.call('HSET', FAIR_QUEUE, QUESTIONS, string.format('%.0f', tag))
+  tag = behind + math.max(1, ARGV[first + 2] / weight)
+end
 -- The newest request, "TIME KEY", and the time (ms) of the newest one of any other key (see claim.lua).
 local time, newest = string.match(past[4] or '0 ', '^(%d+) (.*)$')
 local key = parse_account(ACCOUNT)

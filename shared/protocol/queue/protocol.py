@@ -23,7 +23,7 @@ from shared.protocol.queue.bookings import BOOK, Bookings
 from shared.protocol.queue.packing import MAX_BYTES, pack_jobs
 from shared.protocol.queue.texts import PRIORITY_CLASSES, queue_keys, script_text
 from shared.protocol.registry import WorkerInfo
-from shared.protocol.request import ChatRequest, Job, Tier, decode_request
+from shared.protocol.request import ChatRequest, Embed, Job, Tier, decode_request
 from shared.protocol.usage import UsageCounts, account_of
 from shared.redis import keys
 from shared.redis.client import database_of
@@ -56,6 +56,9 @@ _BOOKED = 500
 """Maximum number of ended jobs that are counted at a time."""
 
 _SCRIPTS = ("enqueue", "note", "claim", "cancel", "renew", "release", "yield", "reap", "dead_letter")
+
+_QUESTION_TOKENS = 256
+"""Maximum cost of what is served as a question: texts that a step of the engine computes."""
 
 _FULL: dict[int, FullBy] = {1: "jobs", 2: "bytes", 3: "tenant_bytes", 4: "images"}
 """The reasons in *enqueue*'s reply."""
@@ -192,6 +195,7 @@ class JobQueue:
                 *weights,
                 int(jobs[0].is_first) if jobs[0].request.work.metered else "",
                 int(jobs[0].request.keeps_slot),
+                int(isinstance(jobs[0].request.work, Embed) and len(jobs) == 1 and cost <= _QUESTION_TOKENS),
                 *stored,
                 *quadruples,
             ],

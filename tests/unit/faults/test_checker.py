@@ -1,12 +1,13 @@
 """The checker finds what is broken: an invariant that nothing can break shows nothing."""
 
 import json
+import struct
 
 import pytest
 from fakeredis import FakeRedis
 from openai.types import BatchUsage
 
-from faults.checker import check_footprints, check_history, check_stored, check_usage
+from faults.checker import check_footprints, check_history, check_stored, check_usage, check_vectors
 from faults.history import Exchange, History
 from faults.processes import Footprint
 from faults.scenario import Scenario
@@ -109,6 +110,27 @@ def test_answers_that_are_not_stored_as_they_should_be_are_found() -> None:
     assert check_stored(client, history, EXPECTED) == ["request 0/1 is stored with another text"]
     client.flushall()
     assert len(check_stored(client, history, EXPECTED)) == 2
+
+
+def test_other_values_than_without_faults_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(EXPECTED, "embed it", "[[0.5, -0.25], [1.0, 2.0]]")
+    for text, complaints in (
+        ("[[0.500009, -0.25], [1.0, 2.0]]", []),
+        ("[[0.50002, -0.25], [1.0, 2.0]]", ["request 0/0: has other values than without faults"]),
+        ("[[0.5, -0.25]]", ["request 0/0: has other values than without faults"]),
+    ):
+        assert wrong(whole(prompt="embed it", model="embed", pieces=[text])) == complaints
+
+
+def test_keys_with_vectors_are_found() -> None:
+    client, vector = FakeRedis(), struct.pack("<3f", 0.5, -0.25, 1.0)
+    client.rpush("sound", "hello", struct.pack("<3f", 0.5, 0.25, 1.0))
+    client.rpush("list", "hello", b"before " + vector)
+    client.hset("hash", mapping={"field": vector})
+    client.xadd("stream", {"field": vector})
+    client.set("string", vector)
+    found = check_vectors(client, {"a": "hello", "b": "[[0.7]]", "c": "[[0.5, -0.25, 1.0]]"})
+    assert sorted(found) == [f"key {name} holds a vector" for name in ("hash", "list", "stream", "string")]
 
 
 def test_a_gap_is_the_longest_silence_that_touches_the_time() -> None:

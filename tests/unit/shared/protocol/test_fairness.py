@@ -1,12 +1,13 @@
 """Fair queueing between keys, between the keys of a team, and between teams."""
 
 import msgspec
+import pytest
 from arq.connections import ArqRedis
 
 from shared.protocol.cost import UNBOUNDED_RESPONSE, prompt_cost
 from shared.protocol.events import Finished, encode_event
 from shared.protocol.queue import EQUAL, Emitter, JobQueue, Lease, Weights
-from shared.protocol.request import COUNT, ChatRequest, Job, Message
+from shared.protocol.request import COUNT, ChatRequest, Embed, Job, Message
 from shared.protocol.usage import UsageCounts
 from shared.redis import keys
 from tests.support.emitting import emit
@@ -107,3 +108,34 @@ async def test_counting_tokens_delays_a_key_by_its_prompt(redis: ArqRedis) -> No
     await queue.claim("w1", used=0, slots=8)
     await end(redis, "a", 100)
     assert await finish(redis, "anna") == 1 + prompt_cost(REQUEST)
+
+
+async def embed(redis: ArqRedis, name: str, key: str, texts: int, jobs: int = 1) -> None:
+    request = ChatRequest(model="tiny", prompts=("x" * 100,) * texts, work=Embed())
+    named = [Job(id=f"{name}{at:02}", reply_to=REPLICA, request=request, tenant=key) for at in range(jobs)]
+    await JobQueue(redis, "tiny").enqueue(named, limit=999)
+
+
+@pytest.mark.parametrize("key", ["", "anna"])
+async def test_a_question_does_not_wait_for_what_its_own_key_indexes(redis: ArqRedis, key: str) -> None:
+    await embed(redis, "a", key, 32, jobs=20)
+    await JobQueue(redis, "tiny").claim("w1", used=0, slots=4)
+    for name in "bcd":
+        await embed(redis, name, key, 1)
+    assert (await order(redis))[:5] == "bcdaa", "in order of arrival among themselves"
+
+
+async def test_questions_get_no_more_than_the_share_of_a_key(redis: ArqRedis) -> None:
+    for number in range(20):
+        await embed(redis, f"a{number:02}", "anna", 1)
+    await embed(redis, "b", "ben", 1, jobs=5)
+    assert (await order(redis)).startswith("abababab")
+
+
+async def test_what_questions_cost_counts_for_their_key(redis: ArqRedis) -> None:
+    for _ in range(3):
+        await embed(redis, f"q{_}", "anna", 1)
+    questions = await finish(redis, "anna")
+    await embed(redis, "a", "anna", 3)
+    assert questions == 1 + 3 * prompt_cost(ChatRequest(model="tiny", prompts=("x" * 100,), work=Embed()))
+    assert await finish(redis, "anna") == 1 + 2 * (questions - 1)

@@ -114,10 +114,7 @@ def _value(
     ``sign`` says whether it was marked as a string; "" if the family has no such mark.
     """
 
-    def emit(piece: str) -> None:
-        write(quoted(piece)[1:-1])
-        source.commit()
-
+    emit = source.committing(lambda piece: write(quoted(piece)[1:-1]))
     if form.trimmed and (yield from source.peek()) == "\n":
         source.take(source.at + 1)
     if types == {"string"} or (sign is True and "string" in types):

@@ -98,11 +98,7 @@ def stream_arguments(source: Source, writer: Writer, *, begun: bool = False) -> 
     Raises :class:`Malformed` if it is invalid.
     """
 
-    def emit(piece: str) -> None:
-        writer.arguments(piece)
-        source.commit()
-
-    yield from json_value(source, emit, before="{" if begun else "")
+    yield from json_value(source, source.committing(writer.arguments), before="{" if begun else "")
     writer.close()
 
 

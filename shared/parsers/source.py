@@ -121,6 +121,15 @@ class Source:
         self._pending.clear()
         self.settled = self.position
 
+    def committing(self, emit: Callable[[str], None]) -> Callable[[str], None]:
+        """Return a function that passes text to ``emit`` and commits what was read."""
+
+        def emit_and_commit(piece: str) -> None:
+            emit(piece)
+            self.commit()
+
+        return emit_and_commit
+
     def drop(self) -> None:
         """Discard the pending text: the text ended inside markup."""
         self.last_dropped = "".join(self._pending)

@@ -28,10 +28,7 @@ def tagged_script(
     ``calls_in_reasoning``, calls inside it are calls.
     """
 
-    def emit(piece: str) -> None:
-        writer.content(piece)
-        source.commit()
-
+    emit = source.committing(writer.content)
     wrappers = {begin: end for begin, end in reasoning.wrappers if begin} if reasoning else {}
     begin = reasoning.begin.rstrip() if reasoning else ""
     # What is dropped wherever it is in content
@@ -81,10 +78,7 @@ def tagged_script(
 def _read_reasoning(
     source: Source, writer: Writer, reasoning: ReasoningFormat, triggers: tuple[str, ...], read_calls: Calls | None
 ) -> Script[None]:
-    def emit(piece: str) -> None:
-        writer.reasoning(piece)
-        source.commit()
-
+    emit = source.committing(writer.reasoning)
     writer.edge()
     ends = {reasoning.end, *(end for begin, end in reasoning.wrappers if reasoning.anywhere and not begin)}
     stops = markers(*ends, *triggers)

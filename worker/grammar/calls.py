@@ -1,6 +1,7 @@
 """Grammars of tool calls, in a model's tool-call format or as a JSON list, with arguments that follow their schema."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -11,36 +12,49 @@ from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.request import INPUT, ChatRequest, CustomInput, Tool
 from worker.engine.protocol import LengthLimits
 from worker.grammar import tags
-from worker.grammar.ebnf import LAST_CHARACTER, Rules, character_class, either, literal, repeated, sequence, without
-from worker.grammar.json_text import BOOLEAN, INTEGER, NULL, NUMBER, JsonRules
+from worker.grammar.ebnf import (
+    LAST_CHARACTER,
+    Rules,
+    character_class,
+    either,
+    literal,
+    repeated,
+    sequence,
+    text_before,
+    without,
+)
+from worker.grammar.json_text import BOOLEAN, NULL, NUMBER, JsonRules
 from worker.grammar.lark import LarkError, lark_expression
 from worker.grammar.patterns import whole_regex_of
 from worker.grammar.regex import PatternError
 from worker.grammar.regex_writer import written
 from worker.grammar.schema.compiler import SchemaCompiler, decoded
-from worker.grammar.schema.keywords import SchemaError, UnsupportedKeyword
+from worker.grammar.schema.keywords import SchemaError, UnsupportedKeyword, escaped
 from worker.grammar.schema.limits import length_limits_of
 from worker.grammar.schema.members import subset_of
 from worker.grammar.schema.strings import Options
 
-_EVERY = ((1, LAST_CHARACTER),)
 
-
-def element_arguments(rules: Rules, schema: Mapping[str, Any], elements: Elements) -> str:
+def element_arguments(rules: Rules, schema: Mapping[str, Any], elements: Elements, *, strict: bool = False) -> str:
     """Return the expression of arguments as elements, for the object schema ``schema``, in its order.
 
-    A value is raw text where the schema allows a string, and JSON otherwise. For raw text, ``enum`` and ``const`` are
-    enforced; other keywords are ignored.
+    A value is raw text where the schema allows a string, and JSON otherwise. Unless ``strict``, keywords that can't be
+    enforced are ignored. Raises :class:`SchemaError`.
     """
     required = schema.get("required", ())
-    types = SchemaTypes(schema)
+    values = _Values(rules, schema, strict=strict, end=elements.value_end)
     parts = []
     for name, value in schema.get("properties", {}).items():
-        kinds = types.types(value)
-        text = _raw_text(rules, types, value, elements) if "string" in kinds else ""
+        kinds = values.types.types(value)
+        path = f"/properties/{escaped(name)}"
+        text = values.text(value, path) if "string" in kinds else ""
+        bare = kinds - {"string"} and not elements.text_sign and text not in ("", text_before(elements.value_end))
+        if bare and values.types.options(value) is None:
+            # The string is limited, and the value may be another.
+            text = either([text, values.json({"allOf": [value, {"type": sorted(kinds - {"string"})}]}, path)])
         part = element(elements, name, text) if text else ""
         if not text or (elements.text_sign and kinds != {"string"}):
-            other = element(elements, name, _json_value(rules, schema, name), kinds - {"string"})
+            other = element(elements, name, values.json(value, path), kinds - {"string"})
             part = either([part, other]) if part else other
         parts.append(part if name in required else repeated(part, 0, 1))
     return sequence(parts)
@@ -53,18 +67,36 @@ def element(elements: Elements, name: str, value: str, kinds: Iterable[str] = ("
     return sequence([either([literal(begin) for begin in begins]), value, literal(end)])
 
 
-def _raw_text(rules: Rules, types: SchemaTypes, schema: Any, elements: Elements) -> str:
-    options = types.options(schema)
-    if options is not None:
-        return rules.one_of(option if isinstance(option, str) else text.decode() for text, option in options.items())
-    return _without(elements.value_end)
+class _Values:
+    """The expressions of the values of one tool's arguments, as JSON, or as text that ``end`` follows."""
 
+    def __init__(self, rules: Rules, document: Mapping[str, Any], *, strict: bool, end: str = "") -> None:
+        self.types = SchemaTypes(document)
+        self._rules, self._strict, self._end = rules, strict, end
+        # One for all values, because it limits the number of steps.
+        self._texts = SchemaCompiler(rules, document, Options(strict=strict, end=end))
+        self._values = SchemaCompiler(rules, document, Options(strict=strict, lengths=not strict))
 
-def _json_value(rules: Rules, schema: Mapping[str, Any], name: str, *, strict: bool = False) -> str:
-    try:
-        return SchemaCompiler(rules, schema, Options(strict=strict, lengths=not strict)).compile(("properties", name))
-    except UnsupportedKeyword:
-        return JsonRules(rules).value()
+    def text(self, schema: Any, path: str = "") -> str:
+        """Return the expression of the strings, and of listed values, that ``schema`` allows."""
+        listed = self.types.options(schema)
+        if listed is None:
+            strings = {"allOf": [schema, {"type": "string"}]}
+            return self._compiled(self._texts, strings, path) or text_before(self._end)
+        return self._rules.one_of(one if isinstance(one, str) else text.decode() for text, one in listed.items())
+
+    def json(self, schema: Any, path: str) -> str:
+        """Return the expression of the JSON texts that ``schema`` allows."""
+        return self._compiled(self._values, schema, path) or JsonRules(self._rules).value()
+
+    def _compiled(self, compiler: SchemaCompiler, schema: Any, path: str) -> str:
+        """Return an expression; empty if it is not supported, and need not be."""
+        try:
+            return compiler.compile(schema, path)
+        except SchemaError:
+            if self._strict:
+                raise
+            return ""
 
 
 def python_call(rules: Rules, function: "CallableTool") -> str:
@@ -76,8 +108,8 @@ def python_call(rules: Rules, function: "CallableTool") -> str:
         return sequence([literal(f'{name}({INPUT}="'), text, literal('")')])
     schema = _parameters(function)
     required = schema.get("required", ())
-    types = SchemaTypes(schema)
-    parts = []
+    values = _Values(rules, schema, strict=function.tool.strict)
+    types, parts = values.types, []
     for key, value in schema.get("properties", {}).items():
         kinds = types.types(value)
         constants = {"boolean": ["True", "False"], "null": ["None"]}
@@ -85,7 +117,9 @@ def python_call(rules: Rules, function: "CallableTool") -> str:
         if kinds <= constants.keys() and types.options(value) is None:
             expression = either(words)
         else:
-            expression = _json_value(rules, schema, key, strict=function.tool.strict)
+            path = f"/properties/{escaped(key)}"
+            with _refusals(function):
+                expression = values.json(value, path)
             if "string" in kinds and not function.tool.strict:
                 expression = either([expression, _single_quoted(rules, types, value)])
         parts.append((sequence([literal(f"{key}="), rules.define(expression)]), key in required))
@@ -100,114 +134,74 @@ def _single_quoted(rules: Rules, types: SchemaTypes, schema: Any) -> str:
     return rules.one_of(repr(option) for option in options.values())
 
 
-def quoted_object(rules: Rules, schema: Mapping[str, Any], quote: str) -> str:
-    """Return the expression of an object with bare keys, whose strings are between two ``quote``.
+def bare_arguments(rules: Rules, schema: Mapping[str, Any], quote: str, *, nested: bool, strict: bool = False) -> str:
+    """Return the expression of an object without JSON's quotes, for the object schema ``schema``.
 
-    Types, ``enum``, ``const``, ``properties``, ``required`` and ``items`` are enforced; other keywords are ignored.
+    It has bare keys, and strings between two ``quote``; or, if ``nested``, it is elements in elements with ``quote``
+    before each tag. Types, ``enum``, ``const``, ``properties``, ``required`` and ``items`` are enforced, and if
+    ``nested`` the keywords of strings; others are ignored. Raises :class:`SchemaError` if ``strict`` and a string's
+    can't be enforced.
     """
-    types = SchemaTypes(schema)
-    string = rules.define(sequence([literal(quote), _without(quote), literal(quote)]))
-    scalars = {"number": NUMBER, "integer": INTEGER, "boolean": BOOLEAN, "null": NULL, "string": string}
-    anything = rules.reserve()
-    key = "[a-zA-Z0-9_.-]+"
-    rules.fill(
-        anything,
-        either(
-            [
-                *scalars.values(),
-                _bracketed("{", sequence([key, literal(":"), anything]), "}"),
-                _bracketed("[", anything, "]"),
-            ]
-        ),
-    )
+    values = _Values(rules, schema, strict=strict, end=quote)
+    types = values.types
+    anything, key, text = rules.reserve(), "[a-zA-Z0-9_.-]+", text_before(quote)
+    string = text if nested else rules.define(sequence([literal(quote), text, literal(quote)]))
 
-    def value(part: Any, depth: int) -> str:
-        options = types.options(part)
-        if options is not None and not any(isinstance(option, list | dict) for option in options.values()):
-            return rules.one_of(
-                f"{quote}{option}{quote}" if isinstance(option, str) else text.decode()
-                for text, option in options.items()
-            )
-        kinds = types.types(part)
-        if kinds == ANY_TYPE or depth > _MAX_DEPTH or not isinstance(part, Mapping):
-            return anything
-        choices = [scalars[kind] for kind in sorted(kinds & scalars.keys())]
-        if "array" in kinds:
-            choices.append(_bracketed("[", value(part.get("items", {}), depth + 1), "]"))
-        if "object" in kinds:
-            choices.append(members(part, depth + 1))
-        return rules.define(either(choices))
+    def member(name: str, value: str) -> str:
+        if not nested:
+            return sequence([name, literal(":"), value])
+        return sequence([literal(f"{quote}<"), name, literal(">"), value, literal(f"{quote}</"), name, literal(">")])
 
-    def members(part: Mapping[str, Any], depth: int) -> str:
-        properties = part.get("properties")
-        if not isinstance(properties, Mapping):
-            return _bracketed("{", sequence([key, literal(":"), anything]), "}")
+    def array(part: Mapping[str, Any], item: str) -> str:
+        if not nested:
+            return _bracketed("[", item, "]")
+        if strict and part.get("uniqueItems"):
+            raise UnsupportedKeyword("", "'uniqueItems' is not supported in this model's calls")
+        return repeated(rules.define(member(literal(ITEM), item)), part.get("minItems", 0), part.get("maxItems"))
+
+    def members(part: Any, depth: int) -> str:
+        if not isinstance(properties := part.get("properties"), Mapping):
+            return repeated(member(key, anything), 0, None) if nested else _bracketed("{", member(key, anything), "}")
         required = part.get("required", ())
-        listed = [
-            (sequence([literal(f"{name}:"), value(item, depth)]), name in required) for name, item in properties.items()
-        ]
+        listed = [(member(literal(name), value(item, depth)), name in required) for name, item in properties.items()]
+        if nested:
+            return sequence([item if needed else repeated(item, 0, 1) for item, needed in listed])
         return subset_of(rules, "{", listed, None, "}", 0, None) or literal("{}")
 
-    return members(schema, 0)
-
-
-def nested_arguments(rules: Rules, schema: Mapping[str, Any], token: str) -> str:
-    """Return the expression of arguments as elements in elements, with ``token`` before each tag.
-
-    Types, ``enum``, ``const``, ``properties``, ``required`` and ``items`` are enforced, unless a string is allowed;
-    other keywords are ignored.
-    """
-    types = SchemaTypes(schema)
-    text = _without(token)
-    scalars = {"number": NUMBER, "integer": INTEGER, "boolean": BOOLEAN, "null": NULL}
-    anything = rules.reserve()
-    key = "[a-zA-Z0-9_.-]+"
-    tags_of = sequence([literal(f"{token}<"), key, literal(">"), anything, literal(f"{token}</"), key, literal(">")])
-    rules.fill(anything, either([text, repeated(tags_of, 1, None)]))
-
-    def tagged(name: str, value: str) -> str:
-        return sequence([literal(f"{token}<{name}>"), value, literal(f"{token}</{name}>")])
-
     def value(part: Any, depth: int) -> str:
         options = types.options(part)
         if options is not None and not any(isinstance(option, list | dict) for option in options.values()):
+            around = "" if nested else quote
             return rules.one_of(
-                option if isinstance(option, str) else written.decode() for written, option in options.items()
+                f"{around}{option}{around}" if isinstance(option, str) else written.decode()
+                for written, option in options.items()
             )
         kinds = types.types(part)
         if kinds == ANY_TYPE or depth > _MAX_DEPTH or not isinstance(part, Mapping):
             return anything
+        plain = sorted(kinds - {"string", "array", "object"})
+        choices = [values.json({"allOf": [part, {"type": plain}]}, "")] if plain else []
         if "string" in kinds:
-            return text
-        choices = [scalars[kind] for kind in sorted(kinds & scalars.keys())]
+            limited = values.text(part) if nested else string
+            if nested and limited == text:
+                return text
+            choices.append(limited)
         if "array" in kinds:
-            choices.append(repeated(rules.define(tagged(ITEM, value(types.part(part, ITEM), depth + 1))), 0, None))
+            choices.append(array(part, value(types.part(part, ITEM), depth + 1)))
         if "object" in kinds:
             choices.append(members(part, depth + 1))
         return rules.define(either(choices))
 
-    def members(part: Mapping[str, Any], depth: int) -> str:
-        properties = part.get("properties")
-        if not isinstance(properties, Mapping):
-            return repeated(tags_of, 0, None)
-        required = part.get("required", ())
-        listed = [(tagged(name, value(item, depth)), name in required) for name, item in properties.items()]
-        return sequence([item if needed else repeated(item, 0, 1) for item, needed in listed])
-
-    return members(schema, 0) if "properties" in schema else ""
+    some = [text, repeated(member(key, anything), 1, None)] if nested else [NUMBER, BOOLEAN, NULL, string]
+    rules.fill(
+        anything, either(some if nested else [NUMBER, BOOLEAN, NULL, string, members({}, 0), array({}, anything)])
+    )
+    return members(schema, 0) if "properties" in schema or not nested else ""
 
 
 def _bracketed(begin: str, item: str, end: str) -> str:
     listed = sequence([item, repeated(sequence([literal(","), item]), 0, None)])
     return sequence([literal(begin), repeated(listed, 0, 1), literal(end)])
-
-
-def _without(text: str) -> str:
-    """Return the expression of text without the first two characters of ``text``."""
-    first, second = map(ord, text[:2])
-    other = character_class(without(_EVERY, ((first, first),)))
-    neither = character_class(without(_EVERY, tuple(sorted(((first, first), (second, second))))))
-    return f"{other}* ({literal(chr(first))}+ {neither} {other}*)*"
 
 
 _UNQUOTED = character_class(without(((0x20, LAST_CHARACTER),), ((0x27, 0x27), (0x5C, 0x5C), (0xD800, 0xDFFF))))
@@ -264,7 +258,11 @@ def listed_calls(shape: CallShape, tools: Sequence[CallableTool], *, parallel: b
     if shape.content == "calls":
         options = [
             sequence(
-                [_numbered(shape.item_for(function.tool.name)), arguments(rules, function), literal(shape.item[1])]
+                [
+                    _numbered(shape.item_for(function.tool.name)),
+                    arguments(rules, function, counted=is_counted(shape)),
+                    literal(shape.item[1]),
+                ]
             )
             for function in tools
         ]
@@ -309,8 +307,8 @@ def _parameters(function: CallableTool) -> Mapping[str, Any]:
     return schema
 
 
-def arguments(rules: Rules, function: CallableTool) -> str:
-    """Return the expression of a tool's arguments.
+def arguments(rules: Rules, function: CallableTool, *, counted: bool = True) -> str:
+    """Return the expression of a tool's arguments. ``counted``: those of a strict tool are (:func:`is_counted`).
 
     For a tool that is not strict, keywords that a grammar can't enforce are ignored. Raises :class:`RequestRefused`
     if the schema is invalid, or if the tool is strict and its schema is not supported, or if the grammar of a custom
@@ -318,18 +316,29 @@ def arguments(rules: Rules, function: CallableTool) -> str:
     """
     if function.tool.custom is not None:
         return sequence([literal(f'{{"{INPUT}": "'), input_string(rules, function.tool.custom), literal('"}')])
-    param = f"tools[{function.index}].function.parameters"
-    try:
+    with _refusals(function):
         schema = decoded(function.tool.parameters or NO_PARAMETERS)
         if not isinstance(schema, dict):
             raise SchemaError("", "the parameters are described by an object")
         # Arguments are always an object, even if the schema does not say so.
         schema.setdefault("type", "object")
-        options = Options(strict=function.tool.strict, minimums=function.minimums)
-        return SchemaCompiler(rules, schema, options).compile()
-    except SchemaError as error:
-        if isinstance(error, UnsupportedKeyword) and not function.tool.strict:
+        counted = counted or not function.tool.strict
+        options = Options(strict=function.tool.strict, lengths=counted, minimums=counted and function.minimums)
+        try:
+            return SchemaCompiler(rules, schema, options).compile()
+        except UnsupportedKeyword:
+            if function.tool.strict:
+                raise
             return JsonRules(rules).object(JsonRules(rules).value())
+
+
+@contextmanager
+def _refusals(function: CallableTool) -> Iterator[None]:
+    """Refuse the request with the errors of a tool's schema."""
+    param = f"tools[{function.index}].function.parameters"
+    try:
+        yield
+    except SchemaError as error:
         message = f"Invalid schema for function '{function.tool.name}': {error}."
         raise refuse(ProblemKind.INVALID, message, param=param) from error
 
@@ -348,21 +357,24 @@ def _tag(shape: CallShape, function: CallableTool) -> tags.Format:
 
 
 def _content(rules: Rules, shape: CallShape, function: CallableTool) -> str:
-    custom = function.tool.custom
-    checked = arguments(Rules() if shape.elements or shape.quote else rules, function)
+    custom, strict = function.tool.custom, function.tool.strict
+    apart = shape.elements or shape.quote
+    checked = arguments(Rules() if apart else rules, function, counted=bool(apart) or is_counted(shape))
     if shape.content == "nested":
         if custom is not None:
             return sequence(
-                [literal(f"{shape.quote}<{INPUT}>"), _without(shape.quote), literal(f"{shape.quote}</{INPUT}>")]
+                [literal(f"{shape.quote}<{INPUT}>"), text_before(shape.quote), literal(f"{shape.quote}</{INPUT}>")]
             )
-        return nested_arguments(rules, _parameters(function), shape.quote)
-    if shape.quote and custom is None and not function.tool.strict:
-        return quoted_object(rules, _parameters(function), shape.quote)
+        with _refusals(function):
+            return bare_arguments(rules, _parameters(function), shape.quote, nested=True, strict=strict)
+    if shape.quote and custom is None and not strict:
+        return bare_arguments(rules, _parameters(function), shape.quote, nested=False)
     if shape.elements is None:
-        return arguments(rules, function) if shape.quote else checked
+        return arguments(rules, function, counted=False) if shape.quote else checked
     if custom is not None and custom.syntax != "text":
         return element(shape.elements, INPUT, input_text(rules, custom))
-    return element_arguments(rules, _parameters(function), shape.elements)
+    with _refusals(function):
+        return element_arguments(rules, _parameters(function), shape.elements, strict=strict)
 
 
 def _single_call(shape: CallShape, parallel: bool) -> bool:

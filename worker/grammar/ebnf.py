@@ -155,6 +155,14 @@ class Rules:
         return protect_alternatives("\n".join(lines) + "\n") + trees
 
 
+def text_before(end: str) -> str:
+    """Return the expression of text without the first two characters of ``end``. It does not end with the first one."""
+    first, second = map(ord, end[:2])
+    other = character_class(without(((1, LAST_CHARACTER),), ((first, first),)))
+    neither = character_class(without(((1, LAST_CHARACTER),), united(((first, first), (second, second)))))
+    return f"{other}* ({literal(chr(first))}+ {neither} {other}*)*"
+
+
 def united(ranges: Iterable[tuple[int, int]]) -> Ranges:
     """Return ``ranges`` sorted, with overlapping and adjacent ones merged."""
     joined: list[tuple[int, int]] = []

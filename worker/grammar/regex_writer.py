@@ -3,7 +3,18 @@
 In JSON strings, matched characters are escaped: a quotation mark in the text is ``\\"`` in the output.
 """
 
-from worker.grammar.ebnf import Ranges, Rules, character_class, either, literal, repeated, sequence, united, without
+from worker.grammar.ebnf import (
+    Ranges,
+    Rules,
+    character_class,
+    either,
+    literal,
+    repeated,
+    sequence,
+    text_before,
+    united,
+    without,
+)
 from worker.grammar.json_text import JsonRules
 from worker.grammar.regex import ANYTHING, Alternation, Characters, Concatenation, Node, PatternError, Repeat, is_void
 
@@ -14,24 +25,28 @@ _MAX_COPIES = 200
 _NOT_IN_TEXT: Ranges = ((0x00, 0x00), (0xD800, 0xDFFF))
 
 
-def written(rules: Rules, node: Node, *, in_json: bool) -> str:
-    """Return the expression for ``node``; its rules are added to ``rules``. Raises :class:`PatternError`."""
-    if node is ANYTHING and in_json:
-        return JsonRules(rules).content()
+def written(rules: Rules, node: Node, *, in_json: bool, end: str = "") -> str:
+    """Return the expression for ``node``; its rules are added to ``rules``. Raises :class:`PatternError`.
+
+    ``end`` follows the text, if it is not in JSON, and is no part of it.
+    """
+    if node is ANYTHING and (in_json or end):
+        return JsonRules(rules).content() if in_json else text_before(end)
     match node:
         case Characters(sure):
-            return either(_characters(sure, in_json=in_json))
+            inner = without(sure, ((ord(end[0]), ord(end[0])),)) if end else sure
+            return either(_characters(inner, in_json=in_json))
         case Concatenation(parts):
-            return sequence(written(rules, part, in_json=in_json) for part in parts)
+            return sequence(written(rules, part, in_json=in_json, end=end) for part in parts)
         case Alternation(options):
             left = [option for option in options if not is_void(option)]
             if not left:
                 raise PatternError("a look-ahead leaves no text")
-            return either([written(rules, option, in_json=in_json) for option in left])
+            return either([written(rules, option, in_json=in_json, end=end) for option in left])
         case Repeat(Characters(sure), minimum, None) if len(forms := _characters(sure, in_json=in_json)) > 1:
             return _unlimited(rules, minimum, *forms)
         case Repeat(part, minimum, maximum):
-            return repeated(written(rules, part, in_json=in_json), minimum, maximum)
+            return repeated(written(rules, part, in_json=in_json, end=end), minimum, maximum)
 
 
 def _characters(ranges: Ranges, *, in_json: bool) -> list[str]:

@@ -4,8 +4,7 @@ Templates agree on ``messages``, ``tools`` and ``add_generation_prompt``. They d
 are an object or JSON text, in how content is represented, and in the name of the reasoning field.
 """
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
@@ -59,12 +58,11 @@ def template_variables(
     # A model that must not call tools does not get their descriptions.
     shown = request.tools if request.tool_choice != "none" else ()
     marks = map(mark_image, count())
-    ids = _call_ids(request.messages, facts)
     last = len(request.messages) - 1 if request.turn == "continued" else -1
     variables = {
         **extra,
         "messages": [
-            _message(message, facts, sanitize, marks, ids, end if index == last else "")
+            _message(message, facts, sanitize, marks, end if index == last else "")
             for index, message in enumerate(request.messages)
         ],
         "tools": [_tool(tool, index, facts, sanitize) for index, tool in enumerate(shown)] or None,
@@ -77,12 +75,7 @@ def template_variables(
 
 
 def _message(
-    message: Message,
-    facts: TemplateFacts,
-    sanitize: Sanitize,
-    marks: Iterator[str],
-    ids: Mapping[str, str],
-    end: str,
+    message: Message, facts: TemplateFacts, sanitize: Sanitize, marks: Iterator[str], end: str
 ) -> dict[str, Any]:
     role = "system" if message.role == "developer" and not facts.developer else message.role
     text = _content(message, sanitize, marks) + end
@@ -99,14 +92,14 @@ def _message(
     if message.tool_calls and not facts.written_calls:
         result["tool_calls"] = [
             {
-                "id": sanitize(ids.get(call.id, call.id)),
+                "id": sanitize(call.id),
                 "type": "function",
                 "function": {"name": sanitize(call.name), "arguments": _arguments(call.arguments, facts, sanitize)},
             }
             for call in message.tool_calls
         ]
     if message.tool_call_id is not None:
-        result["tool_call_id"] = sanitize(ids.get(message.tool_call_id, message.tool_call_id))
+        result["tool_call_id"] = sanitize(message.tool_call_id)
     return result
 
 
@@ -121,18 +114,6 @@ def _content(message: Message, sanitize: Sanitize, marks: Iterator[str]) -> str:
 
 def _parts(text: str) -> Any:
     return [{"type": "text", "text": text}]
-
-
-def _call_ids(messages: Iterable[Message], facts: TemplateFacts) -> Mapping[str, str]:
-    """Return the ids that the template expects, by those of the client."""
-    if facts.call_ids == "short":
-        ids = {call.id for message in messages for call in message.tool_calls}
-        ids |= {message.tool_call_id for message in messages if message.tool_call_id is not None}
-        return {text: hashlib.sha256(text.encode()).hexdigest()[:9] for text in ids}
-    if facts.call_ids == "named":
-        calls = (call for message in messages for call in message.tool_calls)
-        return {call.id: f"functions.{call.name}:{number}" for number, call in enumerate(calls)}
-    return {}
 
 
 def _arguments(text: str, facts: TemplateFacts, sanitize: Sanitize) -> Any:

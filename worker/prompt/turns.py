@@ -1,6 +1,8 @@
 """Changes the turns of a conversation to those that a chat template accepts, and only where it refuses others."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 
 import msgspec
@@ -19,6 +21,7 @@ def accepted_turns(messages: Iterable[Message], facts: TemplateFacts) -> tuple[M
         (not (facts.system and facts.later_system_messages), _without_later_instructions),
         (not facts.system, _without_instructions),
         (facts.separate_content, _with_separate_content),
+        (facts.call_ids != "own", partial(_with_call_ids, named=facts.call_ids == "named")),
         (facts.single_calls, _with_single_calls),
         (facts.user_first, _with_user_first),
         (facts.bridged_results, _with_bridges),
@@ -93,6 +96,20 @@ def _with_separate_content(messages: Iterable[Message]) -> Iterator[Message]:
             yield msgspec.structs.replace(message, content="", images=())
         else:
             yield message
+
+
+def _with_call_ids(messages: Sequence[Message], *, named: bool) -> Iterator[Message]:
+    """Yield the messages with call ids of nine letters and digits, or if ``named`` with a tool's name and a number."""
+    every = [call for message in messages for call in message.tool_calls]
+    ids = {call.id: f"functions.{call.name}:{number}" for number, call in enumerate(every)}
+
+    def mapped(text: str) -> str:
+        return ids.get(text, text) if named else hashlib.sha256(text.encode()).hexdigest()[:9]
+
+    for message in messages:
+        calls = tuple(msgspec.structs.replace(call, id=mapped(call.id)) for call in message.tool_calls)
+        answered = mapped(message.tool_call_id) if message.tool_call_id is not None else None
+        yield msgspec.structs.replace(message, tool_calls=calls, tool_call_id=answered)
 
 
 def _with_single_calls(messages: Sequence[Message]) -> Iterator[Message]:

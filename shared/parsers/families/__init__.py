@@ -3,7 +3,7 @@
 Sources: the families' chat templates and the tool calling sections of their model cards.
 """
 
-from shared.parsers.families import deepseek, elements, gemma, harmony, json_calls, minimax, named_calls, onyx, pythonic
+from shared.parsers.families import elements, gemma, harmony, json_calls, minimax, named_calls, onyx, pythonic
 from shared.parsers.format import ReasoningFormat
 
 TOOLS = (
@@ -11,7 +11,6 @@ TOOLS = (
     *named_calls.TOOLS,
     *elements.TOOLS,
     *pythonic.TOOLS,
-    *deepseek.TOOLS,
     *gemma.TOOLS,
     *minimax.TOOLS,
     *harmony.TOOLS,

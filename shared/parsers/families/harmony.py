@@ -5,7 +5,6 @@ The channel ``analysis`` is reasoning, ``final`` and ``commentary`` are content.
 """
 
 import re
-from collections.abc import Callable
 
 from shared.parsers.format import CallShape, ReasoningFormat, ToolFormat
 from shared.parsers.json_calls import stream_arguments
@@ -35,9 +34,9 @@ def harmony_script(source: Source, writer: Writer, *, in_reasoning: bool, offer:
 
     If the request offers no tools, a message to a function is content.
     """
-    emit_content = _emitter(source, writer.content)
+    emit_content = source.committing(writer.content)
     if in_reasoning:
-        marker = yield from source.through(_BODY_END, _emitter(source, writer.reasoning))
+        marker = yield from source.through(_BODY_END, source.committing(writer.reasoning))
     else:
         yield from source.skip_space()
         # The prompt contains the start of the first header. A recipient may precede the channel.
@@ -55,7 +54,7 @@ def harmony_script(source: Source, writer: Writer, *, in_reasoning: bool, offer:
 
 def _message(source: Source, writer: Writer, start: str, with_calls: bool) -> Script[str | None]:
     """Read a message after the ``start`` of its header; return the marker that follows it, ``None`` at the end."""
-    emit_content = _emitter(source, writer.content)
+    emit_content = source.committing(writer.content)
     try:
         header, _ = yield from source.until(_HEADER_END, HEADER_LIMIT)
     except Malformed:
@@ -73,7 +72,7 @@ def _message(source: Source, writer: Writer, start: str, with_calls: bool) -> Sc
         return (yield from source.through(_BODY_END, emit_content))
     source.commit()
     if _analysis.search(header):
-        return (yield from source.through(_BODY_END, _emitter(source, writer.reasoning)))
+        return (yield from source.through(_BODY_END, source.committing(writer.reasoning)))
     return (yield from source.through(_BODY_END, emit_content))
 
 
@@ -87,16 +86,6 @@ def _call(source: Source, writer: Writer, name: str) -> Script[None]:
         source.commit()
     else:
         raise Malformed
-
-
-def _emitter(source: Source, emit: Callable[[str], None]) -> Callable[[str], None]:
-    """Return a function that passes text to ``emit`` and commits what was read."""
-
-    def emit_and_commit(piece: str) -> None:
-        emit(piece)
-        source.commit()
-
-    return emit_and_commit
 
 
 TOOLS = (

@@ -10,7 +10,38 @@ _KIMI_CALLS = ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>")
 _KIMI_TOKENS = ("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>")
 _SOLAR_TOKENS = ("<|tool_call:begin|>", "<|tool_call:name|>", "<|tool_call:args|>", "<|tool_call:end|>")
 
+_DEEPSEEK_CALLS = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")  # noqa: RUF001 (the tokens have a full-width bar)
+_DEEPSEEK_BEGIN, _DEEPSEEK_END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"  # noqa: RUF001
+_DEEPSEEK_SEPARATOR = "<｜tool▁sep｜>"  # noqa: RUF001
+
+
+def _deepseek(name: str, before: str, name_end: str, end: str, separator: str = "") -> ToolFormat:
+    """DeepSeek's; ``before`` is between the beginning and the name."""
+    return ToolFormat(
+        name=name,
+        triggers=(_DEEPSEEK_CALLS[0], _DEEPSEEK_BEGIN),
+        ends=(_DEEPSEEK_CALLS[1],),
+        special_tokens=(*_DEEPSEEK_CALLS, _DEEPSEEK_BEGIN, _DEEPSEEK_END, _DEEPSEEK_SEPARATOR),
+        read=partial(
+            read_named_calls,
+            call=_DEEPSEEK_BEGIN,
+            name_end=name_end.strip("\n"),
+            header=re.compile(rf"\s*(?:{re.escape(before)})?(?P<name>\S+)\s*"),
+        ),
+        shape=CallShape(
+            trigger=_DEEPSEEK_BEGIN,
+            begin=f"{_DEEPSEEK_BEGIN}{before}{{name}}{name_end}",
+            end=end,
+            separator=separator,
+            group=_DEEPSEEK_CALLS,
+        ),
+    )
+
+
 TOOLS = (
+    # V3 and R1 write the type, a separator, the name, and the arguments in a JSON code block.
+    _deepseek("deepseek_v3", f"function{_DEEPSEEK_SEPARATOR}", "\n```json\n", f"\n```{_DEEPSEEK_END}", "\n"),
+    _deepseek("deepseek_v31", "", _DEEPSEEK_SEPARATOR, _DEEPSEEK_END),
     ToolFormat(
         name="kimi_k2",
         triggers=(_KIMI_CALLS[0], "<|tool_call_begin|>"),

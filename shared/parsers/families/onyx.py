@@ -55,11 +55,7 @@ def onyx_script(source: Source, writer: Writer, *, in_reasoning: bool, offer: Of
 
 def _body(source: Source, writer: Writer, with_calls: bool, offer: Offer, *, private: bool) -> Script[str | None]:
     """Read a message and what ends it, which is returned; None at the end of the text."""
-
-    def emit(piece: str) -> None:
-        (writer.reasoning if private else writer.content)(piece)
-        source.commit()
-
+    emit = source.committing(writer.reasoning if private else writer.content)
     stops = markers(*_BODY_END, *(ATEM.triggers if with_calls else ()))
     while (stop := (yield from source.through(stops, emit))) in ATEM.triggers:
         calls = ATEM.read(source, writer, stop, ATEM, offer) if ATEM.read and stop else None

@@ -81,12 +81,12 @@ class SchemaCompiler:
         self._open: dict[bytes, str] = {}
         """Schemas that are being compiled, with the names of the rules of those that occur in themselves."""
 
-    def compile(self, place: tuple[str, ...] = ()) -> str:
-        """Return the expression of the schema at the keys ``place`` in the document. Raises :class:`SchemaError`."""
-        schema = self._document
-        for key in place:
-            schema = schema[key]
-        root = self._lower(schema, "".join(f"/{escaped(key)}" for key in place))
+    def compile(self, schema: Any = None, path: str = "") -> str:
+        """Return the expression of ``schema``, at ``path`` in the document, or of the whole document.
+
+        Raises :class:`SchemaError`.
+        """
+        root = self._lower(self._document if schema is None else schema, path)
         while self._waiting:
             reference = self._waiting.popleft()
             self._rule = self._named[reference]

@@ -32,16 +32,20 @@ _COMPARISON = 50
 
 _NAME = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
 _NAME_CHARACTER = Characters(_NAME, _NAME)
-_MAX_NAME = 16
-"""Maximum length of a name of limited length, which a grammar counts."""
+_MAX_COUNTED = 16
+"""Maximum length of a name, or of bare text, of limited length, which a grammar counts."""
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How schemas are compiled; the fields are arguments of :func:`worker.grammar.schema.compiler.schema_grammar`."""
+    """How schemas are compiled; the fields are arguments of :func:`worker.grammar.schema.compiler.schema_grammar`.
+
+    If ``end`` is set, the value is a string as bare text, which this follows.
+    """
 
     strict: bool = True
     lengths: bool = True
     minimums: bool = False
+    end: str = ""
 
 
 class Strings:
@@ -63,6 +67,8 @@ class Strings:
         if not self._options.strict:
             minimum = min(minimum, GRAMMAR_MINIMUM)
         expression, keyword = _expression(flat)
+        if self._options.end:
+            return self._text(expression, minimum, maximum, keyword, path)
         if expression is None and minimum > GRAMMAR_MINIMUM and not flat.counted and self._options.minimums:
             minimum = 0
         self._step(f"{path}/minLength", minimum)
@@ -82,6 +88,25 @@ class Strings:
         self._check_lengths(node, minimum, None if self._options.lengths else maximum, path, keyword)
         return self._rules.define(sequence([QUOTE, content, QUOTE]))
 
+    def _text(self, expression: str | None, minimum: int, maximum: int | None, keyword: str, path: str) -> str:
+        """Return the expression of bare text. Raises :class:`UnsupportedKeyword`."""
+        node: Node = ANYTHING
+        every = Characters(EVERY, EVERY)
+        if expression is None and (minimum or maximum is not None):
+            keyword = "minLength" if maximum is None or minimum > _MAX_COUNTED else "maxLength"
+            node = Repeat(every, minimum, minimum if maximum is None else maximum)
+        try:
+            limit: int | bool | None = max(minimum, maximum or 0) > _MAX_COUNTED
+            if expression is not None:
+                node, limit = without_upper_limit(self._regex(expression))
+                self._check_lengths(node, minimum, maximum, path, keyword)
+            if limit:
+                raise PatternError("these are too many characters to be counted in this model's calls")
+            node = joined([node, ANYTHING]) if expression is None and minimum and maximum is None else node
+            return written(self._rules, node, in_json=False, end=self._options.end)
+        except PatternError as error:
+            raise UnsupportedKeyword(f"{path}/{keyword}", f"{error}") from error
+
     def name(self, flat: Flat, path: str) -> Node:
         """Return the regular expression of names with the schema ``flat``. Lengths are counted, of word characters.
 
@@ -92,7 +117,7 @@ class Strings:
         if expression is None and maximum is None:
             return joined([Repeat(Characters(EVERY, EVERY), minimum, minimum), ANYTHING])
         if expression is None:
-            return Repeat(_NAME_CHARACTER, minimum, max(minimum, min(maximum or 0, _MAX_NAME)))
+            return Repeat(_NAME_CHARACTER, minimum, max(minimum, min(maximum or 0, _MAX_COUNTED)))
         node = self.parsed(expression, path)
         self._check_lengths(node, minimum, maximum, path, keyword)
         return node

@@ -133,6 +133,19 @@ def test_calls_as_they_are_written_are_in_the_grammar_and_wrong_arguments_are_no
     assert not tiny_oracle().accepts(grammar, text.replace("Oslo", "Bonn"))
 
 
+@pytest.mark.parametrize("name", TOOL_FORMATS)
+def test_lengths_are_held_in_every_format_if_strict(name: ToolFormatName) -> None:
+    codes = '{"city": {"type": "array", "items": {"type": "string", "maxLength": 3}}}'
+    parameters = f'{{"properties": {codes}, "required": ["city"], "additionalProperties": false}}'
+    tool = Tool(name="city", parameters=parameters, strict=True)
+    plan = make_plan(request(tools=(tool,), tool_choice="required"), OutputFormat(tools=name), "")
+    assert plan.grammar is not None
+    call = ToolCall(id="1", name="city", arguments='{"city": ["abc"]}')
+    text = written_calls([call], name, str).replace("'abc'", '"abc"')
+    assert tiny_oracle().accepts(plan.grammar, text)
+    assert plan.length_limits or not tiny_oracle().accepts(plan.grammar, text.replace("abc", "abcd"))
+
+
 def test_arguments_follow_the_tools_schema() -> None:
     part = part_of(make_plan(request(tools=(CITY, NOW)), HERMES, "").grammar)
     weather, now = (Texts(tag["content"]["grammar"]) for tag in part["tags"])

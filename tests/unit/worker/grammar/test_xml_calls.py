@@ -9,11 +9,12 @@ from shared.parsers import parser_for
 from shared.parsers.format import Elements
 from shared.parsers.formats import TOOL_FORMATS, OutputFormat
 from shared.parsers.schema_types import ANY_TYPE, SchemaTypes
+from shared.protocol.errors import RequestRefused
 from shared.protocol.request import Tool
 from tests.support.grammar_oracle import Texts, tiny_oracle
 from tests.unit.shared.parsers.reading import read
 from worker.engine.protocol import OutputGrammar
-from worker.grammar.calls import element_arguments
+from worker.grammar.calls import CallableTool, element_arguments, required_calls
 from worker.grammar.ebnf import Rules
 
 QWEN = cast("Elements", TOOL_FORMATS["qwen3_coder"].shape.elements)
@@ -100,6 +101,77 @@ def test_enumerated_values_and_other_types_are_enforced(schema: Any, text: str) 
     rules = Rules()
     grammar = rules.text(element_arguments(rules, parameters, QWEN))
     assert f"<parameter=a>\n{text}\n</parameter>\n" not in Texts(grammar)
+
+
+STRINGS = [
+    ({"type": "string", "pattern": "^[A-Z]{2}[0-9]+$"}, ["AB12"], ["ab12", "AB", "AB1\n"]),
+    ({"type": "string", "pattern": "b+c"}, ["bc", "a < bbc", "<b bc"], ["ac", "bbc</"]),
+    ({"type": "string", "pattern": "^.*$"}, ["a b"], ["a\nb"]),
+    ({"type": "string", "format": "date"}, ["2026-01-31"], ["tomorrow", "2026-13-01"]),
+    ({"type": "string", "minLength": 2}, ["ab", "ab <b>"], ["", "a"]),
+    ({"type": ["string", "null"], "pattern": "^x"}, ["x", "null"], ["y", "nul"]),
+    ({"anyOf": [{"type": "string", "pattern": "^x"}, {"type": "array"}]}, ["xy", '["y"]'], ["y"]),
+    ({"allOf": [{"$ref": "#/$defs/Code"}], "minLength": 2}, ["A1"], ["A", "a1"]),
+]
+
+
+def _calls(name: str, schema: Any, *, strict: bool) -> str:
+    parameters = {"type": "object", "properties": {"a": schema}, "required": ["a"], "additionalProperties": False}
+    parameters["$defs"] = {"Code": {"type": "string", "pattern": "^[A-Z][0-9]$"}}
+    tool = Tool(name="f", parameters=json.dumps(parameters), strict=strict)
+    part: Any = required_calls(TOOL_FORMATS[name].shape, [CallableTool(tool, 0)], parallel=False)
+    while "grammar" not in part:
+        part = part["content"]
+    return str(part["grammar"])
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("qwen3_coder", "<parameter=a>\n", "\n</parameter>\n"),
+        ("minimax_m3", "]<]minimax[>[<a>", "]<]minimax[>[</a>"),
+    ],
+)
+@pytest.mark.parametrize(("schema", "right", "wrong"), STRINGS)
+def test_the_keywords_of_strings_are_enforced(
+    name: str, before: str, after: str, strict: bool, schema: Any, right: list[str], wrong: list[str]
+) -> None:
+    texts = Texts(_calls(name, schema, strict=strict))
+    if name == "minimax_m3" and "anyOf" in schema:
+        right = right[:1]  # Its arrays are elements.
+    assert all(f"{before}{text}{after}" in texts for text in right)
+    # The end of one family is text in another.
+    assert not any(f"{before}{text}{after}" in texts for text in wrong if "</" not in text or name == "qwen3_coder")
+
+
+def test_lengths_that_a_grammar_counts_are_enforced_if_strict() -> None:
+    schema = {"type": "string", "minLength": 1, "maxLength": 3}
+    texts = Texts(_calls("qwen3_coder", schema, strict=True))
+    allowed = [text for text in ("", "a", "abc", "abcd") if f"<parameter=a>\n{text}\n</parameter>\n" in texts]
+    assert allowed == ["a", "abc"]
+
+
+@pytest.mark.parametrize("name", ["qwen3_coder", "minimax_m3"])
+@pytest.mark.parametrize(
+    ("schema", "keyword"),
+    [
+        ({"type": "string", "maxLength": 100}, "maxLength"),
+        ({"type": "string", "minLength": 100}, "minLength"),
+        ({"type": "string", "pattern": "^<b>$", "minLength": 1}, "pattern"),
+        ({"type": "string", "pattern": "^]b$"}, "pattern"),
+        ({"type": "string", "pattern": "^.{1,200}$"}, "pattern"),
+        ({"type": "string", "pattern": "x", "maxLength": 5}, "maxLength"),
+    ],
+)
+def test_a_keyword_of_strings_that_bare_text_cannot_hold_is_refused_if_strict(
+    name: str, schema: Any, keyword: str
+) -> None:
+    sign = {"^<b>$": "qwen3_coder", "^]b$": "minimax_m3"}.get(schema.get("pattern", ""), name)
+    if sign == name:
+        with pytest.raises(RequestRefused, match=rf"function 'f'.*{keyword}"):
+            _calls(name, schema, strict=True)
+    assert _calls(name, schema, strict=False)
 
 
 def test_types_are_found_in_time_linear_in_the_schema() -> None:

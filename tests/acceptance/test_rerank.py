@@ -67,6 +67,21 @@ def test_a_document_has_the_same_score_alone_and_among_many(served: Fleet) -> No
         )
 
 
+def test_what_open_webui_asks_is_served(served: Fleet) -> None:
+    """Its functions of retrieval send no more than this, to a URL for each kind, and read no other fields."""
+    texts = ["the river", "Hello world !"]
+    openai = asked(served, "/v1/embeddings", model="embed-bert", input=texts)["data"]
+    azure = "/openai/deployments/embed-bert/embeddings?api-version=2024-10-21"
+    status, _, answer = served.request("POST", azure, json.dumps({"input": texts}))
+    assert (status, json.loads(answer)["data"]) == (200, openai)
+    ollama = asked(served, "/api/embed", model="embed-bert", input=texts, truncate=True)["embeddings"]
+    numpy.testing.assert_allclose(ollama, [one["embedding"] for one in openai], atol=1e-6)
+    ranked = asked(served, "/v1/rerank", query=QUERIES[0], documents=SHORT, top_n=len(SHORT))["results"]
+    scores = [one["relevance_score"] for one in sorted(ranked, key=lambda one: one["index"])]
+    expected = dict(zip(DOCUMENTS, sigmoid(ABOUT["logits"][0]), strict=True))
+    numpy.testing.assert_allclose(scores, [expected[text] for text in SHORT], atol=1e-5)
+
+
 def test_a_search_unit_is_a_query_with_up_to_100_documents(served: Fleet) -> None:
     for count, units in ((1, 1), (100, 1), (101, 2)):
         body = asked(served, "/v2/rerank", query="the", documents=["a"] * count, top_n=1)

@@ -100,7 +100,7 @@ moves = _named("moves")
 """List of the last moves of jobs to the queue and to other workers, as JSON, newest first. It has a TTL."""
 
 fair_queue = _named("fair-queue")
-"""Hash with the state of fair queueing by priority class: its virtual time, and each tenant's finish tag."""
+"""Hash with the state of fair queueing by priority class: its virtual time, and each tenant's finish tags."""
 
 prefixes = _named("prefixes")
 """Hash of bounded size: the workers that have computed each prompt prefix (see ``enqueue.lua``)."""

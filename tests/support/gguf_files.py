@@ -69,13 +69,22 @@ def tiny_llama(
     tensors: Mapping[str, Shape] | None = None,
     kind: str = "Q4_1",
     vectors: Mapping[str, Sequence[float]] | None = None,
+    specials: Sequence[str] = (),
 ) -> bytes:
     """A Llama with random weights and a byte-level vocabulary, which writes noise.
 
+    ``specials`` are more special tokens.
     ``metadata`` and ``tensors`` are added to its own; ``kind`` and ``vectors`` are as in :func:`gguf_bytes`.
     """
     (whole,) = llama_parts(
-        1, layers=layers, width=width, more=metadata, more_tensors=tensors, kind=kind, vectors=vectors
+        1,
+        layers=layers,
+        width=width,
+        more=metadata,
+        more_tensors=tensors,
+        kind=kind,
+        vectors=vectors,
+        specials=specials,
     )
     return whole
 
@@ -97,13 +106,14 @@ def llama_parts(
     more_tensors: Mapping[str, Shape] | None = None,
     kind: str = "Q4_1",
     vectors: Mapping[str, Sequence[float]] | None = None,
+    specials: Sequence[str] = (),
 ) -> list[bytes]:
     """The files of a Llama that is split: the first one has its metadata, each has some of its tensors."""
     letters = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in letters]
     # GPT-2's alphabet: a printable character for each byte.
     alphabet = [chr(byte) for byte in letters] + [chr(256 + number) for number in range(len(others))]
-    specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *specials]
     tokens = [*specials, *alphabet, "th", "the"]
     inner = 2 * width
     matrices = {

@@ -81,7 +81,10 @@ def read_tokens(path: Path) -> GgufTokens:
 
     bos, eos = token("bos"), token("eos")
     ends = {end for end in (eos, token("eot"), token("eom")) if end is not None}
-    ends |= {number for number, text in added.items() if text in _ENDS}
+    named = {text: number for number, text in added.items() if text in _ENDS}
+    ends.update(named.values())
+    if {"<|call|>", "<|calls|>"} & named.keys() and {"<|return|>", "<|flush|>"} & named.keys():
+        ends.discard(named.get("<|end|>"))  # Here it ends a part of an output.
     added |= {end: texts[end] for end in ends}
     adds_bos = metadata.get("tokenizer.ggml.add_bos_token", sentence_piece or _pre_tokenizer(header).bos)
     return GgufTokens(

@@ -61,8 +61,11 @@ def wrong_chats(tokenizer: ModelTokenizer, chat: Chat) -> Iterator[Finding]:
     question, answer = Message(role="user", content="Utopia"), Message(role="assistant", content="Avalon")
     asked = ChatRequest(model="", messages=(question, answer, question), turn="opened")
     answered = ChatRequest(model="", messages=(question, answer), turn="none")
+    alone = [ChatRequest(model="", messages=(question,), turn=turn) for turn in ("opened", "none")]
     try:
-        rendered, ended = (render(chat.template, request, chat.facts) for request in (asked, answered))
+        rendered, ended, opened, closed = (
+            render(chat.template, request, chat.facts) for request in (asked, answered, *alone)
+        )
     except ChatTemplateError:
         return
     special = tokenizer.protected | tokenizer.special
@@ -77,8 +80,9 @@ def wrong_chats(tokenizer: ModelTokenizer, chat: Chat) -> Iterator[Finding]:
         return
     before, _, rest = ended.partition("Avalon")
     end = next((text for text in texts if rest.lstrip().startswith(text)), None)
-    ids_of = {text: token for token, text in special.items()}
-    # Some templates open an answer whether they should or not.
-    if end is not None and not before.rstrip().endswith(end) and ids_of[end] not in tokenizer.ends:
+    written = {token for token, text in special.items() if text and text in rest}
+    # Some templates write markers before the end of an answer, and some open another one whether they should or not.
+    expected_ends = written if opened != closed else {token for token in written if special[token] == end}
+    if end is not None and not before.rstrip().endswith(end) and not expected_ends & tokenizer.ends:
         ends = ", ".join(repr(tokenizer.special.get(token, token)) for token in sorted(tokenizer.ends))
         yield Finding(f"{end!r} ends an answer in the chat template, but outputs end with {ends} only", serious=True)

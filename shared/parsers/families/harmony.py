@@ -46,6 +46,7 @@ def harmony_script(source: Source, writer: Writer, *, in_reasoning: bool, offer:
             marker = yield from source.through(_BODY_END, emit_content)
     while marker is not None:
         if marker in _ENDS:
+            writer.in_reasoning = False
             source.commit()
             marker = yield from source.through(_BODY_END, emit_content)
         else:

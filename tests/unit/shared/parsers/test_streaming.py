@@ -90,3 +90,12 @@ def test_twice_the_text_is_twice_the_work(transcript: Transcript, whole: bool) -
     read(1)  # Fills the caches.
     once, twice = (operations(lambda times=times: read(times)) for times in (8, 16))  # type: ignore[misc]
     assert twice < 2.2 * once
+
+
+def test_reasoning_of_harmony_ends_with_its_message() -> None:
+    parser = parser_for(OutputFormat(tools="harmony", reasoning="harmony"))
+    assert parser is not None
+    parser.feed("<|channel|>analysis<|message|>Hm.")
+    assert parser.in_reasoning
+    parser.feed("<|end|><|start|>assistant<|chan")
+    assert not parser.in_reasoning

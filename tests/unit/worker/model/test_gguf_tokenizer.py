@@ -151,6 +151,13 @@ def test_outputs_end_at_each_end_token_of_the_file(tmp_path: Path) -> None:
     assert vocabulary.end_tokens == {257, 258, 259, 260}
 
 
+def test_a_part_of_an_output_ends_where_other_tokens_end_the_output(tmp_path: Path) -> None:
+    """As in llama.cpp: gpt-oss writes <|end|> between messages."""
+    file = _file(tmp_path, {"<s>": 3, "</s>": 3, "<|end|>": 3, "<|call|>": 3, "<|return|>": 3})
+    assert read_tokens(file).ends == {257, 259, 260}
+    assert read_tokens(_file(tmp_path, {"<s>": 3, "</s>": 3, "<|end|>": 3})).ends == {257, 258}
+
+
 PIECES = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "a", "b", "▁a", "ab", "▁ab", "ü"]
 SENTENCE_PIECE: dict[str, Any] = {
     "tokenizer.ggml.model": "llama",

@@ -113,7 +113,8 @@ HARMONY = _template("""
     {% set c = m.tool_calls[0].function %}
     {{ '<|start|>assistant to=functions.' + c.name + '<|channel|>commentary json<|message|>' }}
     {{- (c.arguments | tojson) + '<|call|>' }}
-    {% elif m.role == 'assistant' %}{{ '<|start|>assistant<|channel|>final<|message|>' + m.content + '<|end|>' }}
+    {% elif m.role == 'assistant' %}{{ '<|start|>assistant<|channel|>final<|message|>' + m.content }}
+    {{- '<|return|>' if loop.last else '<|end|>' }}
     {% elif m.role == 'tool' %}{{ '<|start|>functions.f to=assistant<|channel|>commentary<|message|>' }}
     {{- (m.content | tojson) + '<|end|>' }}
     {% elif m.role == 'user' %}{{ '<|start|>user<|message|>' + m.content + '<|end|>' }}{% endif %}
@@ -203,7 +204,7 @@ KIMI_K3 = _template("""
     {%- for key, value in c.function.arguments | items %}{{ '<|open|>argument key="' + key + '" type="' }}
     {{- ('string' if value is string else 'number') ~ '"<|sep|>' ~ value ~ '<|close|>argument<|sep|>' }}{% endfor %}
     {{- '<|close|>call<|sep|>' }}{% endfor %}
-    {{- '<|close|>tools<|sep|>' }}{% endif %}{% endif %}{{ '<|close|>message<|sep|>' }}
+    {{- '<|close|>tools<|sep|>' }}{% endif %}{% endif %}{{ '<|close|>message<|sep|><|im_end|>' }}
     {% endfor %}
     {% if add_generation_prompt %}{{ '<|open|>message role="assistant"<|sep|><|open|>think<|sep|>' }}{% endif %}
 """)
@@ -269,4 +270,21 @@ DESCRIBED = _template("""
     {%- endfor %}
     {% endfor %}
     {% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}
+""")
+
+ONYX = _template("""
+    {% for m in messages %}
+    {{ '<|start|>' + m.role }}
+    {%- if m.role == 'assistant' and m.reasoning_content %}
+    {{- ' to=self<|message|>' + m.reasoning_content + '<|eom|><|start|>assistant' }}{% endif %}
+    {%- for c in m.tool_calls or [] %}
+    {{- ' to=' + c.function.name + '<|message|><atem:function_calls>\\n' }}
+    {{- '<atem:invoke name="' + c.function.name + '">\\n' }}
+    {%- for key, value in c.function.arguments | items %}
+    {{- '<atem:parameter name="' ~ key ~ '">' ~ value ~ '</atem:parameter>\\n' }}{% endfor %}
+    {{- '</atem:invoke>\\n</atem:function_calls>' }}{% else %}{{ ' to=user' if m.role == 'assistant' }}
+    {{- '<|message|>' + m.content }}{% if tools and loop.first %}{{ tools | tojson }}{% endif %}{% endfor %}
+    {{- '<|eot|>' }}
+    {% endfor %}
+    {% if add_generation_prompt %}{{ '<|start|>assistant' }}{% endif %}
 """)

@@ -80,6 +80,15 @@ def test_an_end_token_that_ends_no_output_is_serious() -> None:
     assert (finding.serious, finding.text[:17]) == (True, "no token ends an ")
 
 
+def test_markers_may_precede_the_end_of_an_answer() -> None:
+    source = CHATML.replace("<|im_start|>assistant\n", "{% if add_generation_prompt %}<|im_start|>{% endif %}")
+    marked = Chat(
+        ChatTemplate(source.replace("<|im_end|>", "<|im_end|>end<|im_start|>"), bos_token="", eos_token=""),
+        TemplateFacts(),
+    )
+    assert [*wrong_chats(_tokenizer(ends=frozenset({256})), marked)] == []
+
+
 @pytest.mark.parametrize(
     ("fault", "text"),
     [({"lowers": True}, "normalises texts in Latin, "), ({"latin": True}, "can't represent texts in Latin, Greek, ")],

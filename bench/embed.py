@@ -30,7 +30,7 @@ from bench.start import processes_of
 from cli.bench.report import percentile
 from shared.runtime.event_loop import run as run_loop
 from tests.support.embedding_texts import model_folder
-from tests.support.fleet import SIMULATED, Fleet
+from tests.support.fleet import PATIENT, SIMULATED, Fleet
 from tests.support.paths import MODELS
 from worker.model.request_defaults import VARIABLE
 from worker.model.source import DEFAULT_NAME
@@ -60,7 +60,7 @@ def run(folder: Path, *, runs: int = 5, env: str | None = None, quick: bool = Fa
     model, chat = (str(MODELS / "embed-bert"), "sim") if quick else (str(model_folder()), DEFAULT_NAME)
     runs, rounds = (1, 1) if quick else (runs, 2)
     found: dict[str, list[dict[str, Any]]] = {}
-    fleet = Fleet(folder, local=True)
+    fleet = Fleet(folder, local=True, lease=PATIENT if quick else None)
     with ExitStack() as ends:
         ends.callback(fleet.stop)
         fleet.worker("--model", f"{_MODEL}={model}")

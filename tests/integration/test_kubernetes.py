@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import kubernetes_validate  # type: ignore[import-untyped]
+import kubernetes_validate
 import pytest
 import yaml  # type: ignore[import-untyped]
 

@@ -117,9 +117,8 @@ def python_call(rules: Rules, function: "CallableTool") -> str:
         if kinds <= constants.keys() and types.options(value) is None:
             expression = either(words)
         else:
-            path = f"/properties/{escaped(key)}"
             with _refusals(function):
-                expression = values.json(value, path)
+                expression = values.json(value, f"/properties/{escaped(key)}")
             if "string" in kinds and not function.tool.strict:
                 expression = either([expression, _single_quoted(rules, types, value)])
         parts.append((sequence([literal(f"{key}="), rules.define(expression)]), key in required))
@@ -143,7 +142,6 @@ def bare_arguments(rules: Rules, schema: Mapping[str, Any], quote: str, *, neste
     can't be enforced.
     """
     values = _Values(rules, schema, strict=strict, end=quote)
-    types = values.types
     anything, key, text = rules.reserve(), "[a-zA-Z0-9_.-]+", text_before(quote)
     string = text if nested else rules.define(sequence([literal(quote), text, literal(quote)]))
 
@@ -169,14 +167,14 @@ def bare_arguments(rules: Rules, schema: Mapping[str, Any], quote: str, *, neste
         return subset_of(rules, "{", listed, None, "}", 0, None) or literal("{}")
 
     def value(part: Any, depth: int) -> str:
-        options = types.options(part)
+        options = values.types.options(part)
         if options is not None and not any(isinstance(option, list | dict) for option in options.values()):
             around = "" if nested else quote
             return rules.one_of(
                 f"{around}{option}{around}" if isinstance(option, str) else written.decode()
                 for written, option in options.items()
             )
-        kinds = types.types(part)
+        kinds = values.types.types(part)
         if kinds == ANY_TYPE or depth > _MAX_DEPTH or not isinstance(part, Mapping):
             return anything
         plain = sorted(kinds - {"string", "array", "object"})
@@ -187,7 +185,7 @@ def bare_arguments(rules: Rules, schema: Mapping[str, Any], quote: str, *, neste
                 return text
             choices.append(limited)
         if "array" in kinds:
-            choices.append(array(part, value(types.part(part, ITEM), depth + 1)))
+            choices.append(array(part, value(values.types.part(part, ITEM), depth + 1)))
         if "object" in kinds:
             choices.append(members(part, depth + 1))
         return rules.define(either(choices))

@@ -91,10 +91,9 @@ class Strings:
     def _text(self, expression: str | None, minimum: int, maximum: int | None, keyword: str, path: str) -> str:
         """Return the expression of bare text. Raises :class:`UnsupportedKeyword`."""
         node: Node = ANYTHING
-        every = Characters(EVERY, EVERY)
         if expression is None and (minimum or maximum is not None):
             keyword = "minLength" if maximum is None or minimum > _MAX_COUNTED else "maxLength"
-            node = Repeat(every, minimum, minimum if maximum is None else maximum)
+            node = Repeat(Characters(EVERY, EVERY), minimum, minimum if maximum is None else maximum)
         try:
             limit: int | bool | None = max(minimum, maximum or 0) > _MAX_COUNTED
             if expression is not None:

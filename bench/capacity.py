@@ -14,7 +14,7 @@ from api.keys import ApiKey, keyring
 from api.keys.store import stored_records
 from api.models.directory import REFRESH, Directory
 from bench.report import save, table
-from shared.protocol.events import Delta, encode_event
+from shared.protocol.events import Delta, Finished, encode_event
 from shared.protocol.queue import Emitter, JobQueue, Lease
 from shared.protocol.registry import ReplicaInfo, WorkerInfo, announce
 from shared.protocol.request import ChatRequest, Job, Message, Sampling
@@ -51,7 +51,7 @@ _BEATS = 3
 _MODEL = "sim"
 _ONE_FRAME = f"step of {BATCH} jobs, 1 replica"
 _MANY_FRAMES = f"step of {BATCH} jobs, {BATCH} replicas"
-_DELTA = encode_event(Delta(0, (1,), " word"))
+_DELTA, _END = encode_event(Delta(0, (1,), " word")), encode_event(Finished(1, "length"))
 _LANES = 4
 Call = Callable[[int], Awaitable[object]]
 
@@ -98,7 +98,7 @@ def demand(costs: dict[str, float], workers: int, replicas: int) -> dict[str, fl
     return {
         "workers' beats": workers * a_worker / 1e6,
         "replicas' looks": replicas * a_replica / 1e6,
-        "requests": requests * (costs["queue a request"] + costs["claim a request"]) / 1e6,
+        "requests": requests * sum(costs[f"{call} a request"] for call in ("queue", "claim", "end")) / 1e6,
         "journals": workers / STEP * a_step / 1e6,
         "frames": workers / STEP * frames * a_frame / 1e6,
     }
@@ -106,7 +106,8 @@ def demand(costs: dict[str, float], workers: int, replicas: int) -> dict[str, fl
 
 async def _measure(store: Store) -> tuple[dict[str, dict[str, float]], dict[str, object]]:
     redis = connect(store.url)
-    queue, emitter = JobQueue(redis, _MODEL), Emitter(_MODEL, "bench")
+    queue = JobQueue(redis, _MODEL)
+    busy = [_Busy(f"bench-{number}") for number in range(SIDE_BY_SIDE)]
     watch = store.client()
     for number in range(WORKERS):
         await announce(redis, _worker(number), lease=600)
@@ -134,7 +135,26 @@ async def _measure(store: Store) -> tuple[dict[str, dict[str, float]], dict[str,
         await queue.enqueue([_job(f"request-{turn}")], limit=1_000_000)
 
     async def claim(turn: int) -> None:
-        await queue.claim(f"worker-{turn % WORKERS}", used=BATCH - 1, slots=BATCH)
+        worker = busy[turn % SIDE_BY_SIDE]
+        claims, _ = await queue.claim(worker.id, used=BATCH - 1, slots=BATCH)
+        worker.leases += [Lease(one.job, one.attempt, "replica-0") for one in claims]
+
+    async def end(_: int) -> None:
+        worker = max(busy, key=lambda worker: len(worker.leases))
+        busy.remove(worker)
+        lease = worker.leases.pop()
+        lease.usage = "1 20 0 128 0 6400 0 0"
+        await emit(redis, worker.emitter, {lease: [_DELTA, _END]}, ended={lease}, load=0.5)
+        busy.append(worker)
+
+    async def step(_: int) -> None:
+        worker = busy.pop(0)
+        await emit(redis, worker.emitter, {lease: [_DELTA] for lease in worker.leases})
+        busy.append(worker)
+
+    async def renew(turn: int) -> None:
+        worker = busy[turn % SIDE_BY_SIDE]
+        await queue.renew(worker.id, [(lease.job, lease.attempt) for lease in worker.leases])
 
     async with AsyncExitStack() as listening:
         # A queued request wakes a worker, and one without a subscription would be taken for dead.
@@ -148,25 +168,22 @@ async def _measure(store: Store) -> tuple[dict[str, dict[str, float]], dict[str,
             "replica: read the keys": await _cost(watch, read_keys),
             "queue a request": await _cost(watch, enqueue),
             "claim a request": await _cost(watch, claim),
+            "end a request": await _cost(watch, end),
         }
         for number in range(BATCH):
             await listening.enter_async_context(_subscription(store.port, keys.replica_channel(f"replica-{number}")))
         for jobs, frames in ((8, 1), (BATCH, 1), (BATCH, BATCH)):
-            held = [await _running(queue, f"stream-{jobs}-{frames}-{at}", at % frames) for at in range(jobs)]
-            events = {lease: [_DELTA] for lease in held}
-
-            async def step(_: int, events: dict[Lease, list[bytes]] = events) -> None:
-                await emit(redis, emitter, events)
-
-            name = f"step of {jobs} jobs, {frames} replica{'s' * (frames > 1)}"
-            costs[name] = await _cost(watch, step)
+            for worker in busy:
+                names = [f"stream-{jobs}-{frames}-{worker.id}-{at}" for at in range(jobs)]
+                worker.leases = [await _running(queue, worker.id, name, at % frames) for at, name in enumerate(names)]
+            costs[f"step of {jobs} jobs, {frames} replica{'s' * (frames > 1)}"] = await _cost(watch, step)
             if jobs == BATCH and frames == 1:
-                claims = [(one.job, one.attempt) for one in held]
-
-                async def renew(_: int, claims: list[tuple[str, int]] = claims) -> None:
-                    await queue.renew("bench", claims)
-
                 costs[f"renew {BATCH} claims"] = await _cost(watch, renew)
+    parts = [(costs[call], 1.0) for call in ("queue a request", "claim a request", "end a request")]
+    parts.append((costs[_ONE_FRAME], TOKENS / BATCH))
+    costs[f"request of {TOKENS} tokens"] = {
+        name: sum(cost[name] * times for cost, times in parts) for name in parts[0][0]
+    }
     rhythm = [
         (advertise, WORKERS + REPLICAS, _LEASE / _BEATS),
         (reap, WORKERS, _LEASE / _BEATS),
@@ -197,6 +214,14 @@ async def _subscription(port: int, *channels: str) -> AsyncIterator[None]:
     finally:
         discarding.cancel()
         writer.close()
+
+
+class _Busy:
+    """A worker with streams."""
+
+    def __init__(self, worker: str) -> None:
+        self.id, self.emitter = worker, Emitter(_MODEL, worker)
+        self.leases: list[Lease] = []
 
 
 def _store_counts(store: Any) -> dict[str, float]:
@@ -253,10 +278,10 @@ async def _play(watch: Any, rhythm: Sequence[tuple[Call, int, float]]) -> dict[s
     }
 
 
-async def _running(queue: JobQueue, job: str, replica: int) -> Lease:
+async def _running(queue: JobQueue, worker: str, job: str, replica: int) -> Lease:
     """Have a job claimed."""
     await queue.enqueue([_job(job)], limit=1_000_000)
-    claims, _ = await queue.claim("bench", used=0, slots=1)
+    claims, _ = await queue.claim(worker, used=0, slots=1)
     return Lease(claims[0].job, claims[0].attempt, f"replica-{replica}")
 
 

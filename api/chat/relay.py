@@ -16,7 +16,9 @@ from api.chat.stream import LOST, ChoiceStream, ResponseStream
 from api.metrics.histogram import LatencyHistogram
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import Delta, decode_frame, decode_journal
+from shared.protocol.queue.texts import queue_keys, script_text
 from shared.redis import keys, outage
+from shared.redis.client import database_of
 from shared.redis.raw_connection import RawConnection
 from shared.redis.reconnections import Reconnections
 from shared.redis.records import UNREADABLE, report_unreadable
@@ -35,6 +37,7 @@ class Relay:
     def __init__(self, redis: ArqRedis, replica: str) -> None:
         self._redis = redis
         self._replica = replica
+        self._complete = redis.register_script(script_text("journals", database_of(redis)))
         self._choices: dict[str, ChoiceStream] = {}
         self._recoveries: set[asyncio.Task[None]] = set()
         self._subscribed = asyncio.Event()
@@ -130,6 +133,8 @@ class Relay:
         A job without a payload is lost, and its choice fails.
         """
         try:
+            for model in {choice_stream.response.model for choice_stream in choices}:
+                await self._complete(queue_keys(model), [choice_stream.job for choice_stream in choices])
             async with self._redis.pipeline(transaction=False) as pipe:
                 for choice_stream in choices:
                     pipe.exists(keys.payload(choice_stream.job))

@@ -14,8 +14,9 @@ from api.records.errors import store_errors
 from api.records.paging import keep_place, read_page
 from api.stored.record import Selection, StoredResponse, from_fields, is_completion_id, is_id, to_fields
 from shared.protocol.errors import ProblemKind, refuse
-from shared.protocol.queue.texts import JOB_TTL_MS
+from shared.protocol.queue.texts import JOB_TTL_MS, queue_keys, script_text
 from shared.redis import keys
+from shared.redis.client import database_of
 from shared.redis.clock import store_time
 from shared.redis.outage import when_reachable
 from shared.redis.records import UNREADABLE, report_unreadable
@@ -90,6 +91,7 @@ class ResponseStore:
             name: redis.register_script(text_with_prelude("api.stored", name, _CONSTANTS))
             for name in ("create", "end", "delete", "tag")
         }
+        self._complete = redis.register_script(script_text("journals", database_of(redis)))
         self._measure = redis.register_script((files("api.stored") / "measure.lua").read_text())
 
     async def create(self, owner: str, record: StoredResponse) -> None:
@@ -177,10 +179,7 @@ class ResponseStore:
 
     def withdraw(self, owner: str, response_id: str) -> None:
         """Delete a response in the background. Retries while the store is unreachable."""
-        self._tasks.run(self._withdraw(owner, response_id), "delete a response")
-
-    async def _withdraw(self, owner: str, response_id: str) -> None:
-        await when_reachable(lambda: self._delete(owner, response_id))
+        self._tasks.run(when_reachable(lambda: self._delete(owner, response_id)), "delete a response")
 
     async def tag(self, owner: str, response_id: str, metadata: Mapping[str, str]) -> bool:
         """Replace a response's metadata; return whether it exists."""
@@ -235,14 +234,14 @@ class ResponseStore:
         async with store_errors(), self._redis.pipeline(transaction=False) as pipe:
             for job in record.jobs:
                 pipe.lrange(keys.journal(job), 0, -1)
-            journals: list[list[bytes]] = await pipe.execute()
-        return journals
+            return await pipe.execute()
 
     async def journal(self, owner: str, record: StoredResponse, start: int) -> JournalPart:
         """Return the events of a background response's job from the index ``start`` on."""
         stop = start + _JOURNAL_READ - 1
         key, journal = keys.stored(owner, record.id), keys.journal(record.jobs[0] if record.jobs else "")
         async with store_errors():
+            await self._complete(queue_keys(record.model), record.jobs)
             events, *before = await self._part(journal, start, stop)
             # What was read before is the journal if the response still runs.
             running = await cast("Any", self._redis.hexists(key, "jobs"))

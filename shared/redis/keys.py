@@ -71,7 +71,7 @@ inflight = _named("inflight")
 """Sorted set of the ids of claimed jobs, scored by lease expiry (ms)."""
 
 claims = _named("claims")
-"""Hash of the ids of claimed jobs to the attempt and the worker, after "!" when the job is cancelled."""
+"""Hash of the ids of claimed jobs to attempt and worker, "!" first if cancelled; of "worker ID" to its last step."""
 
 sizes = _named("sizes")
 """Hash of the bytes of the queued and claimed jobs, their shared requests and images: of each, and their sums (see
@@ -148,6 +148,9 @@ terminal event, if it is; ``spared``, the lease end to which it was extended aft
 
 journal = _named("journal")
 """List of the encoded events published for the job so far."""
+
+journal_steps = _named("journal:steps")
+"""List with a TTL: the events of a worker's last steps that are in no journal yet (see the queue's ``prelude.lua``)."""
 
 journal_needed = _named("journal:needed")
 """String with a TTL: a stored response without a document needs the job's journal, for this long."""

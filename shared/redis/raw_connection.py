@@ -25,25 +25,6 @@ _READ = 64 * 1024
 """Size of a socket read in bytes."""
 
 
-def pack_arguments(*arguments: Argument) -> bytes:
-    """Return arguments encoded as RESP bulk strings, to follow :func:`pack_count` in a packed command.
-
-    See https://redis.io/docs/latest/develop/reference/protocol-spec/.
-    """
-    packed = _pack(arguments)
-    return packed[packed.index(b"\n") + 1 :]
-
-
-def pack_count(arguments: int) -> bytes:
-    """Return the head of a packed command with ``arguments`` arguments, including its name."""
-    return b"*%d\r\n" % arguments
-
-
-def _pack(command: tuple[Argument, ...]) -> bytes:
-    packed: bytes = hiredis.pack_command(command)  # type: ignore[arg-type] # its stub knows only pairs
-    return packed
-
-
 class RawConnection:
     """A connection to the store that can be reopened.
 
@@ -96,14 +77,11 @@ class RawConnection:
         self._reader = hiredis.Reader(protocolError=InvalidResponse, replyError=DefaultParser.parse_error)
 
     def send(self, *command: Argument) -> None:
-        """Send a command. Raises what :meth:`send_packed` raises."""
-        self.send_packed(_pack(command))
-
-    def send_packed(self, packed: bytes) -> None:
-        """Send a packed command. What the socket does not accept at once is sent later by the event loop.
+        """Send a command. What the socket does not accept at once is sent later by the event loop.
 
         Raises :class:`ConnectionError` when the connection is not open or has broken.
         """
+        packed: bytes = hiredis.pack_command(command)  # type: ignore[arg-type] # its stub knows only pairs
         if self._unsent:
             self._unsent.append(memoryview(packed))
             return

@@ -6,10 +6,8 @@ from arq.connections import ArqRedis
 from shared.protocol.events import Delta, Finished, encode_event
 from shared.protocol.queue import Emitter, JobQueue, Lease
 from shared.redis import keys
-from tests.support.emitting import emit
+from tests.support.emitting import emit, journal_of
 from tests.support.jobs import REPLICA, enqueue
-
-EMITTER = Emitter("tiny", "w1")
 
 
 @pytest.fixture
@@ -23,9 +21,9 @@ async def test_any_number_of_events_is_published_at_once(queue: JobQueue, redis:
     events = [encode_event(Delta(position, (7,), "x")) for position in range(10_000)]
     held = [Lease(claim.job, claim.attempt, REPLICA) for claim in claims]
     last = encode_event(Finished(10_000, "stop"))
-    await emit(redis, EMITTER, {held[0]: [*events, last], held[1]: events}, ended={held[0]})
-    assert await queue.journal("a") == [*await queue.journal("b"), Finished(10_000, "stop")]
-    assert len(await queue.journal("b")) == 10_000
+    await emit(redis, Emitter("tiny", "w1"), {held[0]: [*events, last], held[1]: events}, ended={held[0]})
+    assert await journal_of(queue, "a") == [*await journal_of(queue, "b"), Finished(10_000, "stop")]
+    assert len(await journal_of(queue, "b")) == 10_000
     assert await redis.pttl(keys.journal("b")) > 60_000 >= await redis.pttl(keys.journal("a")) > 0
 
 

@@ -14,6 +14,7 @@ from shared.protocol.queue import Emitter, JobQueue, QueueFull
 from shared.redis import keys
 from shared.redis.client import connect, raw_connection
 from shared.redis.reconnections import Reconnections
+from tests.support.emitting import journal_of
 from tests.support.fleet import free_port
 from tests.support.job_rig import ActiveJobs, Attempt, Publisher, read_payload
 from tests.support.jobs import WORKER, job
@@ -56,7 +57,7 @@ async def a_stream(redis: ArqRedis, url: str) -> Facts:
     await publisher.flushed()
     running.cancel()
     # Readers skip events that they have, by their position.
-    journal = await queue.journal("a")
+    journal = await journal_of(queue, "a")
     return [dict.fromkeys(journal), await queue.depth(), await redis.exists(keys.payload("a"), keys.state("a"))]
 
 

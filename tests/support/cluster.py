@@ -10,7 +10,6 @@ from pathlib import Path
 
 import hiredis
 
-from shared.redis.raw_connection import pack_arguments, pack_count
 from tests.support.eventually import wait_until
 from tests.support.fleet import free_port
 from tests.support.repeated_scripts import name_of
@@ -166,7 +165,8 @@ async def _transaction(links: Sequence[Link], commands: list[list[bytes]]) -> by
 async def _ask(link: Link, commands: Sequence[Sequence[bytes]]) -> bytes:
     """Send commands; return the last reply."""
     reader, writer = link
-    writer.writelines(pack_count(len(command)) + pack_arguments(*command) for command in commands)
+    for command in commands:
+        writer.write(hiredis.pack_command(tuple(command)))  # type: ignore[arg-type] # its stub knows only pairs
     return [await _reply(reader) for _ in commands][-1]
 
 

@@ -21,7 +21,7 @@ from shared.protocol.registry import announce
 from shared.protocol.request import ChatRequest, Image, Job, Message, Sampling
 from shared.protocol.usage import UsageCounts
 from shared.redis import keys
-from tests.support.emitting import emit
+from tests.support.emitting import emit, journal_of
 from tests.support.jobs import REPLICA, WORKER, job
 from tests.support.redis_types import awaitable
 from tests.support.stored import completion, response, response_store
@@ -47,7 +47,8 @@ class Client:
         self.stored = response_store(redis, limit=2, bytes=2000)
 
     async def claimed(self, *names: str) -> list[Lease]:
-        """Queue and claim jobs."""
+        """Queue and claim jobs, as another worker process."""
+        self.emitter = Emitter(WORKER.model, "w1")
         await self.queue.enqueue([job(name) for name in names], limit=10)
         claims, _ = await self.queue.claim("w1", used=0, slots=8)
         return [Lease(claim.job, claim.attempt, REPLICA) for claim in claims]
@@ -161,13 +162,22 @@ async def emit_deltas(client: Client) -> None:
     leases = await client.claimed("a", "b")
     await emit(client.redis, client.emitter, {lease: [DELTA] for lease in leases})
     # Readers skip events that they have by their position.
-    assert [*dict.fromkeys(await client.queue.journal("a"))] == [Delta(0, (7,), "x")]
+    assert [*dict.fromkeys(await journal_of(client.queue, "a"))] == [Delta(0, (7,), "x")]
+
+
+async def complete_journals(client: Client) -> None:
+    leases = await client.claimed("a", "b")
+    for position in range(3):
+        step = [encode_event(Delta(position, (7,), "x"))]
+        await emit(client.redis, client.emitter, dict.fromkeys(leases, step))
+    await journal_of(client.queue, "a")
+    assert len({*await awaitable(client.redis.lrange(keys.journal("b"), 0, -1))}) == 3
 
 
 async def emit_ends(client: Client) -> None:
     (lease,) = await client.claimed("a")
     await emit(client.redis, client.emitter, {lease: [DELTA, END]}, ended={lease}, load=0.0)
-    assert len(await client.queue.journal("a")) == 2
+    assert len(await journal_of(client.queue, "a")) == 2
     assert await client.queue.depth() == (0, 0)
 
 
@@ -186,7 +196,7 @@ async def move_to_dead_letters(client: Client) -> None:
     ((claim,), _) = await client.queue.claim("w1", used=0, slots=8)
     await client.queue.move_to_dead_letters("w1", claim, END, reply_to=REPLICA)
     assert await awaitable(client.redis.llen(keys.dead_letters(WORKER.model))) == 1
-    assert await client.queue.journal("a") == [Finished(1, "stop")]
+    assert await journal_of(client.queue, "a") == [Finished(1, "stop")]
     assert await client.queue.depth() == (0, 0)
 
 
@@ -320,6 +330,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "shared/protocol/queue/reap.lua": (reap,),
     "shared/protocol/queue/occupancy.lua": (occupancy,),
     "shared/protocol/queue/emit.lua": (emit_deltas, emit_ends),
+    "shared/protocol/queue/journals.lua": (complete_journals,),
     "shared/protocol/queue/book.lua": (book,),
     "shared/protocol/queue/dead_letter.lua": (move_to_dead_letters,),
     "shared/protocol/announce.lua": (announce_worker,),

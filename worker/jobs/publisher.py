@@ -9,6 +9,7 @@ import asyncio
 import logging
 import math
 import time
+from collections.abc import Sequence
 
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError, RedisError, TimeoutError
@@ -69,7 +70,7 @@ class Publisher:
         """Events sent but not confirmed by the store. They are sent again after a reconnect."""
         self._sent_ended: set[Lease] = set()
         """Jobs whose terminal event is in ``_sent``."""
-        self._replicas: tuple[str, ...] = ()
+        self._replicas: Sequence[str] = ()
         """Replicas addressed by ``_sent``, in the order of the reply's receiver counts."""
         self._sent_at = 0.0
         self._reply_timer: asyncio.TimerHandle | None = None
@@ -82,11 +83,7 @@ class Publisher:
 
     def add(self, lease: Lease, event: bytes) -> None:
         """Buffer an encoded event for the next :meth:`flush`. Hot path: called once per token."""
-        events = self._pending.get(lease)
-        if events is None:
-            self._pending[lease] = [event]
-        else:
-            events.append(event)
+        self._pending.setdefault(lease, []).append(event)
 
     def end(self, attempt: Attempt, event: Event) -> None:
         """End the job of an attempt with its terminal event, unless it has ended. All jobs end here.
@@ -117,8 +114,7 @@ class Publisher:
             self._idle.clear()
             return
         if self._pending:
-            self._sent, self._pending = self._pending, {}
-            self._sent_ended, self._ended = self._ended, set()
+            self._sent, self._sent_ended, self._pending, self._ended = self._pending, self._ended, {}, set()
             self._send()
         else:
             self._idle.set()
@@ -176,7 +172,7 @@ class Publisher:
         command, self._replicas = self._emitter.command(self._sent, ended=ended, load=load)
         self._sent_at = time.monotonic()
         try:
-            self._connection.send_packed(command)
+            self._connection.send(*command)
             if self._pending:
                 self._connection.watch(self.flush)
         except RedisError as error:
@@ -195,7 +191,7 @@ class Publisher:
             self._connection.unwatch()
             receivers = self._emitter.parse_reply(replies[0])
         except StaleClaims as stale:
-            lost = [lease for lease in self._sent if lease.job in stale.jobs]
+            lost = [lease for lease in self._sent if (lease.job, lease.attempt) in stale.claims]
             for lease in lost:
                 del self._sent[lease]
                 self._sent_ended.discard(lease)

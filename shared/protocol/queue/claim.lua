@@ -143,6 +143,7 @@ local function claim(job, score, lease_end)
   redis.call('ZADD', INFLIGHT, lease_end, job)
   local journal = {}
   if attempt > 1 then
+    journal_steps(past[5] or '', job) -- processes of the last release have not
     journal = redis.call('LRANGE', JOURNAL .. job, 0, -1)
     log_move(MOVES, job, past[5], WORKER, past[3])
   end

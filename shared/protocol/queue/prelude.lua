@@ -1,10 +1,11 @@
 -- Shared functions, prepended to each script when it is loaded, after the constants of texts.py: the prefixes PAYLOAD,
--- STATE, JOURNAL, NEEDED and WORKER_CHANNEL, the priority classes FIRST_CLASS and BATCH_CLASS, and the times JOB_TTL,
--- LINGER, MOVES_TTL and USAGE_TTL (ms).
+-- STATE, JOURNAL, STEPS, NEEDED and WORKER_CHANNEL, the priority classes FIRST_CLASS and BATCH_CLASS, and the times
+-- JOB_TTL, LINGER, MOVES_TTL and USAGE_TTL (ms).
 
 -- For example, claim.lua takes a job from the sorted set of waiting jobs, {job-1 = 3 * CLASS_WIDTH + 40}, writes its
--- lease to INFLIGHT, {job-1 = 1700000030000}, and to CLAIMS, {job-1 = "1 worker-a"}. emit.lua and renew.lua read
--- that claim first, and do nothing for a worker or an attempt that is not in it.
+-- lease to INFLIGHT, {job-1 = 1700000030000}, and to CLAIMS, {job-1 = "1 worker-a"}. emit.lua and renew.lua do
+-- nothing for a worker or an attempt that is not in it. emit.lua writes {worker worker-a = 7} to CLAIMS for step 7, and
+-- its next call does not read the claim again if that is still there.
 
 -- The first keys of each script.
 local QUEUE, INFLIGHT, CLAIMS, SIZES, LOAD, SERVING = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -31,7 +32,8 @@ local function tag_of(stored)
   return tonumber(stored or 1)
 end
 
--- The hash of claims has a field for each claimed job: the attempt and the worker, after a mark when it is cancelled.
+-- The hash of claims has a field for each claimed job: the attempt and the worker, after a mark when it is cancelled. For
+-- the fields of workers, see emit.lua.
 local CANCELLED = '!'
 
 -- A claim has more than 64 bytes, because the store searches hashes of up to 512 shorter values from the start.
@@ -275,6 +277,41 @@ local function tokens_of(event)
   return position + head_at(event, at)
 end
 
+-- Appends list[first] to list[last] to a job's journal.
+local function journalize(job, list, first, last)
+  if last >= first and call_with('RPUSH', JOURNAL .. job, list, first, last) == last - first + 1 then
+    redis.call('PEXPIRE', JOURNAL .. job, JOB_TTL)
+  end
+end
+
+-- Moves the events in a worker's log of steps to the journals of the jobs that it holds, and of one that it has lost;
+-- emit.lua then checks the others. A value of the log is "JOB ATTEMPT SIZE\n" and an event of this size, for each event of
+-- a step.
+local function journal_steps(worker, lost)
+  local events = {}
+  for _, step in ipairs(redis.call('LRANGE', STEPS .. worker, 0, -1)) do
+    local at = 1
+    while at <= #step do
+      local job, attempt, size, first = string.match(step, '^(%S+) (%d+) (%d+)\n()', at)
+      at = first + size
+      if events[job] == nil then
+        local claim = claim_of(attempt, worker)
+        events[job] = (job == lost or is_held(redis.call('HGET', CLAIMS, job), claim)) and {}
+      end
+      if events[job] then
+        table.insert(events[job], string.sub(step, first, at - 1))
+      end
+    end
+  end
+  for job, list in pairs(events) do
+    journalize(job, list or {}, 1, #(list or {}))
+  end
+  redis.call('DEL', STEPS .. worker)
+  if lost then
+    redis.call('HDEL', CLAIMS, 'worker ' .. worker)
+  end
+end
+
 local STARTED, DELTA = 1, 3 -- the tags of events, their second bytes
 
 -- Returns what a job has used that no worker ends, a UsageCounts: what its journal has of it.
@@ -373,6 +410,10 @@ end
 -- Returns a claimed job to its old position in the queue, and notes from where and why. Ends it instead when it is
 -- cancelled, and deletes it when its state has expired; its API replica then notices the missing payload.
 local function requeue(job, cause, moves_key)
+  local _, worker = parse_claim(redis.call('HGET', CLAIMS, job) or '')
+  if worker then
+    journal_steps(worker, job)
+  end
   local state = redis.call('HMGET', STATE .. job, 'score', 'cancelled')
   if state[2] then
     end_with(job, state[2])
@@ -382,7 +423,6 @@ local function requeue(job, cause, moves_key)
     forget(job)
     return false
   end
-  local _, worker = parse_claim(redis.call('HGET', CLAIMS, job) or '')
   redis.call('ZREM', INFLIGHT, job)
   redis.call('HDEL', CLAIMS, job)
   redis.call('HSET', STATE .. job, 'cause', cause, 'source', worker or '')

@@ -358,11 +358,6 @@ class JobQueue:
                 await self._book(names, arguments)
             await self.redis.xdel(keys.ended(self.model), *(entry for entry, _ in entries))
 
-    async def journal(self, job: str) -> list[Event]:
-        """Return the published events of ``job`` in order; empty when it is unknown or its journal has expired."""
-        items = await cast("Any", self.redis.lrange(keys.journal(job), 0, -1))
-        return decode_journal(items)
-
     async def withdraw(self, worker: str) -> None:
         """Remove ``worker`` from the wake-up list, and from those that serve."""
         await asyncio.gather(self.redis.zrem(keys.load(self.model), worker), self.renew(worker))

@@ -25,6 +25,7 @@ _CONSTANTS: dict[str, str | int] = {
     "PAYLOAD": keys.PAYLOAD_PREFIX,
     "STATE": keys.state(""),
     "JOURNAL": keys.journal(""),
+    "STEPS": keys.journal_steps(""),
     "NEEDED": keys.journal_needed(""),
     "FIRST_CLASS": PRIORITY_CLASSES["priority"],
     "BATCH_CLASS": PRIORITY_CLASSES["batch"],

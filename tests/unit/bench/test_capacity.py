@@ -12,6 +12,7 @@ COSTS = {
     "replica: read the keys": 10.0,
     "queue a request": 50.0,
     "claim a request": 50.0,
+    "end a request": 0.0,
     f"step of {BATCH} jobs, 1 replica": 100.0,
     f"step of {BATCH} jobs, {BATCH} replicas": 100.0 + 3.0 * (BATCH - 1),
     f"renew {BATCH} claims": 90.0,

@@ -21,9 +21,12 @@ from shared.protocol.events import (
     encode_frame,
     entry_head,
 )
+from shared.protocol.queue import Emitter, JobQueue, Lease
 from shared.protocol.request import ChatRequest, Sampling
 from shared.redis import keys
 from tests.support.answers import ResponseStream, sent
+from tests.support.emitting import emit
+from tests.support.jobs import job
 from tests.support.redis_types import awaitable
 
 STARTED = Started("w1", 3, "fp")
@@ -215,6 +218,21 @@ async def test_frames_are_routed_and_lost_ones_recovered(redis: ArqRedis) -> Non
         await awaitable(redis.rpush(keys.journal("a"), encode_event(event)))
     # The first frame was lost on its way.
     relay.route(frame_of(("a", 1, delta(1, "b")), ("unknown", 1, END)))
+    await asyncio.gather(*relay._recoveries)
+    relay.route(frame_of(("a", 1, delta(2, "c")), ("a", 1, END)))
+    assert await text_of(answer) == "abc"
+
+
+async def test_steps_that_are_in_no_journal_yet_are_recovered(redis: ArqRedis, queue: JobQueue) -> None:
+    relay = Relay(redis, "api-1")
+    answer = ResponseStream(["a"], "tiny")
+    relay.open(answer)
+    await queue.enqueue([job("a")], limit=1)
+    await queue.claim("w1", used=0, slots=1)
+    emitter, lease = Emitter("tiny", "w1"), Lease("a", 1, "api-1")
+    for event in (STARTED, delta(0, "a"), delta(1, "b")):
+        await emit(redis, emitter, {lease: [encode_event(event)]})
+    relay.on_subscribed()
     await asyncio.gather(*relay._recoveries)
     relay.route(frame_of(("a", 1, delta(2, "c")), ("a", 1, END)))
     assert await text_of(answer) == "abc"

@@ -19,6 +19,7 @@ from shared.protocol.request import QueuedJob
 from shared.protocol.version import PROTOCOL, READABLE
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
+from tests.support.emitting import journal_of
 from tests.support.eventually import eventually
 from tests.support.job_rig import JobRig, consumer_of, no_publisher, run_until_empty
 from tests.support.jobs import REPLICA, WORKER, enqueue, job
@@ -120,7 +121,7 @@ async def test_a_job_of_another_version_is_rejected_at_once(redis: ArqRedis, que
     assert isinstance(entry.event, Rejected)
     assert entry.event.problem.kind == ProblemKind.NO_WORKER
     assert entry.event.problem.retry_after
-    assert await queue.journal("j") == [entry.event]
+    assert await journal_of(queue, "j") == [entry.event]
     assert await awaitable(redis.llen(keys.dead_letters("tiny"))) == 1
 
 

@@ -11,7 +11,7 @@ from shared.protocol.queue import Claim, Emitter, JobQueue, JobsTooLarge, Lease,
 from shared.protocol.queue.occupancy import OccupancyReader, waiting_tokens
 from shared.protocol.request import ChatRequest, Job, Message
 from shared.redis import keys
-from tests.support.emitting import emit
+from tests.support.emitting import emit, journal_of
 from tests.support.fuzzing import cases
 from tests.support.jobs import REPLICA
 from tests.support.redis_types import awaitable
@@ -145,10 +145,10 @@ async def test_a_worker_that_lost_its_lease_moves_nothing_to_the_dead_letters(qu
     await queue.release("w1", [("a", 1)])
     ((second,), _) = await queue.claim("w2", used=0, slots=1)
     await queue.move_to_dead_letters("w1", first, END)
-    assert await queue.journal("a") == []
+    assert await journal_of(queue, "a") == []
     assert await queue.depth() == (0, 1)
     await queue.move_to_dead_letters("w2", second, END)
-    assert await queue.journal("a") == [Finished(0, "stop")]
+    assert await journal_of(queue, "a") == [Finished(0, "stop")]
     assert await awaitable(redis.lrange(keys.dead_letters("tiny"), 0, -1)) == [second.payload]
 
 

@@ -14,9 +14,8 @@ import worker.jobs.publisher
 from shared.protocol.events import Delta, Finished, decode_frame, encode_event
 from shared.protocol.queue import Emitter, JobQueue, Lease
 from shared.redis import keys
-from shared.redis.raw_connection import RawConnection
+from shared.redis.raw_connection import Argument, RawConnection
 from shared.redis.reconnections import Reconnections
-from tests.support.emitting import unpack
 from tests.support.eventually import PATIENCE, eventually
 from tests.support.job_rig import ActiveJobs, Attempt, attempt_of
 from tests.support.jobs import REPLICA
@@ -44,10 +43,10 @@ class HeldLine:
         self.opened += 1
         self.is_open, self.broken = True, False
 
-    def send_packed(self, packed: bytes) -> None:
+    def send(self, *command: Argument) -> None:
         if self.broken:
             raise ConnectionError("broken")
-        self.sent.append(unpack(packed))
+        self.sent.append([part if isinstance(part, bytes) else str(part).encode() for part in command])
 
     def replies(self) -> list[Any]:
         if self.broken:
@@ -157,11 +156,23 @@ async def test_what_comes_while_the_store_is_slow_goes_together_as_soon_as_it_re
 async def test_the_last_reply_is_looked_for_though_nothing_follows(rig: Rig) -> None:
     rig.step(0, "a")
     await eventually(lambda: rig.line.watched)
-    rig.line.answer([0, b"a"])
+    rig.line.answer([-1, b"a", 1])
     assert rig.stale == [[rig.lease("a")]]
     async with asyncio.timeout(PATIENCE):
         await rig.publisher.flushed()
     assert len(rig.line.sent) == 1
+
+
+async def test_a_step_of_a_worker_whose_last_one_is_unknown_is_sent_again_with_all_leases(rig: Rig) -> None:
+    for position, answer in enumerate(([0, 1], [1, 1])):
+        rig.step(position, "a")
+        rig.line.answer(answer)
+    rig.step(2, "a")
+    rig.line.answer([-1])
+    await eventually(lambda: len(rig.line.sent) == 4)
+    assert rig.line.frames()[2:] == [[("a", 2)]] * 2
+    assert rig.line.sent[3][-2:] == [encode_event(Delta(position, (7,), "x")) for position in (1, 2)]
+    assert rig.stale == [[]]
 
 
 async def test_all_has_been_confirmed_when_it_is_flushed(rig: Rig) -> None:
@@ -219,7 +230,7 @@ async def test_the_load_is_told_with_a_jobs_end(rig: Rig) -> None:
 async def test_of_a_call_with_stale_claims_the_rest_is_sent_again(rig: Rig) -> None:
     rig.step(0, "a", "b")
     rig.step(1, "a", "b")
-    rig.line.answer([0, b"a"])
+    rig.line.answer([-1, b"a", 1])
     assert rig.stale == [[rig.lease("a")]]
     assert rig.line.frames()[1] == [("b", 0)]
     rig.line.answer([1, 1])
@@ -253,8 +264,8 @@ async def test_a_job_that_ends_with_what_waits_does_not_end_with_what_is_sent_ag
     await eventually(lambda: len(rig.line.sent) == 2)
     rig.line.answer([1, 1])
     await eventually(lambda: len(rig.line.sent) == 3)
-    # A running job is reported as (id, attempt, event), one that ends as (id, attempt, usage, number of events, event).
-    endings = [command[-5:-3] == [b"a", b"1"] and command[-2] == b"1" for command in rig.line.sent]
+    # A job is reported as (id, attempt, usage if it ends, number of events, event).
+    endings = [command[-5:-3] == [b"a", b"1"] and command[-3] != b"" for command in rig.line.sent]
     assert endings == [False, False, True]
 
 

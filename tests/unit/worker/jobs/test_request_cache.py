@@ -33,7 +33,6 @@ from worker.prompt.messages import Prepared
 
 CHOICES = 16
 LONG = "x" * 200_000
-EMITTER = Emitter("tiny", "w1")
 
 
 def asked(text: str = LONG, n: int = CHOICES) -> ChatRequest:
@@ -116,7 +115,7 @@ async def test_a_request_that_is_too_large_for_its_choices_is_refused(
 async def finish(queue: JobQueue, *claims: Claim) -> None:
     for claim in claims:
         held = Lease(claim.job, claim.attempt, "api-1")
-        await emit(queue.redis, EMITTER, {held: [encode_event(Finished(0, "stop"))]}, ended={held})
+        await emit(queue.redis, Emitter("tiny", "w1"), {held: [encode_event(Finished(0, "stop"))]}, ended={held})
 
 
 async def test_the_last_job_to_end_deletes_the_request(queue: JobQueue) -> None:

@@ -65,7 +65,8 @@ def _named(kind: str) -> Callable[[str], str]:
 # By model.
 
 queue = _named("queue")
-"""Sorted set of the ids of waiting jobs, scored by priority class and start tag (``enqueue.lua``): arq's queue."""
+"""Sorted set of the ids of waiting jobs, scored by priority class and start tag (``enqueue.lua``): arq's queue. Scores
+of jobs that keep their slots have a half."""
 
 inflight = _named("inflight")
 """Sorted set of the ids of claimed jobs, scored by lease expiry (ms)."""

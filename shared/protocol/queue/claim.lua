@@ -21,11 +21,11 @@
 local RESERVED, MOVES = KEYS[9], KEYS[10]
 local WORKER, SLOTS, BATCH_RESERVE, VOCABULARY = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[6]), ARGV[7]
 
--- For how long (ms) after its last request a tenant finds slots that others do not keep.
-local LATELY = 60000
+-- For how long (s) after its last request a tenant finds slots that others do not keep.
+local LATELY = 60
 
--- About how many jobs that may not be claimed are passed over, and how many more are looked at, at a time.
-local MOST_WAITING, PAGE = 1000, 100
+-- How many jobs are looked at at a time, and how many that may not be claimed are passed over.
+local PAGE = 100
 
 -- Returns the worker of each reserved job, and how many jobs are reserved for this worker and for others.
 local function read_reserved()
@@ -53,25 +53,25 @@ local function batch_requests()
 end
 
 local kept, keepers = read_kept(8, #ARGV), {} -- what each tenant keeps, and the keepers of jobs
-local newest, before -- the newest request, and the time of the newest one of another tenant (see enqueue.lua)
+local others_of = {} -- by tenant
 
--- Returns whether another tenant has sent a request lately. Not if the clock was set back.
+-- Returns whether another tenant has sent a request lately (see enqueue.lua). Not if the clock was set back.
 local function has_others(tenant)
-  if not newest then
-    local stored = redis.call('HMGET', FAIR_QUEUE, 'newest', 'before')
-    newest, before = stored[1] or '0 ', stored[2] or 0
+  if others_of[tenant] == nil then
+    local stored = redis.call('HGET', FAIR_QUEUE, 'newest') or ' 0 0'
+    local newest, time, before = string.match(stored, '^(%S*) (%d+) (%d+)$')
+    others_of[tenant] = math.abs(redis.call('TIME')[1] - (newest == tenant and before or time)) < LATELY
   end
-  local time, key = string.match(newest, '^(%d+) (.*)$')
-  return math.abs(now_ms() - (key == tenant and before or time)) < LATELY
+  return others_of[tenant]
 end
 
--- Returns whether the job with an entry of sizes may have a slot now, and notes if it keeps it.
+-- Returns whether a job that keeps its slot may have one now, and notes who keeps it.
 local function may_enter(job, entry)
   local tenant, allowed = keeper_of(entry, kept, SLOTS)
   if not allowed and has_others(tenant) then
     return false
   elseif tenant ~= '' then
-    redis.call('HSET', SIZES, 'job:' .. job, (string.gsub(entry, 'keeps$', 'kept')))
+    redis.call('HSET', SIZES, 'job:' .. job, (string.gsub(entry, '%d$', '%0 kept')))
     kept[tenant], kept[1], keepers[job] = (kept[tenant] or 0) + 1, kept[1] + 1, tenant
   end
   return true
@@ -79,29 +79,49 @@ end
 
 -- Removes up to `take` jobs from the front of the queue, except those reserved for others, those that may not have a slot
 -- now, and batch requests that must leave slots free. Returns alternating ids and scores, and how many may not have one.
+-- Behind many of these, it looks at those from the virtual time on: no new job has an older tag.
 local function pop(take, used, reserved, for_others)
-  local popped, ids, refused, first, size = {}, {}, 0, 0, math.min(take + for_others, MAX_UNPACKED)
-  repeat
-    local front, fields = redis.call('ZRANGE', QUEUE, first, first + size - 1, 'WITHSCORES'), {}
+  local popped, ids, refused, last, ends = {}, {}, 0, nil, false
+
+  local function look(front)
+    local scores, fields, entries = {}, {}, {}
     for at = 1, #front, 2 do
-      fields[#fields + 1] = 'job:' .. front[at]
+      scores[at] = tonumber(front[at + 1])
+      if keeps_slot(scores[at]) then
+        fields[#fields + 1] = 'job:' .. front[at]
+      end
     end
-    local entries = #fields > 0 and redis.call('HMGET', SIZES, unpack(fields))
-    local ends = #front < 2 * size
+    for at, entry in ipairs(#fields > 0 and redis.call('HMGET', SIZES, unpack(fields)) or {}) do
+      entries[fields[at]] = entry
+    end
     for at = 1, #front, 2 do
-      local job, score = front[at], front[at + 1]
-      if tonumber(score) > BATCH_CLASS * CLASS_WIDTH and used + #ids >= SLOTS - BATCH_RESERVE then
+      local job = front[at]
+      if scores[at] > BATCH_CLASS * CLASS_WIDTH and used + #ids >= SLOTS - BATCH_RESERVE then
         ends = true
       elseif #ids < take and (reserved[job] or WORKER) == WORKER then
-        if may_enter(job, entries[(at + 1) / 2]) then
-          ids[#ids + 1], popped[#popped + 1], popped[#popped + 2] = job, job, score
+        if not keeps_slot(scores[at]) or may_enter(job, entries['job:' .. job]) then
+          ids[#ids + 1], popped[#popped + 1], popped[#popped + 2] = job, job, front[at + 1]
         else
           refused = refused + 1
         end
       end
+      last = scores[at]
     end
+  end
+
+  local first, size = 0, math.min(take + for_others, MAX_UNPACKED)
+  repeat
+    local front = redis.call('ZRANGE', QUEUE, first, first + size - 1, 'WITHSCORES')
+    ends = #front < 2 * size
+    look(front)
     first, size = first + size, math.max(size, PAGE)
-  until ends or #ids == take or first >= take + for_others + MOST_WAITING
+  until ends or #ids == take or refused >= PAGE
+  if not ends and #ids < take then
+    local class = math.floor(last / CLASS_WIDTH)
+    local time = class * CLASS_WIDTH + tag_of(redis.call('HGET', FAIR_QUEUE, string.format('time:%.0f', class)))
+    local from = last < time and string.format('%.0f', time) or string.format('(%.1f', last)
+    look(redis.call('ZRANGEBYSCORE', QUEUE, from, '+inf', 'WITHSCORES', 'LIMIT', 0, PAGE))
+  end
   call_with('ZREM', QUEUE, ids, 1, #ids)
   return popped, refused
 end

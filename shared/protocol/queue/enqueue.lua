@@ -180,11 +180,10 @@ end
 local WEIGHT_FIELD = 'weight:' .. parse_account(ACCOUNT)
 local QUESTIONS = ARGV[13] == '1' and 'questions:' .. finish_field(CLASS, ACCOUNT)
 local past = redis.call(
-  'HMGET', FAIR_QUEUE, 'time:' .. CLASS, finish_field(CLASS, ACCOUNT), WEIGHT_FIELD, 'newest', 'before',
-  QUESTIONS or 'newest'
+  'HMGET', FAIR_QUEUE, 'time:' .. CLASS, finish_field(CLASS, ACCOUNT), WEIGHT_FIELD, 'newest', QUESTIONS or 'newest'
 )
 local behind = math.max(tag_of(past[1]), tag_of(past[2]))
-local tag = QUESTIONS and math.max(tag_of(past[1]), tag_of(past[6])) or behind
+local tag = QUESTIONS and math.max(tag_of(past[1]), tag_of(past[5])) or behind
 local ahead = redis.call('ZCOUNT', QUEUE, '-inf', string.format('(%.0f', base + tag))
 if ahead + #new > MAX_JOBS then
   return {-1, 1, ahead, ahead + #new - MAX_JOBS}
@@ -230,12 +229,12 @@ if weight ~= 1 then
 elseif past[3] then
   redis.call('HDEL', FAIR_QUEUE, WEIGHT_FIELD)
 end
-local keeps = ARGV[12] == '1' and ' keeps' or ''
+local keeps = ARGV[12] == '1' and '.5' or ''
 for _, at in ipairs(new) do
   local job, payload, digests = ARGV[at], ARGV[at + 1], ARGV[at + 3]
   redis.call('SET', PAYLOAD .. job, payload, 'PX', JOB_TTL)
   share(job)
-  redis.call('ZADD', QUEUE, string.format('%.0f', base + tag), job)
+  redis.call('ZADD', QUEUE, string.format('%.0f', base + tag) .. keeps, job)
   tag = tag + math.max(1, ARGV[at + 2] / weight)
   local outcome = 0
   if digests == '' then
@@ -246,7 +245,7 @@ for _, at in ipairs(new) do
   end
   local is_first, estimate = at == first and ARGV[11] or 0, ''
   if ARGV[11] ~= '' then
-    estimate = string.format('%s %s %.17g %s%s', CLASS, ARGV[at + 2], weight, is_first, keeps)
+    estimate = string.format('%s %s %.17g %s', CLASS, ARGV[at + 2], weight, is_first)
   end
   count('job:' .. job, 'text', KIND, #payload, outcome, ACCOUNT, estimate)
 end
@@ -255,10 +254,10 @@ if QUESTIONS then -- Their cost counts in both orders.
   redis.call('HSET', FAIR_QUEUE, QUESTIONS, string.format('%.0f', tag))
   tag = behind + math.max(1, ARGV[first + 2] / weight)
 end
--- The newest request, "TIME KEY", and the time (ms) of the newest one of any other key (see claim.lua).
-local time, newest = string.match(past[4] or '0 ', '^(%d+) (.*)$')
+-- The key of the newest request, its time (s), and that of the newest one of any other key (see claim.lua).
+local newest, time, before = string.match(past[4] or ' 0 0', '^(%S*) (%d+) (%d+)$')
 local key = parse_account(ACCOUNT)
-local before = newest == key and (past[5] or 0) or time
-set_finish(CLASS, ACCOUNT, tag, 'newest', string.format('%.0f %s', now_ms(), key), 'before', before)
+time = newest == key and before or time
+set_finish(CLASS, ACCOUNT, tag, 'newest', key .. ' ' .. redis.call('TIME')[1] .. ' ' .. time)
 redis.call('PEXPIRE', FAIR_QUEUE, JOB_TTL)
 return reply

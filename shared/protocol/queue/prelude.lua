@@ -117,8 +117,8 @@ end
 -- The hash of sizes has a field for each job ('job:ID'), shared request ('request:ID') and its images ('images:ID') in
 -- the store: "UNIT KIND BYTES OUTCOME ACCOUNT ESTIMATE". UNIT is 'text' or 'images', KIND is 'batch' for batch requests and
 -- otherwise 'other', OUTCOME is that of the job's routing (see enqueue.lua), ESTIMATE is what it was queued with, "CLASS
--- TOKENS WEIGHT FIRST", or '' if usage does not count it; " keeps" follows if the job will keep its slot until it ends, " kept"
--- if it has had one. Further fields are the sums of bytes of each unit: of all, of an account in a kind, and of all batch
+-- TOKENS WEIGHT FIRST", or '' if usage does not count it; " kept" follows if the job has had a slot that it keeps until it ends.
+-- Further fields are the sums of bytes of each unit: of all, of an account in a kind, and of all batch
 -- requests.
 local function sum_fields(unit, kind, account)
   local all = 'sum:' .. unit
@@ -167,14 +167,18 @@ local function parse_account(account)
   return string.match(account, '^([^@]*)@?(.*)$')
 end
 
--- Returns the key of a job that keeps its slot until it ends, from its entry of sizes ('' for others, and without a key), and
--- whether it may have one of a worker's slots: as many, in proportion to its weight, as all tenants leave to others, and
--- one in any case, or again. kept: how many each tenant keeps, and in field 1 their sum.
+-- The scores in the queue of jobs that keep their slots until they end have a half. Tags are whole numbers.
+local function keeps_slot(score)
+  return score % 1 > 0
+end
+
+-- Returns the key of a job that keeps its slot, from its entry of sizes ('' without one), and whether it may have one of a
+-- worker's slots: a key gets as many, in proportion to its weight, as all leave to others, and one in any case; a job gets
+-- one again. kept: how many each key keeps, and in field 1 their sum.
 local function keeper_of(entry, kept, slots)
-  local account, weight, mark = string.match(entry or '', '^%l+ %l+ %d+ %d (%S+) %S+ %S+ (%S+) %d (ke%l+)$')
-  local tenant = account and parse_account(account) or ''
-  local own = kept[tenant] or 0
-  return tenant, own == 0 or mark == 'kept' or own < weight * (slots - kept[1] - 1)
+  local key, weight, had = string.match(entry or '', '^%l+ %l+ %d+ %d ([^@ ]*)%S* %S+ %S+ (%S+) %d(.*)$')
+  local own = key and kept[key] or 0
+  return key or '', own == 0 or had ~= '' or own < weight * (slots - kept[1] - 1)
 end
 
 -- Counts the slots that tenants keep: ARGV[first] to ARGV[last] has the tenant of each.
@@ -222,8 +226,8 @@ local function weight_of(class, account, own, of_team)
   return own * of_team / sum
 end
 
--- Sets the finish tag of an account, and notes which one has the latest tag, and that of all others. Further fields and
--- values are set, too.
+-- Sets the finish tag of an account, and notes which one has the latest tag, and that of all others. Sets a further
+-- field, too.
 local function set_finish(class, account, tag, ...)
   local key, latest, others = parse_account(account), 'latest:' .. class, 'others:' .. class
   local past = redis.call('HMGET', FAIR_QUEUE, latest, others)
@@ -437,7 +441,7 @@ local function advance(claimed)
   local newest = {}
   for at = 2, #claimed, 2 do
     local class = math.floor(tonumber(claimed[at]) / CLASS_WIDTH)
-    newest[string.format('time:%.0f', class)] = tonumber(claimed[at]) - class * CLASS_WIDTH
+    newest[string.format('time:%.0f', class)] = math.ceil(tonumber(claimed[at])) - class * CLASS_WIDTH
   end
   for field, tag in pairs(newest) do
     if tag > tag_of(redis.call('HGET', FAIR_QUEUE, field)) then

@@ -20,15 +20,16 @@ local MOST_CLAIMED, MOST_WAITING = 999, 99
 local OFFERED = 4 + tonumber(ARGV[3])
 local kept = read_kept(4, OFFERED - 1)
 
--- Returns the tenant of each job; false where it is not known. With `claimable`, also where it could not be claimed.
-local function tenants_of(jobs, claimable)
+-- Returns the tenant of each job; false where it is not known. With the `scores` of jobs that wait, also where it could not be
+-- claimed.
+local function tenants_of(jobs, scores)
   local fields, tenants = {}, {}
   for at, job in ipairs(jobs) do
     fields[at] = 'job:' .. job
   end
   for at, entry in ipairs(#jobs > 0 and redis.call('HMGET', SIZES, unpack(fields)) or {}) do
-    local _, allowed = keeper_of(entry, kept, tonumber(ARGV[2]))
-    tenants[at] = entry and (allowed or not claimable) and parse_account(string.match(entry, '^%l+ %l+ %d+ %d (%S*)')) or false
+    local allowed = not scores or not keeps_slot(scores[at]) or select(2, keeper_of(entry, kept, tonumber(ARGV[2])))
+    tenants[at] = entry and allowed and parse_account(string.match(entry, '^%l+ %l+ %d+ %d (%S*)')) or false
   end
   return tenants
 end
@@ -82,7 +83,7 @@ for at = 1, #front, 2 do
     jobs[#jobs + 1], scores[#scores + 1] = front[at], score
   end
 end
-local waiting = tenants_of(jobs, true)
+local waiting = tenants_of(jobs, scores)
 for _, tenant in ipairs(waiting) do
   if tenant then
     note(tenant, 0)
@@ -137,8 +138,8 @@ for at, tenant in ipairs(waiting) do
         end
       end
       if first < at then
-        local front_of_class = math.max(scores[first] - 1, class_of(scores[at]) * CLASS_WIDTH)
-        redis.call('ZADD', QUEUE, string.format('%.0f', front_of_class), jobs[at])
+        local front_of_class = math.max(math.floor(scores[first]) - 1, class_of(scores[at]) * CLASS_WIDTH)
+        redis.call('ZADD', QUEUE, string.format('%.1f', front_of_class + scores[at] % 1), jobs[at])
       end
       redis.call('HSET', STATE .. offered[number], 'score', string.format('%.0f', last))
       return requeue(offered[number], 'preempted', MOVES) and offered[number] or nil

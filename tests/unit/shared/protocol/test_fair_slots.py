@@ -217,13 +217,22 @@ async def test_jobs_that_had_slots_get_them_again(fleet: Fleet) -> None:
     assert await fleet.claim(used=3, worker="w2") == ["b6"]
 
 
+async def test_a_new_request_is_found_behind_any_number_that_may_not_have_slots(fleet: Fleet) -> None:
+    await fleet.put("a", 300, seed=1)
+    await fleet.put("b")
+    assert sorted(await fleet.claim()) == ["a1", "a2", "b301"]
+    for job in range(302, 502):
+        await fleet.put("b")
+        assert await fleet.claim(used=3) == [f"b{job}"]
+
+
 async def test_a_tenant_that_has_sent_nothing_for_a_minute_limits_nobody(fleet: Fleet) -> None:
     await fleet.put("b")
     await fleet.claim()
     await fleet.put("a", 4, seed=1)
     await fleet.put("a")
     seconds, _ = await fleet.redis.time()
-    await awaitable(fleet.redis.hset(keys.fair_queue("tiny"), "before", (seconds - 61) * 1000))
+    await awaitable(fleet.redis.hset(keys.fair_queue("tiny"), "newest", f"a {seconds} {seconds - 61}"))
     assert len(await fleet.claim()) == 4
 
 

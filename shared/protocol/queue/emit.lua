@@ -17,8 +17,13 @@
 local call, ARGV = redis.call, ARGV -- local, because this is the hot path
 local worker, frames, last_step = ARGV[1], tonumber(ARGV[3]), 'worker ' .. ARGV[1]
 local first = 7 + 2 * frames
-if ARGV[4] ~= '' and call('HGET', CLAIMS, last_step) ~= ARGV[4] then
-  return {-1}
+local now = now_ms()
+if ARGV[4] ~= '' then
+  -- While processes of the last release reap, who do not forget it, it also must be more recent than a lease.
+  local number, at = string.match(call('HGET', CLAIMS, last_step) or '', '^(%d+) (%d+)$')
+  if number ~= ARGV[4] or math.abs(now - at) > 500 then
+    return {-1}
+  end
 end
 
 local function publish()
@@ -28,7 +33,7 @@ local function publish()
   if ARGV[5] == '' then
     call('HDEL', CLAIMS, last_step)
   else
-    call('HSET', CLAIMS, last_step, ARGV[5])
+    call('HSET', CLAIMS, last_step, string.format('%s %.0f', ARGV[5], now))
   end
   local log = STEPS .. worker
   local reply = {ARGV[6] == '' and call('LLEN', log) or call('RPUSH', log, ARGV[6])}

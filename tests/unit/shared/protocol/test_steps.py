@@ -120,13 +120,23 @@ async def test_a_worker_that_lost_one_of_its_jobs_goes_on_with_the_others(worker
     assert list(dict.fromkeys(map(repr, journal))) == list(map(repr, tokens(23)))
 
 
+async def test_a_worker_that_was_frozen_is_checked_whoever_has_reaped(worker: Worker, wall_clock: WallClock) -> None:
+    for _ in range(3):
+        await worker.step()
+    await awaitable(worker.queue.redis.hdel(keys.claims("tiny"), "a"))  # by a process of the last release
+    wall_clock.advance(2)
+    with pytest.raises(StaleClaims) as stale:
+        await worker.step()
+    assert stale.value.claims == {("a", 1)}
+
+
 async def test_a_store_that_lost_its_last_writes_checks_all_leases(worker: Worker, redis: ArqRedis) -> None:
     """It has forgotten the claim of a, and the steps after it."""
     await worker.step(worker.leases[1])
-    older = int(await awaitable(redis.hget(keys.claims("tiny"), "worker w1")) or 0)
+    older = str(await awaitable(redis.hget(keys.claims("tiny"), "worker w1")), "ascii")
     for _ in range(3):
         await worker.step()
-    await awaitable(redis.hset(keys.claims("tiny"), "worker w1", str(older)))
+    await awaitable(redis.hset(keys.claims("tiny"), "worker w1", older))
     await awaitable(redis.hdel(keys.claims("tiny"), "a"))
     await redis.delete(LOG)
     with pytest.raises(StaleClaims) as stale:

@@ -126,6 +126,11 @@ def test_a_question_waits_for_two_steps_at_most_and_a_document_not_for_ever(engi
     computed(engine)
 
 
+def test_questions_are_computed_in_their_order(engine: EmbeddingEngine) -> None:
+    lengths = range(40, 0, -1)
+    assert list(computed(engine, *(sequence(41 - length, [[1] * length]) for length in lengths))) == [*range(1, 41)]
+
+
 def test_preempted_and_cancelled_texts_are_not_computed(engine: EmbeddingEngine) -> None:
     engine.add(sequence(1, [[1] * 4]))
     engine.add(sequence(2, [[1] * 4]))

@@ -73,7 +73,8 @@ def test_a_worker_that_ends_during_the_stream(two_workers: Fleet) -> None:
     assert running.stdout is not None
     assert running.stdout.readline() == "100 chunks\n"
     with two_workers.redis() as store:
-        (claim,) = at_once(store.hvals(keys.claims("sim")))
+        (job,) = at_once(store.zrange(keys.inflight("sim"), 0, -1))
+        claim = at_once(store.hget(keys.claims("sim"), job))
     (serving,) = (one for one in two_workers.processes if f"-{one.popen.pid}-" in claim.decode())
     serving.kill()
     assert re.search("600 chunks\nthe answer ended with 'stop'", printed(running))

@@ -20,7 +20,7 @@ class ChatClient:
         self.fleet = fleet
         self.streams: list[openai.Stream[ChatCompletionChunk]] = []
         self._store = fleet.redis()
-        self._known: set[bytes] = set()
+        self._known: set[str] = set()
 
     def ask(self, beginning: str) -> str:
         """Send a request; return the worker that takes it."""
@@ -35,10 +35,13 @@ class ChatClient:
         self._known.add(job)
         return claimed[job]
 
-    def _claimed(self) -> dict[bytes, str]:
+    def _claimed(self) -> dict[str, str]:
         """The jobs that workers hold."""
-        claims = at_once(self._store.hgetall(keys.claims("sim")))
-        return {job: claim.decode().split()[1] for job, claim in claims.items()}
+        jobs: list[bytes] = at_once(self._store.zrange(keys.inflight("sim"), 0, -1))
+        return {
+            job: at_once(self._store.hget(keys.claims("sim"), job)).decode().split()[1]
+            for job in map(bytes.decode, jobs)
+        }
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from struct import unpack
 
@@ -65,8 +65,11 @@ class _Texts:
         for index in sorted(range(len(self.tokens)), key=lambda one: -len(self.tokens[one])):
             self.remaining.setdefault(len(self.tokens[index]), []).append(index)
         self.vectors: list[bytes] = [b""] * len(self.tokens)
-        self.left = len(sequence.prompt)
-        """Tokens of the texts without a vector."""
+
+    @property
+    def steps(self) -> int:
+        """Steps that the texts without a vector take alone."""
+        return sum(-(-length * len(indexes) // STEP_TOKENS) for length, indexes in self.remaining.items())
 
 
 class EmbeddingEngine:
@@ -146,8 +149,9 @@ class EmbeddingEngine:
         running = [job for job in self._jobs.values() if job.number not in self._preempted]
         if not running:
             return []
-        # By turns that with the least work and the oldest, so that neither a question nor a document waits for ever.
-        first = min(running, key=lambda job: job.left) if self._steps % 2 == 0 else running[0]
+        # By turns that with the fewest steps and the oldest, so that neither a question nor a document waits for ever.
+        # Of questions, the oldest: if the shortest went first, the longest would wait much longer than the others.
+        first = min(running, key=attrgetter("steps")) if self._steps % 2 == 0 else running[0]
         length = next(iter(first.remaining))
         batch: list[tuple[_Texts, int]] = []
         most = max(1, STEP_TOKENS // length)
@@ -155,7 +159,6 @@ class EmbeddingEngine:
             indexes = job.remaining.get(length, [])
             while indexes and len(batch) < most:
                 batch.append((job, indexes.pop()))
-                job.left -= length
             if length in job.remaining and not indexes:
                 del job.remaining[length]
         began = time.monotonic()

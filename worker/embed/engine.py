@@ -65,11 +65,8 @@ class _Texts:
         for index in sorted(range(len(self.tokens)), key=lambda one: -len(self.tokens[one])):
             self.remaining.setdefault(len(self.tokens[index]), []).append(index)
         self.vectors: list[bytes] = [b""] * len(self.tokens)
-
-    @property
-    def steps(self) -> int:
-        """Steps that the texts without a vector take alone."""
-        return sum(-(-length * len(indexes) // STEP_TOKENS) for length, indexes in self.remaining.items())
+        self.steps = sum(-(-length * len(indexes) // STEP_TOKENS) for length, indexes in self.remaining.items())
+        """Steps that all its texts take alone."""
 
 
 class EmbeddingEngine:

@@ -112,7 +112,7 @@ def test_texts_of_a_length_are_one_step_within_its_tokens(engine: EmbeddingEngin
     assert after.steps - before.steps == -(-40 * 8 // STEP_TOKENS) + -(-40 * 16 // STEP_TOKENS)
 
 
-def test_a_question_waits_for_two_steps_at_most_and_a_document_not_for_ever(engine: EmbeddingEngine) -> None:
+def test_a_query_waits_for_two_steps_at_most_and_a_document_not_for_ever(engine: EmbeddingEngine) -> None:
     engine.add(sequence(0, [[1] * 16] * 512))
     engine.step()
     engine.add(sequence(1, [[1] * 3]))
@@ -126,7 +126,7 @@ def test_a_question_waits_for_two_steps_at_most_and_a_document_not_for_ever(engi
     computed(engine)
 
 
-def test_questions_are_computed_in_their_order(engine: EmbeddingEngine) -> None:
+def test_queries_are_computed_in_their_order(engine: EmbeddingEngine) -> None:
     lengths = range(40, 0, -1)
     assert list(computed(engine, *(sequence(41 - length, [[1] * length]) for length in lengths))) == [*range(1, 41)]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shared.parsers.formats import MARKERS
 from shared.protocol.request import ChatRequest, Message, Tool
-from tools.peers.ovms import literals, text_of
+from tools.peers.literals import literals, text_of
 from tools.peers.reading import Read, read, same_json
 from worker.prompt.conversation import render
 from worker.prompt.facts import TemplateFacts

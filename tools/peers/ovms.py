@@ -1,19 +1,13 @@
-"""OpenVINO Model Server's tests of parsers: literals of C++ that become a text, and what is expected of it."""
+"""OpenVINO Model Server's tests of parsers: texts, and what is expected of them."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from shared.protocol.request import Tool
+from tools.peers.literals import literals, text_of
 from tools.peers.ovms_streams import harmony, streams
 from tools.peers.reading import Read, read, same_json
-
-
-def literals(group: str) -> str:
-    """Return the pattern of adjacent literals, with ``group`` as the name of its group."""
-    return rf'(?:(?:R"(?P<{group}>[^(\s]*)\(.*?\)(?P={group})"|"(?:[^"\\]|\\.)*")\s*)+'
-
 
 _INPUT = re.compile(
     r"(?:std::string \w*[iI]nput\w*\s*=|generateParsedOutput\()\s*(?P<text>" + literals("d") + r")[;)]",
@@ -93,14 +87,3 @@ def _problems(found: Read, expected: list[re.Match[str]], count: int | None) -> 
             continue
         if not (same_json(got, right) if one["field"] == "arguments" else got == right):
             yield f"{one['what']} is {got!r}, not {right!r}"
-
-
-def text_of(source: str) -> str:
-    """Return the text of adjacent literals."""
-    found = re.finditer(r'R"([^(\s]*)\((.*?)\)\1"|"((?:[^"\\]|\\.)*)"', source, re.DOTALL)
-    return "".join(_unescaped(one[3]) if one[2] is None else one[2] for one in found)
-
-
-def _unescaped(text: str) -> str:
-    decoded: str = json.loads('"' + text.replace("\\'", "'") + '"', strict=False)
-    return decoded

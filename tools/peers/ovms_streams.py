@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any
 
 from shared.protocol.request import Tool
+from tools.peers.literals import text_of
 from tools.peers.reading import Read, read, same_json
 
 _LITERALS = r'(?:(?:R"(?P<{0}>[^(\s]*)\(.*?\)(?P={0})"|"(?:[^"\\]|\\.)*")\s*)+'
@@ -48,7 +49,7 @@ def streams(name: str, body: str, parsers: tuple[str, str], tools: Sequence[Tool
     lasts = [_ENTRY.search(found[1]) for found in _LAST.finditer(body)]
     for number, last in enumerate(lasts or [None]):
         chosen = [*entries, *filter(None, [last])]
-        chunks = [_END.sub("", _text(one["chunk"])) for one in chosen]
+        chunks = [_END.sub("", text_of(one["chunk"])) for one in chosen]
         right = _sum([_delta(one, texts) for one in chosen if not one["none"]])
         problems = [
             next(_problems(read(chunks, *parsers, offered, opened=opened, whole=False), right), "")
@@ -60,16 +61,16 @@ def streams(name: str, body: str, parsers: tuple[str, str], tools: Sequence[Tool
 def harmony(name: str, body: str) -> Iterator[tuple[str, str]]:
     """Yield the problems of a test of gpt-oss, one for each combination of the values in its loops."""
     body = _COMMENT.sub("", body)
-    loops = [(found[1], [_text(one) or one for one in _items(found[2])]) for found in _LOOP.finditer(body)]
+    loops = [(found[1], [text_of(one) or one for one in _items(found[2])]) for found in _LOOP.finditer(body)]
     right = Read("", "", [])
     fields: list[str] = []
     for found in _RIGHT.finditer(body):
         if found["content"]:
-            right = right._replace(content=_text(found["content"]))
+            right = right._replace(content=text_of(found["content"]))
         elif found["reasoning"]:
-            right = right._replace(reasoning=_text(found["reasoning"]))
+            right = right._replace(reasoning=text_of(found["reasoning"]))
         else:
-            fields.append(_text(found["value"]))
+            fields.append(text_of(found["value"]))
     right = right._replace(calls=list(zip(fields[::2], fields[1::2], strict=True)))
     for number, values in enumerate(product(*(values for _, values in loops))):
         variables = dict(zip((variable for variable, _ in loops), values, strict=True))
@@ -77,7 +78,7 @@ def harmony(name: str, body: str) -> Iterator[tuple[str, str]]:
         for added in _ADDED.finditer(body):
             written = variables.get(added["name"] or "", added["text"] or "")
             token = added["token"] or (written[len("Harmony::TokenID::") :] if "TokenID" in written else "")
-            text += f"<|{token.lower()}|>" if token else _text(written) if added["text"] else written
+            text += f"<|{token.lower()}|>" if token else text_of(written) if added["text"] else written
         offered = [Tool(name=called) for called in ("hello", "goodbye")]
         found_parts = read(text, "gptoss", "gptoss", offered, opened=False)
         yield f"{name} {number}", next(_problems(found_parts, right), "")
@@ -87,18 +88,12 @@ def _items(text: str) -> list[str]:
     return re.findall(r'Harmony::TokenID::\w+|"(?:[^"\\]|\\.)*"', text)
 
 
-def _text(source: str) -> str:
-    from tools.peers.ovms import text_of
-
-    return text_of(source)
-
-
 def _delta(entry: re.Match[str], texts: Mapping[str, str]) -> Any:
     """Return the delta after a chunk; some are made by a function of an index and the value of the only argument."""
     if entry["index"]:
-        arguments = json.dumps({"arg1": _text(texts[entry["variable"]])})
+        arguments = json.dumps({"arg1": text_of(texts[entry["variable"]])})
         return {"tool_calls": [{"index": int(entry["index"]), "function": {"arguments": arguments}}]}
-    return json.loads(_text(entry["delta"]))["delta"]
+    return json.loads(text_of(entry["delta"]))["delta"]
 
 
 def _sum(deltas: Sequence[dict[str, Any]]) -> Read:

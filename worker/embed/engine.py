@@ -146,8 +146,8 @@ class EmbeddingEngine:
         running = [job for job in self._jobs.values() if job.number not in self._preempted]
         if not running:
             return []
-        # By turns that with the fewest steps and the oldest, so that neither a question nor a document waits for ever.
-        # Of questions, the oldest: if the shortest went first, the longest would wait much longer than the others.
+        # By turns that with the fewest steps and the oldest, so that neither a query nor a document waits for ever.
+        # Of queries, the oldest: if the shortest went first, the longest would wait much longer than the others.
         first = min(running, key=attrgetter("steps")) if self._steps % 2 == 0 else running[0]
         length = next(iter(first.remaining))
         batch: list[tuple[_Texts, int]] = []

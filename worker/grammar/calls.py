@@ -190,10 +190,10 @@ def bare_arguments(rules: Rules, schema: Mapping[str, Any], quote: str, *, neste
             choices.append(members(part, depth + 1))
         return rules.define(either(choices))
 
-    some = [text, repeated(member(key, anything), 1, None)] if nested else [NUMBER, BOOLEAN, NULL, string]
-    rules.fill(
-        anything, either(some if nested else [NUMBER, BOOLEAN, NULL, string, members({}, 0), array({}, anything)])
-    )
+    if nested:
+        rules.fill(anything, either([text, repeated(member(key, anything), 1, None)]))
+    else:
+        rules.fill(anything, either([NUMBER, BOOLEAN, NULL, string, members({}, 0), array({}, anything)]))
     return members(schema, 0) if "properties" in schema or not nested else ""
 
 

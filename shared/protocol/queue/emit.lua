@@ -4,7 +4,8 @@
 -- If the worker no longer holds the lease of some of the jobs, nothing is published and they are returned. The worker
 -- drops them and retries. Stale attempts therefore never reach a client (fencing). The claims of jobs whose events are
 -- logged were checked by an earlier step. The worker still holds them if its last step is the one that it knows: it is
--- forgotten when the worker loses a job (see requeue()), and an older one if the store has lost its last writes.
+-- forgotten when the worker loses a job (see requeue()), and an older one if the store has lost its last writes. Processes of
+-- the last release do not forget it, so after a pause all claims are checked, too.
 -- KEYS: see the prelude
 -- ARGV: worker, load ('' for unchanged), number of frames, number of the worker's last step ('' if all its jobs
 --       follow, with all events of the log), number of this one ('' if it holds no job afterwards), value of the log
@@ -15,13 +16,14 @@
 -- The journal of an ended job is kept as long as a stored response needs it, whose document may have to be made from it
 -- (see keys.journal_needed).
 local call, ARGV = redis.call, ARGV -- local, because this is the hot path
+-- Time (ms) since the last step after which all claims are checked: less than a lease.
+local MAX_PAUSE = 500
 local worker, frames, last_step = ARGV[1], tonumber(ARGV[3]), 'worker ' .. ARGV[1]
 local first = 7 + 2 * frames
 local now = now_ms()
 if ARGV[4] ~= '' then
-  -- While processes of the last release reap, who do not forget it, it also must be more recent than a lease.
   local number, at = string.match(call('HGET', CLAIMS, last_step) or '', '^(%d+) (%d+)$')
-  if number ~= ARGV[4] or math.abs(now - at) > 500 then
+  if number ~= ARGV[4] or math.abs(now - at) > MAX_PAUSE then
     return {-1}
   end
 end

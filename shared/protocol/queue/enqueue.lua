@@ -3,7 +3,7 @@
 -- Order is start-time fair queueing within a priority class. A job's start tag is its tenant's previous tag plus the cost of the
 -- previous job, but at least the virtual time, which is the tag of the newest claimed job. Tenants with a backlog get
 -- numbers of tokens in proportion to their weights, by which costs are divided (see weight_of() in the prelude); a tenant
--- with little demand is served at once, and idle tenants accumulate no credit. A tenant is a key. Its questions, short
+-- with little demand is served at once, and idle tenants accumulate no credit. A tenant is a key. Its queries, short
 -- texts to embed, are in an order of their own, so that none waits behind what its own tenant indexes.
 -- Prefix routing: a job with a long prompt goes to a worker that has its prefix cached, if that worker's load allows.
 -- Otherwise it goes to the least loaded worker, which has the prefix from then on if it has a prefix cache. The job is
@@ -15,7 +15,7 @@
 -- ARGV: maximum of jobs ahead plus new jobs, maximum of bytes, priority class, account ('' without a key),
 --       duration (ms) of a reservation, maximum of bytes of images, number of shared requests, number
 --       of images, weight of the key, weight of its team, whether the first job is its request's first (0/1; '' if
---       usage does not count the request), whether the jobs keep their slots until they end (0/1), whether it is a question
+--       usage does not count the request), whether the jobs keep their slots until they end (0/1), whether it is a query
 --       (0/1), (id, encoded request)... of the shared requests, (digest, file)... of the images, which belong to the only
 --       shared request, then (id, payload, cost in tokens, digests of the prompt's prefixes, longest first, or '')...
 -- A shared request is the request of all jobs with ids "REQUEST:NUMBER", whose payloads omit it. It is stored once, in
@@ -178,12 +178,12 @@ for at = 14, images - 1, 2 do
 end
 
 local WEIGHT_FIELD = 'weight:' .. parse_account(ACCOUNT)
-local QUESTIONS = ARGV[13] == '1' and 'questions:' .. finish_field(CLASS, ACCOUNT)
+local QUERIES = ARGV[13] == '1' and 'queries:' .. finish_field(CLASS, ACCOUNT)
 local past = redis.call(
-  'HMGET', FAIR_QUEUE, 'time:' .. CLASS, finish_field(CLASS, ACCOUNT), WEIGHT_FIELD, 'newest', QUESTIONS or 'newest'
+  'HMGET', FAIR_QUEUE, 'time:' .. CLASS, finish_field(CLASS, ACCOUNT), WEIGHT_FIELD, 'newest', QUERIES or 'newest'
 )
 local behind = math.max(tag_of(past[1]), tag_of(past[2]))
-local tag = QUESTIONS and math.max(tag_of(past[1]), tag_of(past[5])) or behind
+local tag = QUERIES and math.max(tag_of(past[1]), tag_of(past[5])) or behind
 local ahead = redis.call('ZCOUNT', QUEUE, '-inf', string.format('(%.0f', base + tag))
 if ahead + #new > MAX_JOBS then
   return {-1, 1, ahead, ahead + #new - MAX_JOBS}
@@ -250,8 +250,8 @@ for _, at in ipairs(new) do
   count('job:' .. job, 'text', KIND, #payload, outcome, ACCOUNT, estimate)
 end
 redis.call('PEXPIRE', SIZES, JOB_TTL)
-if QUESTIONS then -- Their cost counts in both orders.
-  redis.call('HSET', FAIR_QUEUE, QUESTIONS, string.format('%.0f', tag))
+if QUERIES then -- Their cost counts in both orders.
+  redis.call('HSET', FAIR_QUEUE, QUERIES, string.format('%.0f', tag))
   tag = behind + math.max(1, ARGV[first + 2] / weight)
 end
 -- The key of the newest request, its time (s), and that of the newest one of any other key (see claim.lua).

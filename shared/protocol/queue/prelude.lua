@@ -4,7 +4,7 @@
 
 -- For example, claim.lua takes a job from the sorted set of waiting jobs, {job-1 = 3 * CLASS_WIDTH + 40}, writes its
 -- lease to INFLIGHT, {job-1 = 1700000030000}, and to CLAIMS, {job-1 = "1 worker-a"}. emit.lua and renew.lua do
--- nothing for a worker or an attempt that is not in it. emit.lua writes {worker worker-a = 7} to CLAIMS for step 7, and
+-- nothing for a worker or an attempt that is not in it. emit.lua writes {worker worker-a = "7 1700000029000"} to CLAIMS for step 7, and
 -- its next call does not read the claim again if that is still there.
 
 -- The first keys of each script.

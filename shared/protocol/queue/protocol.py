@@ -57,8 +57,8 @@ _BOOKED = 500
 
 _SCRIPTS = ("enqueue", "note", "claim", "cancel", "renew", "release", "yield", "reap", "dead_letter")
 
-_QUESTION_TOKENS = 256
-"""Maximum cost of what is served as a question: texts that a step of the engine computes."""
+_QUERY_TOKENS = 256
+"""Maximum cost of what is served as a query: texts that a step of the engine computes."""
 
 _FULL: dict[int, FullBy] = {1: "jobs", 2: "bytes", 3: "tenant_bytes", 4: "images"}
 """The reasons in *enqueue*'s reply."""
@@ -195,7 +195,7 @@ class JobQueue:
                 *weights,
                 int(jobs[0].is_first) if jobs[0].request.work.metered else "",
                 int(jobs[0].request.keeps_slot),
-                int(isinstance(jobs[0].request.work, Embed) and len(jobs) == 1 and cost <= _QUESTION_TOKENS),
+                int(isinstance(jobs[0].request.work, Embed) and len(jobs) == 1 and cost <= _QUERY_TOKENS),
                 *stored,
                 *quadruples,
             ],

@@ -117,7 +117,7 @@ async def embed(redis: ArqRedis, name: str, key: str, texts: int, jobs: int = 1)
 
 
 @pytest.mark.parametrize("key", ["", "anna"])
-async def test_a_question_does_not_wait_for_what_its_own_key_indexes(redis: ArqRedis, key: str) -> None:
+async def test_a_query_does_not_wait_for_what_its_own_key_indexes(redis: ArqRedis, key: str) -> None:
     await embed(redis, "a", key, 32, jobs=20)
     await JobQueue(redis, "tiny").claim("w1", used=0, slots=4)
     for name in "bcd":
@@ -125,17 +125,17 @@ async def test_a_question_does_not_wait_for_what_its_own_key_indexes(redis: ArqR
     assert (await order(redis))[:5] == "bcdaa", "in order of arrival among themselves"
 
 
-async def test_questions_get_no_more_than_the_share_of_a_key(redis: ArqRedis) -> None:
+async def test_queries_get_no_more_than_the_share_of_a_key(redis: ArqRedis) -> None:
     for number in range(20):
         await embed(redis, f"a{number:02}", "anna", 1)
     await embed(redis, "b", "ben", 1, jobs=5)
     assert (await order(redis)).startswith("abababab")
 
 
-async def test_what_questions_cost_counts_for_their_key(redis: ArqRedis) -> None:
+async def test_what_queries_cost_counts_for_their_key(redis: ArqRedis) -> None:
     for _ in range(3):
         await embed(redis, f"q{_}", "anna", 1)
-    questions = await finish(redis, "anna")
+    queries = await finish(redis, "anna")
     await embed(redis, "a", "anna", 3)
-    assert questions == 1 + 3 * prompt_cost(ChatRequest(model="tiny", prompts=("x" * 100,), work=Embed()))
-    assert await finish(redis, "anna") == 1 + 2 * (questions - 1)
+    assert queries == 1 + 3 * prompt_cost(ChatRequest(model="tiny", prompts=("x" * 100,), work=Embed()))
+    assert await finish(redis, "anna") == 1 + 2 * (queries - 1)

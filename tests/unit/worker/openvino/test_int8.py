@@ -131,3 +131,17 @@ def test_activations_share_a_scale_in_the_largest_groups_that_suit_all_weights(
     cpu = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": group}
     bf16 = {"INFERENCE_PRECISION_HINT": "bf16"}
     assert fast_properties(lengths) == ({"CPU": cpu, "CPU avx512_bf16": bf16} if group else {})
+
+
+def test_equal_small_constants_become_one() -> None:
+    data = opset.parameter([-1, 6], openvino.Type.f32)
+    shapes = [opset.constant(numpy.array(shape, numpy.int64)) for shape in ([-1, 2, 3], [-1, 2, 3], [-1, 3, 2])]
+    exact, rounded = (opset.constant(numpy.array([[2]], kind)) for kind in (numpy.float32, numpy.float16))
+    results = [opset.reshape(opset.multiply(data, exact), shape, special_zero=False) for shape in shapes]
+    model = openvino.Model([*results, opset.multiply(data, opset.convert(rounded, "f32"))], [data])
+    rows = numpy.arange(12, dtype=numpy.float32).reshape(2, 6)
+    expected = openvino.Core().compile_model(model, "CPU")([rows]).values()
+    int8.share_constants(model)
+    assert len([node for node in model.get_ops() if node.get_type_name() == "Constant"]) == 4
+    found = openvino.Core().compile_model(model, "CPU")([rows]).values()
+    assert all(numpy.array_equal(one, other) for one, other in zip(found, expected, strict=True))

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from faults import neighbours, slots, swaps
-from faults.report import write_report
+from faults.report import outcome, write_report
 from faults.runner import Result, run
 from faults.scenario import Scenario
 from faults.scenarios import SCENARIOS, soak
@@ -32,7 +32,6 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(10_000), help="repeats the run that had it")
     parser.add_argument("--soaks", type=int, default=2, help="how many random soaks to run, from the seed on")
     parser.add_argument("--soak-seconds", type=float, default=60.0, help="how long each soak is")
-    parser.add_argument("--report", type=Path, help=f"where to write the report; {REPORT} when all are run")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long the greedy key of 'neighbours' sends")
     parser.add_argument("--swaps", type=int, default=1000, help="how many swaps 'swaps' makes")
     parser.add_argument(
@@ -57,15 +56,13 @@ def main() -> int:
         folder = source_of(options.first)
         chosen = [replace(one, first_version=folder) for one in chosen]
     print(f"seed {options.seed}", flush=True)
-    report = options.report or (None if options.names else REPORT)
-    command = (
-        f"make faults ARGS='--seed {options.seed} --soaks {options.soaks} --soak-seconds {options.soak_seconds:g}'"
-    )
+    soaking = f"--seed {options.seed} --soaks {options.soaks} --soak-seconds {options.soak_seconds:g}"
+    command = f"make faults ARGS='{' '.join((*options.names, soaking))}'"
     results: list[Result] = []
     for scenario in chosen:
         results.append(_run(scenario, options.seed))
-        if report is not None:
-            write_report(report, results, command)
+        if not options.first:
+            write_report(REPORT, map(outcome, results), command, whole=not options.names)
     return int(any(result.wrong for result in results))
 
 
@@ -73,14 +70,15 @@ def _neighbours(seed: int, seconds: float) -> int:
     folder = Path(tempfile.mkdtemp(prefix=f"vinoqueue-{NEIGHBOURS}-"))
     print(f"seed {seed}, logs in {folder}", flush=True)
     report = asyncio.run(neighbours.run(folder, seed=seed, seconds=seconds))
-    print(neighbours.summary(report), flush=True)
-    wrong = report.wrong
+    found = {neighbours.summary(report): report.wrong}
     for number, kind in enumerate(slots.KINDS):
         (own := folder / f"slots-{number}").mkdir()
         shares = asyncio.run(slots.run(own, kind, seconds=_SHARES))
-        print(shares, flush=True)
-        wrong += shares.wrong
-    return int(bool(wrong))
+        found[str(shares)] = shares.wrong
+    print(*found, sep="\n", flush=True)
+    rows = ((*text.splitlines()[0].split(": ", 1), *[""] * 7, len(wrong)) for text, wrong in found.items())
+    write_report(REPORT, rows, f"make faults ARGS='{NEIGHBOURS} --seed {seed} --seconds {seconds:g}'", whole=False)
+    return int(any(found.values()))
 
 
 def _swaps(count: int) -> int:

@@ -1,7 +1,8 @@
-"""Writes docs/fault-tolerance.md from the results of a run of the fault scenarios."""
+"""Writes docs/fault-tolerance.md: a run of the fault scenarios replaces its own rows."""
 
 import os
 import platform
+import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from faults.runner import AFFECTED, Result
 
 _HEAD = """# Fault tolerance
 
-Written by `{command}` on {machine}. Do not edit: run the command again.
+`make faults` writes this page, and `make faults ARGS=vectors` the row of one scenario; the last column has its
+commit. Last: `{command}` on {machine}, perhaps kept busy by tests.
 
 Each scenario starts a store, workers and API replicas as real processes, sends chat completions from closed-loop
 clients, injects faults, and checks these invariants on every event that a client received:
@@ -28,7 +30,6 @@ The simulated engine generates unless a scenario says otherwise. *Requests* are 
 clients disconnected, *errors* those that ended with an error or a broken connection, and *refused* the responses with
 429 and 503. *Recovery* is how long the affected streams were silent (those that were silent for more than
 {affected} s within 5 s of one).
-
 """
 
 _TAIL = """
@@ -51,39 +52,35 @@ requests and faults, but not to the microsecond. `make test` runs the short scen
 """
 
 _COLUMNS = (
-    "scenario", "what happens", "requests", "completed", "left", "errors", "refused", "recovery: median, worst",
-    "at rest after", "broken invariants",
+    "scenario", "what happens", "requests", "completed", "left", "errors", "refused", "recovery: median, worst (s)",
+    "at rest after (s)", "broken invariants", "run",
 )  # fmt: skip
+_RULE = (*["---"] * 2, *["--:"] * (len(_COLUMNS) - 3), "---")
 
 
-def write_report(path: Path, results: Sequence[Result], command: str) -> None:
-    """Write what ``results`` have shown to ``path``; ``command`` is how to get them again."""
+def write_report(path: Path, rows: Iterable[Sequence[object]], command: str, *, whole: bool) -> None:
+    """Write ``rows`` to the page at ``path``, in place of those with their names, or of all in a ``whole`` run.
+
+    A row has what is in :data:`_COLUMNS` but the last; ``command`` is how to get them again.
+    """
+    before = [] if whole else [line for line in path.read_text().splitlines() if line.startswith("| ")]
+    revision = subprocess.check_output(["git", "rev-parse", "--short=8", "HEAD"], text=True).strip()
+    lines = [*before, _line(_COLUMNS), _line(_RULE), *(_line((*row, revision)) for row in rows)]
     head = _HEAD.format(command=command, machine=_machine(), affected=AFFECTED)
-    outcomes = _table(_COLUMNS, map(_outcome, results), texts=2)
-    path.write_text(f"{head}{outcomes}{_TAIL}")
+    path.write_text("\n".join((head, *{line.split(" | ")[0]: line for line in lines}.values(), _TAIL)))
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, texts: int) -> str:
-    """A Markdown table whose columns after the first ``texts`` ones are numbers."""
-    rule = ["---"] * texts + ["--:"] * (len(columns) - texts)
-    lines: list[Sequence[object]] = [columns, rule, *rows]
-    return "".join(f"| {' | '.join(str(cell) for cell in line)} |\n" for line in lines)
+def _line(cells: Iterable[object]) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
 
 
-def _outcome(result: Result) -> Sequence[object]:
-    recovery = "none" if result.recovery is None else "{:.2f} s, {:.2f} s".format(*result.recovery)
+def outcome(result: Result) -> Sequence[object]:
+    """Return the row of a scenario."""
+    recovery = "none" if result.recovery is None else "{:.2f}, {:.2f}".format(*result.recovery)
     return (
-        result.scenario.name,
-        result.scenario.what,
-        result.requests,
-        result.completed,
-        result.aborted,
-        result.errors,
-        result.refused,
-        recovery,
-        f"{result.settled:.2f} s",
-        len(result.wrong),
-    )
+        result.scenario.name, result.scenario.what, result.requests, result.completed, result.aborted, result.errors,
+        result.refused, recovery, f"{result.settled:.2f}", len(result.wrong),
+    )  # fmt: skip
 
 
 def _machine() -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 
 from shared.protocol.registry import IMAGE, TEXT
-from shared.runtime.settings import EngineSettings, Settings
+from shared.runtime.settings import EngineSettings, Settings, WorkerSettings
+from worker.engine.backends import BACKENDS
 from worker.model.cache import user_cache, write_whole
 from worker.model.devices import device_kind
 from worker.model.files import PROCESSES, sees_images
@@ -19,6 +20,8 @@ from worker.model.source import ModelError
 from worker.node.catalogue import CatalogueEntry
 from worker.node.devices import HOST, Memory
 
+DEFAULT_CACHE_GB = 1
+"""KV cache of each model unless it is set: with ``auto``, the first model would take that of all."""
 _GB = 2**30
 _UNKNOWN = 2 * _GB
 """Bytes of a model whose files are not there yet."""
@@ -93,18 +96,16 @@ def _digest(settings: EngineSettings) -> str:
     return sha256(msgspec.json.encode(values, order="sorted")).hexdigest()[:16]
 
 
-def needed(
-    entry: CatalogueEntry, measured: Measurement | None, *, device: str, place: str, has_model: bool, cache_gb: int
-) -> Memory:
-    """Return what a worker of ``entry`` takes with a full KV cache of ``cache_gb`` GB.
+def needed(entry: CatalogueEntry, measured: Measurement | None, settings: WorkerSettings, place: str) -> Memory:
+    """Return what a worker of ``entry`` with ``settings`` takes with a full KV cache.
 
-    ``place`` is where it has its weights and its KV cache: the host, or a discrete GPU. Measurements, which are of
-    processes, do not contain the weights of a model on a GPU, an integrated one included.
+    ``place`` is where it has its weights, a draft model's too, and its KV cache: the host, or a discrete GPU.
+    Measurements, which are of processes, do not contain weights on a GPU, an integrated one included.
     """
-    if has_model:
+    if BACKENDS[settings.engine].has_model:
         processes = measured.memory if measured else PROCESSES
-        weights = 0 if measured and device_kind(device) != "GPU" else _weights(entry.source)
-        own = weights + cache_gb * _GB
+        own = 0 if measured and device_kind(settings.device) != "GPU" else _weights(entry.source, settings.draft_model)
+        own += (settings.cache_size if isinstance(settings.cache_size, int) else DEFAULT_CACHE_GB) * _GB
     else:
         processes, own = measured.memory if measured else _SIMULATED, 0
     if place == HOST:
@@ -112,9 +113,9 @@ def needed(
     return {HOST: processes, place: entry.memory or own}
 
 
-def _weights(source: str) -> int:
+def _weights(source: str, draft: str) -> int:
     try:
-        return loaded_bytes(path(source))
+        return loaded_bytes(path(source)) + (loaded_bytes(Path(draft)) if draft else 0)
     except (ModelError, OSError):
         return _UNKNOWN
 

@@ -28,7 +28,7 @@ from worker.engine.backends import BACKENDS
 from worker.model.request_defaults import VARIABLE
 from worker.node.catalogue import CatalogueEntry, CatalogueError, read_catalogue
 from worker.node.devices import HOST, Memory, place
-from worker.node.memory import Measurement, Measurements, expected, needed
+from worker.node.memory import DEFAULT_CACHE_GB, Measurement, Measurements, expected, needed
 from worker.node.policy import KnownModel, MemoryPlan, PolicyTimes, plan
 from worker.node.resident import Resident
 
@@ -36,9 +36,6 @@ logger = logging.getLogger(__name__)
 
 _INTERVAL = 0.2
 """Seconds between two looks at the queues."""
-
-_DEFAULT_CACHE_GB = 1
-"""KV cache of each model unless it is set: with ``auto``, the first model would take that of all."""
 
 _BATCH_IDLE = 10.0
 _STOP_MARGIN = 3.0
@@ -273,15 +270,7 @@ class Node:
 
     def _needed(self, entry: CatalogueEntry, measured: Measurement | None) -> Memory:
         settings = self._worker_settings(entry, "")
-        cache = settings.cache_size if isinstance(settings.cache_size, int) else _DEFAULT_CACHE_GB
-        return needed(
-            entry,
-            measured,
-            device=settings.device,
-            place=place(settings.device, self._capacity),
-            has_model=BACKENDS[settings.engine].has_model,
-            cache_gb=cache,
-        )
+        return needed(entry, measured, settings, place(settings.device, self._capacity))
 
     def _expected(self, entry: CatalogueEntry) -> Measurement | None:
         settings = self._worker_settings(entry, "")
@@ -295,7 +284,7 @@ class Node:
     def _worker_settings(self, entry: CatalogueEntry, worker: str) -> WorkerSettings:
         own = {name: getattr(self._settings, name) for name in WorkerSettings.model_fields}
         if own["cache_size"] == "auto":
-            own["cache_size"] = _DEFAULT_CACHE_GB
+            own["cache_size"] = DEFAULT_CACHE_GB
         own |= {
             "model": f"{entry.name}={entry.source}",
             "served_model_name": ",".join((entry.name, *entry.aliases)),

@@ -7,7 +7,7 @@ import pytest
 from openvino.properties.device import Type
 from pydantic import ValidationError
 
-from shared.runtime.settings import NodeSettings
+from shared.runtime.settings import NodeSettings, WorkerSettings
 from worker.node.catalogue import CatalogueEntry
 from worker.node.devices import HOST, discrete, place
 from worker.node.memory import Measurement, needed
@@ -44,11 +44,13 @@ def test_a_device_without_memory_of_its_own_takes_the_hosts(device: str, where: 
 def test_a_model_on_a_gpu_takes_its_weights_there_and_its_processes_from_the_host(tmp_path: Path) -> None:
     file = tmp_path / "model.gguf"
     file.write_bytes(bytes(2000))
+    (draft := tmp_path / "draft").mkdir()
+    (draft / "openvino_model.bin").write_bytes(bytes(200))
 
-    def takes(device: str, measured: Measurement | None = None, memory: int = 0) -> dict[str, int]:
+    def takes(device: str, measured: Measurement | None = None, memory: int = 0, draft: str = "") -> dict[str, int]:
         entry = CatalogueEntry(name="a", source=str(file), memory=memory)
-        where = place(device, {HOST: 1, "GPU.1": 1})
-        return dict(needed(entry, measured, device=device, place=where, has_model=True, cache_gb=2))
+        settings = WorkerSettings(device=device, draft_model=draft, cache_size=2)
+        return dict(needed(entry, measured, settings, place(device, {HOST: 1, "GPU.1": 1})))
 
     processes = takes("GPU.1")[HOST]
     assert takes("GPU.1") == {HOST: processes, "GPU.1": 3000 + 2 * GB}
@@ -58,6 +60,9 @@ def test_a_model_on_a_gpu_takes_its_weights_there_and_its_processes_from_the_hos
     assert takes("CPU", MEASURED) == {HOST: 3 * GB}
     assert takes("GPU.0", MEASURED) == {HOST: 3 * GB + 3000}, "an integrated GPU's memory is not the processes'"
     assert takes("GPU.0", MEASURED, memory=7) == {HOST: 7}
+    assert takes("CPU", draft=str(draft)) == {HOST: processes + 3300 + 2 * GB}
+    assert takes("CPU", MEASURED, draft=str(draft)) == {HOST: 3 * GB}, "the processes have the draft model's weights"
+    assert takes("GPU.1", MEASURED, draft=str(draft)) == {HOST: GB, "GPU.1": 3300 + 2 * GB}
 
 
 def test_the_memory_of_a_gpu_is_set_by_its_name() -> None:

@@ -73,8 +73,8 @@ def main() -> int:
     """Load, then run what is asked for. Returns the exit code."""
     options = msgspec.json.decode(sys.argv[1], type=OpenVINOOptions)
     pipeline, *_ = load_pipeline(options, serving_path(options, lambda stage: None), kind=choose(options).kind)
-    tokenizer = openvino_genai.Tokenizer(options.path)  # the pipeline's own encodes nothing
     print(json.dumps("ready"), flush=True)
+    tokenizer = openvino_genai.Tokenizer(options.path)  # the pipeline's own encodes nothing
     number = 0
     for line in sys.stdin:
         job = json.loads(line)

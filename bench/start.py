@@ -16,10 +16,14 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from bench.load import Stream, chats
 from bench.prompts import distinct_prompts
+from bench.reference_engine import ReferenceEngine
 from bench.report import ratios, save, table, with_spread
 from shared.runtime.event_loop import run as run_loop
+from shared.runtime.settings import EngineSettings
 from tests.support.fleet import free_port
+from worker.model.local import resolve
 from worker.model.source import DEFAULT_NAME
+from worker.openvino.options import OpenVINOOptions
 
 _NAMES = {
     "valkey-server": "store",
@@ -107,6 +111,11 @@ def _starts(command: Path, folder: Path) -> tuple[dict[str, float], list[Process
         found["an engine after a crash"] = up.first().first - killed
         with _Service(command, folder, up.port, ("worker", "--served-model-name", _OTHER)) as worker:
             found["a worker beside a running API"] = worker.first(_OTHER).first - worker.began
+    model = resolve("default")
+    alone = OpenVINOOptions.from_settings(EngineSettings(), path=str(model.path), context_length=model.context_length)
+    began = time.perf_counter()
+    ReferenceEngine(alone).stop()
+    found["the pipeline alone, loaded without Vinoqueue and without a token"] = time.perf_counter() - began
     catalogue = folder / "models.toml"
     entry = '[models."{}"]\nsource = "default"\nmemory = "3GB"\n'
     catalogue.write_text("".join(map(entry.format, (DEFAULT_NAME, _OTHER))))

@@ -48,6 +48,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     _compile_share(session.config)
     collected = yield
     gc.freeze()
+    gc.set_threshold(50_000)
     gc.enable()
     return collected
 

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 
 import numpy
@@ -37,14 +38,15 @@ def gguf_bytes(
     *,
     version: int = 3,
     tensors: Mapping[str, Shape] | None = None,
-    kind: str = "Q4_1",
+    kind: str | Sequence[str] = "Q4_1",
     vectors: Mapping[str, Sequence[float]] | None = None,
 ) -> bytes:
     """Return a GGUF file that holds ``metadata``: ints as u32, floats as f32, lists as arrays.
 
-    Of ``tensors``, a vector becomes ones in f32, or what ``vectors`` has, and a matrix random weights of type ``kind``.
+    Of ``tensors``, a vector becomes ones in f32, or what ``vectors`` has, and a matrix random weights of type ``kind``,
+    or of the next of several types in turns.
     """
-    tensors = tensors or {}
+    tensors, kinds = tensors or {}, cycle([kind] if isinstance(kind, str) else kind)
     pairs = b"".join(_text(key) + _value(value) for key, value in metadata.items())
     described, contents = b"", b""
     for name, shape in tensors.items():
@@ -53,9 +55,9 @@ def gguf_bytes(
             described += struct.pack("<IQIQ", 1, shape, _F32, len(contents))
             data = numpy.array((vectors or {}).get(name, [1.0] * shape), numpy.float32).tobytes()
         else:
-            rows, columns = shape
-            described += struct.pack("<IQQIQ", 2, columns, rows, _NUMBERS[kind], len(contents))
-            data = random_blocks(kind, rows * columns // TENSOR_TYPES[_NUMBERS[kind]].elements)
+            (rows, columns), one = shape, next(kinds)
+            described += struct.pack("<IQQIQ", 2, columns, rows, _NUMBERS[one], len(contents))
+            data = random_blocks(one, rows * columns // TENSOR_TYPES[_NUMBERS[one]].elements)
         contents += data.ljust(_aligned(len(data)), b"\0")
     header = struct.pack("<4sIQQ", b"GGUF", version, len(tensors), len(metadata)) + pairs + described
     return header.ljust(_aligned(len(header)), b"\0") + contents if tensors else header
@@ -67,7 +69,7 @@ def tiny_llama(
     width: int = 64,
     metadata: Mapping[str, Value] | None = None,
     tensors: Mapping[str, Shape] | None = None,
-    kind: str = "Q4_1",
+    kind: str | Sequence[str] = "Q4_1",
     vectors: Mapping[str, Sequence[float]] | None = None,
     specials: Sequence[str] = (),
 ) -> bytes:
@@ -104,7 +106,7 @@ def llama_parts(
     width: int = 64,
     more: Mapping[str, Value] | None = None,
     more_tensors: Mapping[str, Shape] | None = None,
-    kind: str = "Q4_1",
+    kind: str | Sequence[str] = "Q4_1",
     vectors: Mapping[str, Sequence[float]] | None = None,
     specials: Sequence[str] = (),
 ) -> list[bytes]:

@@ -34,6 +34,44 @@ ADDED = {
 }
 """Fields that the SDK does not have, but that other servers and their clients do."""
 
+_WHERE_IT_APPLIES = {"moderation", "metadata", "service_tier", "usage"}
+_ITEMS = (
+    "ResponseInputMessageItem",
+    "ResponseFunctionToolCallItem",
+    "ResponseFunctionToolCallOutputItem",
+    "ResponseCustomToolCallItem",
+    "ResponseCustomToolCallOutputItem",
+)
+OMITTED: Mapping[str, set[str]] = {
+    "ChatCompletion": _WHERE_IT_APPLIES,
+    "ChatCompletionChunk": _WHERE_IT_APPLIES | {"obfuscation"},
+    "ChatCompletionMessage": {"audio", "function_call", "tool_calls"},
+    "ChoiceDelta": {"audio", "content", "function_call", "refusal", "role", "tool_calls"},
+    "ChoiceDeltaFunctionCall": {"arguments", "name"},
+    "ChoiceDeltaToolCall": {"id", "type"},
+    "ChoiceDeltaToolCallFunction": {"name"},
+    "CompletionChunk": {"usage"},
+    "CompletionTokensDetails": {"text_tokens"},
+    "PromptTokensDetails": {"cache_write_tokens", "image_tokens", "text_tokens"},
+    "Model": {"shutdown_date"},
+    "Response": {
+        *("conversation", "image", "input_transformations", "moderation", "prompt", "prompt_cache_diagnostics"),
+        *("prompt_cache_options", "tool_usage"),
+    },
+    "FunctionTool": {"allowed_callers", "async_", "defer_loading", "output_schema"},
+    "ResponseError": {"misalignment", "param", "type"},
+    "ResponseOutputMessage": {"phase"},
+    "Reasoning": {"context", "generate_summary", "mode"},
+    "ResponseReasoningSummaryPartDoneEvent": {"status"},
+    "ResponseReasoningItem": {"content", "encrypted_content", "status"},
+    "ResponseFunctionToolCall": {"async_", "caller", "namespace"},
+    "InputTokensDetails": {"cache_write_tokens_details"},
+    "ResponseInputText": {"prompt_cache_breakpoint"},
+    "ResponseInputImage": {"file_id", "prompt_cache_breakpoint"},
+    **{key: {"async_", "caller", "created_by", "name", "namespace", "phase"} for key in _ITEMS},
+}
+"""The fields of each type that the reference sends only where they apply."""
+
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -73,27 +111,25 @@ def checked(kind: type[_Model], document: str | bytes) -> _Model:
     return value
 
 
-def complete(kind: type[_Model], document: str | bytes, omitted: Mapping[str, set[str]] | None = None) -> _Model:
-    """Return ``document`` as a ``kind``, as :func:`checked` does. Fails for an absent field, too.
-
-    The SDK's types have a default for each field that may be null, but the reference always sends most of them.
-    ``omitted`` are the fields of each type that it sends only where they apply.
+def complete(kind: type[_Model], document: str | bytes) -> _Model:
+    """Return ``document`` as a ``kind``, as :func:`checked` does. Fails for an absent field that is not among
+    :data:`OMITTED`, too: the SDK's types have a default for each field that may be null, but the reference sends them.
     """
     value = checked(kind, document)
-    _check_complete(value, kind.__name__, omitted or {})
+    _check_complete(value, kind.__name__)
     return value
 
 
-def _check_complete(value: object, path: str, omitted: Mapping[str, set[str]]) -> None:
+def _check_complete(value: object, path: str) -> None:
     if isinstance(value, BaseModel):
         kind = type(value)
-        absent = kind.model_fields.keys() - value.model_fields_set - omitted.get(kind.__name__, set())
+        absent = kind.model_fields.keys() - value.model_fields_set - OMITTED.get(kind.__name__, set())
         assert not absent, f"{path} ({kind.__name__}) has no {sorted(absent)}"
         for name, inner in vars(value).items():
-            _check_complete(inner, f"{path}.{name}", omitted)
+            _check_complete(inner, f"{path}.{name}")
     if isinstance(value, list):
         for index, inner in enumerate(value):
-            _check_complete(inner, f"{path}[{index}]", omitted)
+            _check_complete(inner, f"{path}[{index}]")
 
 
 def rechecked(value: _Model) -> _Model:

@@ -1,5 +1,6 @@
 """The texts of the queue's scripts, and the constants that they share with Python."""
 
+from functools import cache
 from typing import Literal
 
 from shared.protocol import usage
@@ -42,8 +43,8 @@ def queue_keys(model: str) -> tuple[str, ...]:
     return tuple(key(model) for key in kinds)
 
 
+@cache
 def script_text(name: str, database: int) -> str:
-    """Return a script's text for a database. All scripts but *enqueue* may run at the store's memory limit: they free
-    memory."""
+    """Return a script's text for a database. All but *enqueue* may run at the store's memory limit: they free some."""
     constants = {**_CONSTANTS, "WORKER_CHANNEL": keys.worker_channel("", database)}
     return scripts.text_with_prelude("shared.protocol.queue", name, constants)

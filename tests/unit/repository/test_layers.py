@@ -79,13 +79,18 @@ def modules() -> dict[str, Path]:
 
 
 @cache
+def tree_of(module: str) -> ast.Module:
+    return ast.parse(modules()[module].read_text(encoding="utf-8"))
+
+
+@cache
 def imported(module: str) -> frozenset[str]:
     """Return the modules of the product that ``module`` imports, also inside functions and for types only."""
     return frozenset(_imported(module))
 
 
 def _imported(module: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(modules()[module].read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(module)):
         match node:
             case ast.ImportFrom(module=str(source), names=names):
                 found = [f"{source}.{name.name}" for name in names]
@@ -138,8 +143,8 @@ def test_few_modules_are_outside_of_subpackages(package: str) -> None:
 
 def test_a_class_has_a_name_of_its_own() -> None:
     places: dict[str, list[str]] = {}
-    for module, file in modules().items():
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+    for module in modules():
+        for node in tree_of(module).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(module)
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
@@ -148,7 +153,7 @@ def test_a_class_has_a_name_of_its_own() -> None:
 
 def test_the_room_of_all_engines_knows_none_of_them() -> None:
     theirs = ("openvino", "worker.openvino", "worker.simulated", "worker.grammar", "shared.parsers.schema_types")
-    room = {name: ast.parse(file.read_text("utf-8")) for name, file in modules().items() if ".engine." in name}
+    room = {name: tree_of(name) for name in modules() if ".engine." in name}
     found = {
         (name, f"{source}.{one.name}")
         for name, tree in room.items()
@@ -163,7 +168,7 @@ def test_the_room_of_all_engines_knows_none_of_them() -> None:
 
 def _packages(module: str) -> Iterator[str]:
     """The third-party packages that are imported with ``module``; functions import what may be missing."""
-    wanted: list[ast.AST] = [ast.parse(modules()[module].read_text(encoding="utf-8"))]
+    wanted: list[ast.AST] = [tree_of(module)]
     while wanted:
         match node := wanted.pop():
             case ast.ImportFrom(module=str(source), level=0):
@@ -176,6 +181,9 @@ def _packages(module: str) -> Iterator[str]:
                 wanted += ast.iter_child_nodes(node)
 
 
+installed = cache(packages_distributions)
+
+
 @pytest.mark.parametrize("image", IMAGES)
 def test_an_image_has_the_packages_that_its_modules_import(image: str) -> None:
     server, excluded = IMAGES[image]
@@ -184,7 +192,7 @@ def test_an_image_has_the_packages_that_its_modules_import(image: str) -> None:
         if (module := wanted.pop()) not in reached | excluded:
             reached.add(module)
             wanted += imported(module)
-    distributions = packages_distributions()
+    distributions = installed()
     wrong = [
         f"{module} imports {package}"
         for module in sorted(reached)

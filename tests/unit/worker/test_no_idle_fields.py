@@ -48,33 +48,43 @@ CHECKS = {ROOT / "worker/engine/checks.py", ROOT / "worker/openvino/checks.py"}
 """Refusing a field is no use of it."""
 
 
-@cache
-def read_in(place: str, holders: frozenset[str] = frozenset(HOLDERS)) -> frozenset[str]:
+def read_in(place: str, holders: Collection[str] = HOLDERS) -> set[str]:
     """The fields that the code in a file or folder reads of requests, or other ``holders``, itself or by a property."""
+    found = {name for holder, name in reads(place) if holder in holders or holder == ANY}
+    return found.union(*(properties()[name] for name in found & properties().keys()))
+
+
+ANY = "*"
+
+
+@cache
+def reads(place: str) -> set[tuple[str, str]]:
+    """What is read in a file or folder: the name of what has a field, without underscores before it, and the field."""
     path = ROOT / place
     files = [path] if path.is_file() else [file for file in path.rglob("*.py") if file not in CHECKS]
-    found = {name for file in files for name in fields_in(ast.parse(file.read_text("utf-8")), holders)}
-    return frozenset(found.union(*(properties()[name] for name in found & properties().keys())))
+    return {read for file in files for read in reads_in(ast.parse(file.read_text("utf-8")))}
 
 
-def fields_in(tree: ast.AST, holders: Collection[str]) -> Iterator[str]:
+def reads_in(tree: ast.AST) -> Iterator[tuple[str, str]]:
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(value=ast.Name(id=holder) | ast.Attribute(attr=holder), attr=name):
-                if holder.lstrip("_") in holders:
-                    yield name
+                yield holder.lstrip("_"), name
             case ast.MatchClass(kwd_attrs=names):
-                yield from names
+                yield from ((ANY, name) for name in names)
             case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(name)), *_]):
-                yield name
+                yield ANY, name
 
 
 @cache
-def properties() -> Mapping[str, frozenset[str]]:
+def properties() -> Mapping[str, set[str]]:
     """The fields that each property of the request's types reads."""
     tree = ast.parse((ROOT / "shared/protocol/request.py").read_text("utf-8"))
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    return {function.name: frozenset(fields_in(function, {"self"})) for function in functions}
+    return {
+        function.name: {name for holder, name in reads_in(function) if holder in ("self", ANY)}
+        for function in functions
+    }
 
 
 @pytest.mark.parametrize("field", ChatRequest.__struct_fields__ + ResponseForm.__struct_fields__)
@@ -86,7 +96,7 @@ def test_a_field_of_a_request_has_a_consumer(field: str) -> None:
 @pytest.mark.parametrize(("part", "field"), [(part, field) for part in PARTS for field in part.__struct_fields__])
 def test_a_field_of_a_part_of_a_request_has_a_consumer(part: type[msgspec.Struct], field: str) -> None:
     places = [place for place, fields in OF_THE_API.items() if f"{part.__name__}.{field}" in fields] or ["worker"]
-    assert any(field in read_in(place, frozenset(PARTS[part])) for place in places), places
+    assert any(field in read_in(place, PARTS[part]) for place in places), places
 
 
 @pytest.mark.parametrize("field", Sampling.__struct_fields__)

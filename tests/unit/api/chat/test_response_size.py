@@ -28,6 +28,7 @@ from tests.support.answers import ChatExchange, ResponseStream, UsageRecorder, c
 from tests.support.jobs import WORKER
 
 LIMIT = 2**20
+ROOM = 2**15
 SAID = (Message(role="user", content="Hi"),)
 STARTED = Started("w", 1, "fp")
 LOGPROBS = Sampling(logprobs=True, top_logprobs=3)
@@ -128,9 +129,9 @@ def answer(tokens: int, jobs: int = 1) -> ResponseStream:
 
 
 async def test_running_answers_share_the_room_for_log_probabilities() -> None:
-    room, request = response_room(LIMIT), ChatRequest(model="m", messages=SAID, sampling=LOGPROBS)
+    room, request = response_room(ROOM), ChatRequest(model="m", messages=SAID, sampling=LOGPROBS)
     per_token = 4 * LOGPROB_BYTES
-    most = 2 * LIMIT // per_token
+    most = 2 * ROOM // per_token
     first, second, third = (UsageRecorder(share=room.holding(tenant)) for tenant in "aab")
     await collect(answer(most), request, first)
     with pytest.raises(RequestRefused) as refusal:
@@ -150,11 +151,11 @@ async def test_a_stream_that_is_stored_ends_with_an_error_when_there_is_no_room(
     async def store(_: list[Choice]) -> None:
         raise AssertionError("it is not complete")
 
-    recorder = UsageRecorder(share=response_room(LIMIT).holding("a"))
-    pieces = [piece async for piece in stream(answer(20_000), request, encoder, recorder, store)]
+    recorder = UsageRecorder(share=response_room(ROOM).holding("a"))
+    pieces = [piece async for piece in stream(answer(1_000), request, encoder, recorder, store)]
     assert b"too many log probabilities" in pieces[-1]
     # What is not kept needs no room.
-    pieces = [piece async for piece in stream(answer(20_000), request, encoder, recorder)]
+    pieces = [piece async for piece in stream(answer(1_000), request, encoder, recorder)]
     assert pieces[-1].endswith(encoder.done)
 
 
@@ -162,8 +163,8 @@ async def test_a_background_response_fails_when_there_is_no_room() -> None:
     request = ChatRequest(
         model="m", messages=SAID, sampling=LOGPROBS, response=ResponseForm(background=True, echoed="{}")
     )
-    recorder = UsageRecorder(share=response_room(LIMIT).holding("a"))
-    document = json.loads(await run_to_end(answer(20_000), request, recorder, response_id="a", created=1))
+    recorder = UsageRecorder(share=response_room(ROOM).holding("a"))
+    document = json.loads(await run_to_end(answer(1_000), request, recorder, response_id="a", created=1))
     assert (document["status"], document["error"]["code"]) == ("failed", "rate_limit_exceeded")
 
 

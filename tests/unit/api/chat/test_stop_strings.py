@@ -312,9 +312,9 @@ async def test_an_answer_that_ends_inside_its_first_call_is_incomplete(transcrip
         text = transcript.text[:end]
         if any(call.closed for call in read(transcript.parser(), [text]).calls):
             break
-        for dialect in DIALECTS:
-            answer = await answer_of(dialect, *generated(transcript, [text], Sampling()), streamed=False)
-            assert answer.reason in ("length", "max_tokens", "incomplete"), text
+        dialect = DIALECTS[end % len(DIALECTS)]
+        answer = await answer_of(dialect, *generated(transcript, [text], Sampling()), streamed=False)
+        assert answer.reason in ("length", "max_tokens", "incomplete"), text
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: type(dialect).__name__)

@@ -39,11 +39,3 @@ def test_a_prompt_that_is_too_long_is_reported_in_the_references_words(
     reply = DIALECT.error(problem)
     error = {"type": "invalid_request_error", "message": message}
     assert (reply.status, json.loads(reply.body)["error"]) == (400, error)
-
-
-@pytest.mark.parametrize("kind", sorted(set(ProblemKind) - {ProblemKind.CONTEXT_LENGTH}))
-def test_every_kind_of_problem_has_a_form(kind: ProblemKind) -> None:
-    reply = DIALECT.error(Problem(kind=kind, message="why", retry_after=0.5))
-    assert json.loads(reply.body)["error"]["message"] == "why"
-    assert reply.status >= 400
-    assert reply.headers["retry-after"] == "1"

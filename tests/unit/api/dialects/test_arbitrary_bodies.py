@@ -1,19 +1,31 @@
 """A fuzzer for all dialects: every body is a request or a clean refusal."""
 
+import copy
 import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.dialects.base.interface import Dialect
 from shared.protocol.errors import Problem, RequestRefused
 from shared.protocol.request import ChatRequest, decode_request, encode_request
 from tests.support.dialects import DIALECTS, Tried
+from tests.support.fuzzing import cases as examples
+from tests.unit.api.dialects.recorded import cases
+
+CASES = Path(__file__).parent / "cases"
 
 _WORDS = st.sampled_from(
-    ["role", "content", "type", "text", "user", "tool", "assistant", "image_url", "name", "json_schema", "schema"]
+    [
+        *("role", "content", "type", "text", "user", "tool", "assistant", "image_url", "name", "json_schema", "schema"),
+        *("function", "tool_calls", "arguments", "mode", "allowed_tools", "url", "input_audio", "file", "refusal"),
+        *("custom", "grammar", "system", "auto", "none", "required", "json_object"),
+    ]
 )
 _NUMBERS = st.integers(-2, 3) | st.integers() | st.floats()
 _JSON = st.recursive(
@@ -55,6 +67,30 @@ def test_any_body_is_a_request_or_a_refusal(tried: Tried, data: st.DataObject) -
     body = tried.body("") | {tried.known.text: data.draw(_TEXTS.get(tried.known.text, _TEXTS["prompt"]))} | fields
     for about in _EXTRAS if tried.known.name == "azure" else [{}]:
         _check(tried.make(**about), json.dumps(body).encode())
+
+
+def _places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The paths of all values in ``value``."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    yield path
+    for key, child in inner:
+        yield from _places(child, (*path, key))
+
+
+@given(st.sampled_from([*DIALECTS.values()]), st.data())
+@settings(max_examples=examples(60))
+def test_any_value_in_any_place_and_any_bytes_are_a_request_or_a_refusal(tried: Tried, data: st.DataObject) -> None:
+    """The bodies are those of the cases in ``cases/*.jsonl``."""
+    _, plain, case = data.draw(st.sampled_from([*cases(CASES, tried.known.name)])).values
+    whole = inner = copy.deepcopy(plain["plain"] | case["send"])
+    *path, last = data.draw(st.sampled_from([place for place in islice(_places(whole), 500) if place]))
+    for step in path:
+        inner = inner[step]
+    inner[last] = data.draw(_JSON | _WORDS)
+    raw = json.dumps(whole).encode()
+    _check(tried.make(), raw)
+    at = data.draw(st.integers(0, min(200, len(raw))))
+    _check(tried.make(), raw[:at] + data.draw(st.binary(max_size=4)) + raw[at + 1 :])
 
 
 def _check(dialect: Dialect, raw: bytes) -> None:

@@ -1,5 +1,7 @@
 """What responses become in each dialect, whole and streamed: the cases of ``encoded/*.jsonl``, a file for each dialect.
 
+Each field that the SDK's types have is there, and none is unknown.
+
 In each line but the first, ``send`` are the fields that the plain body gets. ``calls`` are calls of the encoder, each a
 method and its arguments, and ``stream`` are the events that these make; ``choices`` are those of a response, and
 ``whole`` is its body. ``unchecked`` says why the types of the dialect's SDK do not know them. Tokens are written in
@@ -22,7 +24,7 @@ from api.dialects.base.interface import EVENT_STREAM, Call, Choice, Dialect, Res
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import PromptLogprobs, RankedToken, TopToken
 from tests.support.dialects import DIALECTS
-from tests.support.sdk_types import CompletionChunk, anthropic_events, anthropic_types, check_known, checked
+from tests.support.sdk_types import CompletionChunk, anthropic_events, anthropic_types, checked, complete
 from tests.unit.api.dialects.recorded import Case, cases, made
 
 FOLDER = Path(__file__).parent / "encoded"
@@ -43,20 +45,24 @@ _response_event = TypeAdapter[ResponseStreamEvent](ResponseStreamEvent)
 
 def response_event(text: str) -> object:
     """Check an event of the Responses API by the SDK's types."""
-    event = _response_event.validate_json(text, strict=True)
-    check_known(event)
-    return event
+    return complete(type(_response_event.validate_json(text)), text)
 
 
 def message_event(text: str) -> object:
     """Check an event of a message by the SDK's types, which leave out two."""
     if (kind := json.loads(text))["type"] in ("ping", "error"):
         return kind
-    return checked(type(anthropic_events().validate_python(kind)), text)
+    checked(type(anthropic_events(beta=True).validate_python(kind)), text)
+    return complete(type(anthropic_events().validate_python(kind)), text)
+
+
+def message(text: str) -> object:
+    checked(anthropic_types().beta.BetaMessage, text)
+    return complete(anthropic_types().Message, text)
 
 
 def of(kind: type[BaseModel]) -> Callable[[str], object]:
-    return lambda text: checked(kind, text)
+    return lambda text: complete(kind, text)
 
 
 def of_ollama(kind: str) -> Callable[[str], object]:
@@ -65,7 +71,7 @@ def of_ollama(kind: str) -> Callable[[str], object]:
 
 
 CHECKS: Mapping[str, tuple[Callable[[str], object], Callable[[str], object]]] = {
-    "anthropic": (lambda text: checked(anthropic_types().Message, text), message_event),
+    "anthropic": (message, message_event),
     "azure": (json.loads, json.loads),
     "chat": (of(ChatCompletion), of(ChatCompletionChunk)),
     "completions": (of(Completion), of(CompletionChunk)),

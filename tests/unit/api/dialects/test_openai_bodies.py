@@ -1,15 +1,8 @@
-"""Bodies that are hardly JSON, and a fuzzer: whatever comes, the answer is a clean refusal."""
-
-import copy
-import json
-from typing import Any
+"""Bodies that are hardly JSON are refused."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from api.dialects.base.body import MAX_DEPTH, MAX_VALUES
-from shared.protocol.errors import ProblemKind
 from tests.unit.api.dialects.bodies import DIALECT, body, error_of, problem_of
 
 PREFIX = "We could not parse the JSON body of your request: "
@@ -89,97 +82,3 @@ def test_an_escaped_emoji_and_brackets_in_text_are_fine() -> None:
     text = "\N{GRINNING FACE}" + "[{" * 1000 + "\u0000"
     request = DIALECT.parse(body(messages=[{"role": "user", "content": text}]))
     assert request.messages[0].content == text
-
-
-_NAMES = [
-    "role", "content", "type", "text", "name", "function", "tool_calls", "id", "arguments", "schema", "json_schema",
-    "mode", "allowed_tools", "url", "image_url", "input_audio", "data", "format", "file", "file_data", "refusal",
-    "audio", "custom", "input", "grammar", "syntax", "definition",
-]  # fmt: skip
-_CHOICES = [
-    "system", "developer", "user", "assistant", "tool", "function", "text", "auto", "none", "required", "json_object",
-    "json_schema", "custom",
-]  # fmt: skip
-_WORDS = st.sampled_from(_NAMES)
-_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_WORDS | st.text(max_size=8), inner, max_size=5),
-    max_leaves=10,
-)
-_VALUES = _JSON | st.sampled_from(_CHOICES)
-
-
-_RICH: dict[str, Any] = {
-    "model": "m",
-    "messages": [
-        {"role": "system", "content": [{"type": "text", "text": "a"}], "name": "n"},
-        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "u", "detail": "low"}}]},
-        {
-            "role": "assistant",
-            "tool_calls": [
-                {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}},
-                {"id": "d", "type": "custom", "custom": {"name": "g", "input": ""}},
-            ],
-        },
-        {"role": "tool", "content": "", "tool_call_id": "c"},
-        {"role": "tool", "content": [{"type": "text", "text": ""}], "tool_call_id": "d"},
-        {"role": "function", "content": None, "name": "f"},
-        {"role": "assistant", "content": [{"type": "refusal", "refusal": ""}]},
-    ],
-    "tools": [
-        {"type": "function", "function": {"name": "f", "parameters": {"a": [1]}, "strict": None}},
-        {
-            "type": "custom",
-            "custom": {"name": "g", "format": {"type": "grammar", "grammar": {"definition": "", "syntax": "lark"}}},
-        },
-    ],
-    "tool_choice": {
-        "type": "allowed_tools",
-        "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "f"}}]},
-    },
-    "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}},
-    "stream": True,
-    "stream_options": {"include_usage": True},
-    "stop": ["a"],
-    "logit_bias": {"1": 1},
-    "metadata": {"a": "b"},
-    "store": True,
-    "modalities": ["text", "audio"],
-    "audio": {"voice": {"id": "v"}, "format": "wav"},
-    "prediction": {"type": "content", "content": [{"type": "text", "text": ""}]},
-    "web_search_options": {"user_location": {"type": "approximate", "approximate": {"city": "c"}}},
-}
-
-
-def _places(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """The paths of all values in ``value``."""
-    if isinstance(value, dict):
-        inner = list(value.items())
-    else:
-        inner = list(enumerate(value)) if isinstance(value, list) else []
-    return [path, *(place for key, child in inner for place in _places(child, (*path, key)))]
-
-
-@given(st.sampled_from(_places(_RICH)[1:]), _VALUES)
-def test_any_value_in_any_place_is_a_request_or_a_refusal(place: tuple[str | int, ...], value: object) -> None:
-    spoilt = copy.deepcopy(_RICH)
-    target: Any = spoilt
-    for key in place[:-1]:
-        target = target[key]
-    target[place[-1]] = value
-    problem = problem_of(json.dumps(spoilt).encode())
-    assert problem is None or problem.kind in (ProblemKind.INVALID, ProblemKind.MODALITY)
-
-
-@given(
-    st.binary(max_size=200)
-    | st.integers(0, 60).flatmap(lambda at: st.binary(max_size=4).map(lambda junk: _spoilt(at, junk)))
-)
-def test_any_bytes_are_a_request_or_a_refusal(raw: bytes) -> None:
-    problem = problem_of(raw)
-    assert problem is None or problem.kind in (ProblemKind.INVALID, ProblemKind.MODALITY)
-
-
-def _spoilt(at: int, junk: bytes) -> bytes:
-    whole = body(stop=["a"], seed=1)
-    return whole[:at] + junk + whole[at + 1 :]

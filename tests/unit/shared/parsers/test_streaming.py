@@ -76,20 +76,33 @@ def test_a_text_that_turns_out_to_be_other_json_is_released_at_its_first_key() -
     assert parser.feed("2}") == [Content("2}")]
 
 
-@pytest.mark.parametrize("whole", [False, True])
-@pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda transcript: transcript.name)
-def test_twice_the_text_is_twice_the_work(transcript: Transcript, whole: bool) -> None:
-    """Parsers run in the event loop of all clients."""
+each = pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda transcript: transcript.name)
 
-    def read(times: int) -> None:
-        parser, text = transcript.parser(), transcript.text * times
-        for piece in (text,) if whole else text:
+
+@each
+def test_a_piece_is_no_more_work_late_than_early(transcript: Transcript) -> None:
+    """Parsers run in the event loop of all clients."""
+    parser = transcript.parser()
+
+    def feed(times: int) -> None:
+        for piece in transcript.text * times:
             parser.feed(piece)
+
+    feed(1)  # Fills the caches.
+    early = operations(lambda: feed(2))
+    feed(12)
+    assert operations(lambda: feed(2)) < 1.2 * early
+
+
+@each
+def test_twice_the_text_at_once_is_twice_the_work(transcript: Transcript) -> None:
+    def read(times: int) -> None:
+        parser = transcript.parser()
+        parser.feed(transcript.text * times)
         parser.finish()
 
-    read(1)  # Fills the caches.
-    once, twice = (operations(lambda times=times: read(times)) for times in (8, 16))  # type: ignore[misc]
-    assert twice < 2.2 * once
+    read(1)
+    assert operations(lambda: read(16)) < 2.2 * operations(lambda: read(8))
 
 
 def test_reasoning_of_harmony_ends_with_its_message() -> None:

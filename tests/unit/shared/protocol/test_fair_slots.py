@@ -218,11 +218,13 @@ async def test_jobs_that_had_slots_get_them_again(fleet: Fleet) -> None:
 
 
 async def test_a_new_request_is_found_behind_any_number_that_may_not_have_slots(fleet: Fleet) -> None:
-    await fleet.put("a", 300, seed=1)
-    await fleet.put("b")
-    assert sorted(await fleet.claim()) == ["a1", "a2", "b301"]
-    for job in range(302, 502):
-        await fleet.put("b")
+    await fleet.put("a", 250, seed=1)
+    # Each costs as much as thirty of those: the last ones are behind all of them.
+    long = (Message(role="user", content="x" * 42_000),)
+    await fleet.put("b", messages=long)
+    assert sorted(await fleet.claim()) == ["a1", "a2", "b251"]
+    for job in range(252, 264):
+        await fleet.put("b", messages=long)
         assert await fleet.claim(used=3) == [f"b{job}"]
 
 

@@ -2,7 +2,6 @@
 
 import random
 import shutil
-from pathlib import Path
 from typing import cast
 
 import numpy
@@ -28,7 +27,14 @@ def encode(tokenizer: openvino_genai.Tokenizer, text: str, *, add_special_tokens
     return [int(token) for token in ids]
 
 
-def rewritten(name: str, folder: Path) -> openvino_genai.Tokenizer:
+@pytest.fixture(scope="module", params=BPE)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def rewritten(name: str, tmp_path_factory: pytest.TempPathFactory) -> openvino_genai.Tokenizer:
+    folder = tmp_path_factory.mktemp(name) / name
     shutil.copytree(MODELS / name, folder)
     model = tokenizer_core().read_model(MODELS / name / FILE)
     accept_spelled(model, SIZE)
@@ -36,29 +42,23 @@ def rewritten(name: str, folder: Path) -> openvino_genai.Tokenizer:
     return openvino_genai.Tokenizer(str(folder))
 
 
-@pytest.mark.parametrize("name", BPE)
-def test_spelled_tokens_are_encoded_as_themselves(name: str, tmp_path: Path) -> None:
-    tokenizer = rewritten(name, tmp_path / name)
+def test_spelled_tokens_are_encoded_as_themselves(rewritten: openvino_genai.Tokenizer) -> None:
     every = list(range(SIZE))
-    assert encode(tokenizer, spell(every)) == every
+    assert encode(rewritten, spell(every)) == every
     # Far more than the 8,192 tokens at which some tokenizers cut a text.
     many = random.Random(1).choices(every, k=20_000)
-    assert encode(tokenizer, spell(many)) == many
+    assert encode(rewritten, spell(many)) == many
 
 
-@pytest.mark.parametrize("name", BPE)
-def test_text_between_spelled_tokens_is_encoded_as_before(name: str, tmp_path: Path) -> None:
+def test_text_between_spelled_tokens_is_encoded_as_before(name: str, rewritten: openvino_genai.Tokenizer) -> None:
     original = openvino_genai.Tokenizer(str(MODELS / name))
     special = original.get_eos_token()
-    tokenizer = rewritten(name, tmp_path / name)
     for text in (special, 3 * special, f"{special}\n"):
-        assert encode(tokenizer, f"{spell([5, 6])}{text}{spell([7])}") == [5, 6, *encode(original, text), 7]
+        assert encode(rewritten, f"{spell([5, 6])}{text}{spell([7])}") == [5, 6, *encode(original, text), 7]
 
 
-@pytest.mark.parametrize("name", BPE)
-def test_a_rewritten_tokenizer_adds_no_tokens(name: str, tmp_path: Path) -> None:
-    tokenizer = rewritten(name, tmp_path / name)
-    assert encode(tokenizer, spell([5, 6, 7]), add_special_tokens=True) == [5, 6, 7]
+def test_a_rewritten_tokenizer_adds_no_tokens(rewritten: openvino_genai.Tokenizer) -> None:
+    assert encode(rewritten, spell([5, 6, 7]), add_special_tokens=True) == [5, 6, 7]
 
 
 def test_segments_of_added_tokens_are_emptied() -> None:

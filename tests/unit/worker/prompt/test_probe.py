@@ -37,6 +37,7 @@ def _facts(source: str) -> TemplateFacts:
     return probe(_template(source), LFM2_TOKENS if source == families.LFM2 else ())
 
 
+@cache
 def _template(source: str) -> ChatTemplate:
     return ChatTemplate(source, bos_token="", eos_token="")
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import pytest
@@ -54,14 +55,19 @@ class Tokenizer:
         return "".join(by_id[number] for number in ids)
 
 
+@cache
+def _template(source: str) -> ChatTemplate:
+    return ChatTemplate(source, bos_token="", eos_token="")
+
+
 def _maker(
     template: str | None = CHATML, context_length: int = 100_000, max_prompt: int = 0, tool_template: str = ""
 ) -> tuple[TemplatePromptMaker, Tokenizer]:
     tokenizer = Tokenizer()
     maker = TemplatePromptMaker(
         encode=tokenizer.encode_all,
-        template=ChatTemplate(template, bos_token="", eos_token="") if template else None,
-        tool_template=ChatTemplate(tool_template, bos_token="", eos_token="") if tool_template else None,
+        template=_template(template) if template else None,
+        tool_template=_template(tool_template) if tool_template else None,
         special_texts=SpecialTexts(SPECIALS),
         bos_tokens=(3,),
         vocabulary_size=1000,

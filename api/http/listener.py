@@ -4,6 +4,9 @@ import gc
 import socket
 
 BACKLOG = 4096
+_AT_ONCE = 8
+"""Connections accepted in an iteration of the event loop: uvloop accepts one for each listening socket, and in a busy
+replica the last of 64 new clients would wait for 64 iterations, or half a second."""
 SEND_BUFFER = 128 * 1024
 """Socket send buffer in bytes. When a slow client fills it, deltas are merged in the response stream."""
 
@@ -33,6 +36,11 @@ def listen(host: str, port: int, timeout: float) -> socket.socket:
         if hasattr(socket, option):
             listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), max(1, int(value)))
     return listener
+
+
+def shared(listener: socket.socket) -> list[socket.socket]:
+    """Return ``listener`` and duplicates of it, from all of which the event loop accepts its connections."""
+    return [listener, *(listener.dup() for _ in range(_AT_ONCE - 1))]
 
 
 _YOUNG = 10_000

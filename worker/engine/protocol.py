@@ -158,6 +158,8 @@ PromptOutput = Output[PromptLogprobs]
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Properties of a loaded engine. ``context_length`` and ``cache_tokens`` are in tokens, ``slots`` in sequences.
 
+    ``spare`` is how many slots jobs of more than a query leave free; 0 for jobs that generate.
+
     ``max_prompt`` is the maximum length of a prompt in tokens; 0 if only the context limits it.
 
     ``devices`` are all that OpenVINO finds. ``logits`` is whether the engine has access to the model's logits,
@@ -170,6 +172,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     context_length: int
     cache_tokens: int
     slots: int
+    spare: int = 0
     fingerprint: str
     device: str
     load_seconds: float

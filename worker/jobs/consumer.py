@@ -132,12 +132,14 @@ class JobConsumer:
     async def _claim(self) -> None:
         # A full worker that is woken claims too: with no free slot, jobs reserved for it are offered to others.
         while slots := self._slots():
+            info = self.engine.info
             claims, remaining = await self.queue.claim(
                 self.worker,
                 used=len(self._tasks),
                 slots=slots,
                 batch_reserve=self._reserve(slots),
-                vocabulary=self.engine.info.vocabulary if self.engine.info else "",
+                spare=info.spare if info else 0,
+                vocabulary=info.vocabulary if info else "",
                 keepers=self._keepers(),
             )
             self._start(claims)

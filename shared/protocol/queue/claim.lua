@@ -3,6 +3,7 @@
 -- workers have free slots.
 -- A tenant keeps at most half of the worker's slots, or its share beside others that keep some, with jobs that can't be
 -- returned to the queue (see keeper_of() in the prelude), if another tenant has sent a request lately. Its next ones wait.
+-- Where jobs are short, as those of vectors are, jobs that keep their slots leave some free instead, for queries.
 -- Jobs reserved for other workers (see enqueue.lua) are skipped until the reservation ends; the worker must then claim
 -- again. Batch requests are claimed after all other jobs and leave some slots free.
 -- When a worker is full, the jobs reserved for it are freed and other workers are woken.
@@ -12,14 +13,16 @@
 -- is none, the job is claimed nevertheless, so that it ends: the worker cannot continue it.
 -- KEYS: see the prelude, reserved, moves
 -- ARGV: worker, slots used, slots, lease (ms), duration (ms) of a reservation, slots to leave free of batch requests,
---       digest of the worker's vocabulary and chat template, the tenant of each slot that is kept...
+--       slots that jobs that keep theirs leave free for queries (0: tenants leave slots to tenants), digest of the worker's
+--       vocabulary and chat template, the tenant of each slot that is kept...
 -- A job whose payload has expired is deleted; its API replica notices that.
 -- Returns the number of jobs still waiting that may be claimed, then {id, attempt, crashes, lost_workers, payload,
 -- journal, cause, foreign, keeper} for each claimed one; foreign is 1 when its tokens are of another vocabulary or chat
 -- template, else 0; keeper is the tenant if the job keeps its slot, else ''.
 
 local RESERVED, MOVES = KEYS[9], KEYS[10]
-local WORKER, SLOTS, BATCH_RESERVE, VOCABULARY = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[6]), ARGV[7]
+local WORKER, SLOTS, BATCH_RESERVE, VOCABULARY = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[6]), ARGV[8]
+local SPARE = tonumber(ARGV[7])
 
 -- For how long (s) after its last request a tenant finds slots that others do not keep.
 local LATELY = 60
@@ -52,7 +55,7 @@ local function batch_requests()
   return redis.call('ZCOUNT', QUEUE, string.format('(%.0f', BATCH_CLASS * CLASS_WIDTH), '+inf')
 end
 
-local kept, keepers = read_kept(8, #ARGV), {} -- what each tenant keeps, and the keepers of jobs
+local kept, keepers = read_kept(9, #ARGV), {} -- what each tenant keeps, and the keepers of jobs
 local others_of = {} -- by tenant
 
 -- Returns whether another tenant has sent a request lately (see enqueue.lua). Not if the clock was set back.
@@ -67,6 +70,11 @@ end
 
 -- Returns whether a job that keeps its slot may have one now, and notes who keeps it.
 local function may_enter(job, entry)
+  if SPARE > 0 then
+    local free = kept[1] < SLOTS - SPARE
+    kept[1], keepers[job] = kept[1] + (free and 1 or 0), '-'
+    return free
+  end
   local tenant, allowed = keeper_of(entry, kept, SLOTS)
   if not allowed and has_others(tenant) then
     return false
@@ -87,7 +95,7 @@ local function pop(take, used, reserved, for_others)
     local scores, fields, entries = {}, {}, {}
     for at = 1, #front, 2 do
       scores[at] = tonumber(front[at + 1])
-      if keeps_slot(scores[at]) then
+      if SPARE == 0 and keeps_slot(scores[at]) then
         fields[#fields + 1] = 'job:' .. front[at]
       end
     end
@@ -220,7 +228,9 @@ if waiting > 0 and used < SLOTS then
     end
   end
   reply[1] = redis.call('ZCARD', QUEUE) - refused
-  if used >= SLOTS - BATCH_RESERVE then
+  if SPARE > 0 and refused > 0 then
+    reply[1] = 0 -- Those that may be claimed are before the others, and were.
+  elseif used >= SLOTS - BATCH_RESERVE then
     reply[1] = reply[1] - batch_requests()
   end
 end

@@ -177,6 +177,8 @@ class JobQueue:
                 digests = prefix_digests(job.request) if self._prefix_routing else ""
             quadruples += (job.id, payload, cost, digests)
         priority_class, account = _class_of(jobs[0].request.tier), account_of(jobs[0].tenant, jobs[0].team)
+        embeds = isinstance(jobs[0].request.work, Embed)
+        is_query = embeds and len(jobs) == 1 and cost <= _QUERY_TOKENS
         ahead, *routed = await self._run(
             "enqueue",
             [
@@ -194,8 +196,8 @@ class JobQueue:
                 len(images),
                 *weights,
                 int(jobs[0].is_first) if jobs[0].request.work.metered else "",
-                int(jobs[0].request.keeps_slot),
-                int(isinstance(jobs[0].request.work, Embed) and len(jobs) == 1 and cost <= _QUERY_TOKENS),
+                int(jobs[0].request.keeps_slot or (embeds and not is_query)),
+                int(is_query),
                 *stored,
                 *quadruples,
             ],
@@ -246,6 +248,7 @@ class JobQueue:
         used: int,
         slots: int,
         batch_reserve: int = 0,
+        spare: int = 0,
         vocabulary: str = "",
         keepers: Iterable[str] = (),
     ) -> tuple[list[Claim], int]:
@@ -256,14 +259,15 @@ class JobQueue:
 
         Claims at most an equal share of the queue while other workers have free slots, and no job reserved for another
         worker. Batch requests leave ``batch_reserve`` slots free. ``keepers`` are the tenants of the running jobs that
-        keep their slots until they end: a tenant may keep as many as it leaves to others, if another was active lately.
-        A worker that gets nothing while jobs wait must claim again after ``RESERVED_MS``. Returns the claims and the
-        number of jobs that are still waiting, without those that the worker may not claim.
+        keep their slots until they end: a tenant may keep as many as it leaves to others, if another was active lately,
+        or, with ``spare``, all but these together. A worker that gets nothing while jobs wait must claim again after
+        ``RESERVED_MS``. Returns the claims and the number of jobs that are still waiting, without those that the worker
+        may not claim.
         """
         remaining, *rows = await self._run(
             "claim",
             [keys.reserved(self.model), keys.moves(self.model)],
-            [worker, used, slots, self._lease_ms, self._reserved_ms, batch_reserve, vocabulary, *keepers],
+            [worker, used, slots, self._lease_ms, self._reserved_ms, batch_reserve, spare, vocabulary, *keepers],
         )
         claims = [
             Claim(

@@ -2,12 +2,13 @@
 
 import asyncio
 import time
+from typing import Any
 
 import msgspec
 from arq.connections import ArqRedis
 
 from shared.protocol.queue import Claim, JobQueue
-from shared.protocol.request import ChatRequest, Job, Message, Tier
+from shared.protocol.request import ChatRequest, Embed, Job, Message, Tier
 from tests.support.eventually import eventually
 from tests.support.job_rig import ActiveJobs, consumer_of
 from worker.engine.protocol import OutputGrammar
@@ -16,15 +17,17 @@ from worker.engine.protocol import OutputGrammar
 class Rig:
     """A consumer whose jobs run until they are told to end."""
 
-    def __init__(self, redis: ArqRedis, slots: int = 4) -> None:
+    def __init__(self, redis: ArqRedis, slots: int = 4, spare: int = 0) -> None:
         self.queue = JobQueue(redis, "tiny", lease_ms=60_000)
         self.running: dict[str, asyncio.Event] = {}
         self.jobs = ActiveJobs()
-        self.consumer = consumer_of(self.queue, self._serve, slots=slots, jobs=self.jobs, poll=0.05, batch_reserve=None)
+        self.consumer = consumer_of(
+            self.queue, self._serve, slots=slots, jobs=self.jobs, poll=0.05, batch_reserve=None, spare=spare
+        )
 
-    async def put(self, *names: str, tier: Tier | None = None, tenant: str = "") -> None:
+    async def put(self, *names: str, tier: Tier | None = None, tenant: str = "", **fields: Any) -> None:
         for name in names:
-            request = ChatRequest(model="tiny", messages=(Message(role="user", content="a"),), tier=tier)
+            request = ChatRequest(model="tiny", messages=(Message(role="user", content="a"),), tier=tier, **fields)
             await self.queue.enqueue([Job(id=name, reply_to="r", request=request, tenant=tenant)], limit=100)
         self.consumer.wake()
 
@@ -54,6 +57,22 @@ async def test_batch_requests_leave_slots_free(redis: ArqRedis) -> None:
         rig.running["b"].set()
         rig.running["x"].set()
         await eventually(lambda: sorted(rig.running) == ["c", "d", "e"])
+    finally:
+        running.cancel()
+        await rig.consumer.stop()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_texts_to_index_leave_slots_free_for_queries(redis: ArqRedis) -> None:
+    rig = Rig(redis, spare=1)
+    running = asyncio.create_task(rig.consumer.run())
+    try:
+        await rig.put(*"abcdef", work=Embed(), prompts=("a" * 4000,))
+        await eventually(lambda: sorted(rig.running) == ["a", "b", "c"])
+        await rig.put("q", work=Embed(), prompts=("a",))
+        await eventually(lambda: sorted(rig.running) == ["a", "b", "c", "q"])
+        rig.running["a"].set()
+        await eventually(lambda: sorted(rig.running) == ["b", "c", "d", "q"])
     finally:
         running.cancel()
         await rig.consumer.stop()

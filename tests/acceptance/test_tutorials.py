@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.huggingface_server import HubServer
 from tests.support.embedding_texts import model_folder
-from tests.support.fleet import SIMULATED, Fleet, fleet
+from tests.support.fleet import PATIENT, SIMULATED, Fleet, fleet
 from tests.support.paths import MODELS, ROOT
 from tests.support.tutorials import PAGES, STORE, WITH_DOCKER, all_blocks, blocks, run
 from worker.model.cache import user_cache
@@ -75,7 +75,7 @@ def test_a_worker_of_another_host_joins(tmp_path: Path) -> None:
     command = started.splitlines()[-1].replace(STORE, "{url}")
     (look,) = blocks("second-host")
     with fleet(tmp_path) as running:
-        running.start(*shlex.split(command.format(url=running.url))[1:])
+        running.start(*shlex.split(command.format(url=running.url))[1:], *SIMULATED)
         running.until(lambda: running.workers("serving"), "the worker to serve")
         assert "serving" in run(look, running, tmp_path)
 
@@ -96,7 +96,7 @@ def test_several_models_share_a_node(tmp_path: Path) -> None:
     caches = {"HF_HOME": str(tmp_path / "hub"), "XDG_CACHE_HOME": str(cache.parent)}
     options = shlex.split(start.code.replace("models.toml", str(tmp_path / "models.toml")))[2:]
     try:
-        with fleet(tmp_path) as running:
+        with fleet(tmp_path, lease=PATIENT) as running:
             running.api("--queue-timeout", "240")
             node = running.start("node", *options, HF_ENDPOINT=hub.endpoint, **caches).popen
             running.until(lambda: node.poll() is not None or running.workers("serving"), "the small model")
@@ -113,16 +113,16 @@ def test_several_models_share_a_node(tmp_path: Path) -> None:
 
 
 def test_answers_come_from_a_folder(tmp_path: Path) -> None:
-    """The embedder is that of the tutorial; the reranker is tiny, and knows none of the words."""
+    """The embedder is that of the tutorial; the chat model and the reranker are tiny, and know none of the words."""
     catalogue, _, *_ = all_blocks("retrieval")
     search, rank = blocks("retrieval")
     (tmp_path / "notes" / "france").mkdir(parents=True)
     for name, text in NOTES.items():
         (tmp_path / "notes" / name).write_text(text)
-    folders = {"./all-MiniLM-L6-v2": model_folder(), "./bge-reranker-base": MODELS / "rerank-bert"}
+    tiny = {"default": MODELS / "qwen2-byte-level-bpe", "./bge-reranker-base": MODELS / "rerank-bert"}
     with fleet(tmp_path) as running:
         for name, model in tomllib.loads(catalogue.code)["models"].items():
-            running.worker("--model", f"{name}={folders.get(model['source'], model['source'])}")
+            running.worker("--model", f"{name}={tiny.get(model['source'], model_folder())}")
         running.api()
         found = run(search, running, tmp_path).splitlines()
         ranked = run(rank, running, tmp_path).splitlines()

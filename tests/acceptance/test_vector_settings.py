@@ -16,7 +16,6 @@ import httpx
 import numpy
 import pytest
 import tiktoken
-from langchain_openai import OpenAIEmbeddings
 
 from shared.protocol.errors import RequestRefused
 from shared.protocol.request import ChatRequest, Embed, Rerank, Sampling
@@ -144,6 +143,8 @@ def served(tmp_path: Path) -> Iterator[Fleet]:
 
 
 def test_langchains_default_works_beside_chats(served: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    from langchain_openai import OpenAIEmbeddings
+
     # Otherwise, tiktoken would download it.
     monkeypatch.setitem(tiktoken.registry.ENCODINGS, "cl100k_base", CL100K)
     with httpx.Client() as connection:

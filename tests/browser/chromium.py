@@ -15,7 +15,7 @@ def chromium() -> Iterator[Browser]:
     """A browser without a window."""
     # Containers often forbid what the sandbox needs. The browser loads pages of this machine only.
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         try:
             yield browser
         finally:

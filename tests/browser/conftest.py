@@ -10,9 +10,9 @@ from tests.support.fleet import Fleet, exact, fleet
 from tests.support.pictures import SHAPES_MODEL
 
 
-def simulated(name: str, slots: int) -> tuple[str, ...]:
+def simulated(name: str, slots: int, step: float = 0.05) -> tuple[str, ...]:
     """Options of a simulated worker."""
-    return ("--engine", "simulated", "--model", name, "--max-batch", str(slots), "--sim-step", "0.05")
+    return ("--engine", "simulated", "--model", name, "--max-batch", str(slots), "--sim-step", str(step))
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +25,12 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def shown(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Workers of three models: two simulated ones of ``sim``, one of ``narrow`` with one slot, and one that takes
-    images."""
+    """Workers of four models: two simulated ones of ``sim``, one of ``narrow`` with one slot, one of ``quick``, and one
+    that takes images."""
     with fleet(tmp_path_factory.mktemp("shown")) as running:
-        for options in (simulated("sim", 4), simulated("sim", 4), simulated("narrow", 1)):
+        for options in (*[simulated("sim", 4)] * 2, simulated("narrow", 1), simulated("quick", 1, 0.001)):
             running.start("worker", *options)
         running.start("worker", *exact(f"shapes={SHAPES_MODEL}", "--cache-size", "1"))
         running.api()
-        running.until(lambda: len(running.workers("serving")) == 4, "four workers to serve")
+        running.until(lambda: len(running.workers("serving")) == 5, "five workers to serve")
         yield running

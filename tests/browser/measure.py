@@ -73,7 +73,7 @@ def main() -> int:
         running.worker(*WORKER)
         running.api()
         loads(browser, running)
-        with chat_page(browser, running) as page:
+        with web_page(browser, running) as tab, chat_page(tab) as page:
             page.set(Max_tokens=str(TOKENS))
             answer = page.ask(f"[[tokens {TOKENS}]]")
             answer.get_by_text("first token").wait_for()

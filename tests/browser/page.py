@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, expect
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, ViewportSize, expect
 
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet
@@ -40,8 +40,9 @@ class WebPage:
         touch: bool = False,
     ) -> None:
         self.base = f"http://127.0.0.1:{fleet.port}/"
+        self._size: ViewportSize = {"width": width, "height": height}
         self.context = browser.new_context(
-            viewport={"width": width, "height": height},
+            viewport=self._size,
             color_scheme="dark" if dark else "light",
             has_touch=touch,
             is_mobile=touch,
@@ -59,6 +60,29 @@ class WebPage:
     def open(self, view: str = "chat") -> None:
         """Load the page."""
         self.tab.goto(f"{self.base}#{view}")
+
+    def check(self) -> None:
+        """Fail if its browser noticed an error, or a request left for elsewhere."""
+        assert not self.errors, self.errors
+        assert self.foreign_requests() == []
+
+    def empty(self) -> None:
+        """Leave nothing of a test to the next one but what is in caches: another context would take seconds."""
+        for other in self.context.pages:
+            if other is not self.tab:
+                other.close()
+        self.tab.unroute_all()
+        self.context.clear_permissions()
+        self.tab.set_viewport_size(self._size)
+        self.tab.goto(f"{self.base}live")
+        self.tab.evaluate("sessionStorage.clear()")
+        storage = {"origin": self.base.removesuffix("/"), "storageTypes": "all"}
+        session = self.context.new_cdp_session(self.tab)
+        session.send("Storage.clearDataForOrigin", storage)
+        session.detach()
+        self.errors.clear()
+        self.requests.clear()
+        self.expected = ()
 
     def choose(self, model: str) -> None:
         """Choose a model that is served."""
@@ -95,20 +119,29 @@ class WebPage:
 def web_page(
     browser: Browser, fleet: Fleet, *, width: int = 1280, height: int = 800, dark: bool = False, touch: bool = False
 ) -> Iterator[WebPage]:
-    """A tab that is closed with the block. Fails if its browser noticed an error, or a request left for elsewhere."""
+    """A tab that is closed with the block, and then checked."""
     page = WebPage(browser, fleet, width=width, height=height, dark=dark, touch=touch)
     try:
         yield page
-        assert not page.errors, page.errors
-        assert page.foreign_requests() == []
+        page.check()
     finally:
         page.context.close()
 
 
 @contextmanager
-def chat_page(browser: Browser, fleet: Fleet) -> Iterator[WebPage]:
-    """A tab with a chat with the model ``sim``, as in :func:`web_page`."""
-    with web_page(browser, fleet) as page:
-        page.open()
+def borrowed(page: WebPage, view: str) -> Iterator[WebPage]:
+    """A view in a tab that is checked and emptied with the block."""
+    try:
+        page.open(view)
+        yield page
+        page.check()
+    finally:
+        page.empty()
+
+
+@contextmanager
+def chat_page(page: WebPage) -> Iterator[WebPage]:
+    """A chat with the model ``sim``, as in :func:`borrowed`."""
+    with borrowed(page, "chat"):
         page.choose("sim")
         yield page

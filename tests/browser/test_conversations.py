@@ -19,10 +19,16 @@ from tests.support.fleet_fixture import fleet_fixture
 one_worker = fleet_fixture(*simulated("sim=[[tokens 4000]]", 4))  # long enough to be stopped
 
 
-@pytest.fixture
-def page(browser: Browser, one_worker: Fleet) -> Iterator[WebPage]:
-    with chat_page(browser, one_worker) as opened:
+@pytest.fixture(scope="module")
+def opened(browser: Browser, one_worker: Fleet) -> Iterator[WebPage]:
+    with web_page(browser, one_worker) as opened:
         yield opened
+
+
+@pytest.fixture
+def page(opened: WebPage) -> Iterator[WebPage]:
+    with chat_page(opened) as chat:
+        yield chat
 
 
 def act(page: WebPage, title: str, action: str) -> None:
@@ -391,22 +397,24 @@ def messages(tab: Page) -> list[tuple[bool | None, int]]:
     return [(one.get("pinned"), len(one["messages"])) for one in json.loads(kept(tab))]
 
 
-def test_a_tab_keeps_what_another_has_added(page: WebPage) -> None:
-    # The tabs do not hear of each other, as one that saves at this moment may not have yet.
-    page.context.add_init_script("BroadcastChannel = class { postMessage() {} addEventListener() {} };")
-    first, second = page.tab, page.context.new_page()
-    first.reload()
-    page.ask("[[say plums]]")
-    answers = [tab.get_by_role("article", name="Model") for tab in (first, second)]
-    expect(answers[0]).to_contain_text(" tokens")
-    second.goto(page.base)
-    expect(answers[1]).to_contain_text(" tokens")
-    box = second.get_by_label("Message", exact=True)
-    box.fill("[[say pears]]")
-    box.press("Enter")
-    expect(answers[1].nth(1)).to_contain_text(" tokens")
-    act(page, "[[say plums]]", "Pin")
-    wait_until(lambda: messages(first) == [(True, 4)], "both changes in the store")
-    first.reload()
-    expect(answers[0].nth(1)).to_contain_text("pears")
-    act(page, "[[say plums]]", "Unpin")
+def test_a_tab_keeps_what_another_has_added(browser: Browser, one_worker: Fleet) -> None:
+    with web_page(browser, one_worker) as page:
+        # The tabs do not hear of each other, as one that saves at this moment may not have yet.
+        page.context.add_init_script("BroadcastChannel = class { postMessage() {} addEventListener() {} };")
+        first, second = page.tab, page.context.new_page()
+        page.open()
+        page.choose("sim")
+        page.ask("[[say plums]]")
+        answers = [tab.get_by_role("article", name="Model") for tab in (first, second)]
+        expect(answers[0]).to_contain_text(" tokens")
+        second.goto(page.base)
+        expect(answers[1]).to_contain_text(" tokens")
+        box = second.get_by_label("Message", exact=True)
+        box.fill("[[say pears]]")
+        box.press("Enter")
+        expect(answers[1].nth(1)).to_contain_text(" tokens")
+        act(page, "[[say plums]]", "Pin")
+        wait_until(lambda: messages(first) == [(True, 4)], "both changes in the store")
+        first.reload()
+        expect(answers[0].nth(1)).to_contain_text("pears")
+        act(page, "[[say plums]]", "Unpin")

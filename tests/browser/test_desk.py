@@ -3,14 +3,13 @@
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Dialog, Page, expect
 
 from tests.browser.conftest import simulated
-from tests.browser.page import WebPage, web_page
+from tests.browser.page import WebPage, borrowed, web_page
 from tests.support.batches import chat_line, ended, submit
 from tests.support.fleet import PATIENT, Fleet, fleet
 
@@ -31,13 +30,12 @@ def enter(page: WebPage, secret: str) -> None:
     field.press("Enter")
 
 
-@contextmanager
-def desk(browser: Browser, running: Fleet, secret: str) -> Iterator[WebPage]:
-    """A tab with the desk of a key, which agrees to what it is asked."""
-    with web_page(browser, running) as page:
-        page.context.add_init_script(f"sessionStorage.setItem('vinoqueue.key', '{secret}')")
+@pytest.fixture(scope="module")
+def desk(browser: Browser, closed: tuple[Fleet, str]) -> Iterator[WebPage]:
+    """A tab with the key, which agrees to what it is asked."""
+    with web_page(browser, closed[0]) as page:
+        page.context.add_init_script(f"sessionStorage.setItem('vinoqueue.key', '{closed[1]}')")
         page.tab.on("dialog", agree)
-        page.open("desk")
         yield page
 
 
@@ -110,10 +108,10 @@ def test_keys_are_created_used_changed_and_revoked(browser: Browser, closed: tup
         check_sight(tab)
 
 
-def test_teams_are_created_joined_changed_and_archived(browser: Browser, closed: tuple[Fleet, str]) -> None:
-    running, admin = closed
+def test_teams_are_created_joined_changed_and_archived(desk: WebPage, closed: tuple[Fleet, str]) -> None:
+    running, _ = closed
     secret = running.key("create", "--name", "anna")
-    with desk(browser, running, admin) as page:
+    with borrowed(desk, "desk") as page:
         tab = page.tab
         tab.get_by_role("button", name="New team").click()
         form = tab.get_by_role("dialog", name="New team")
@@ -159,11 +157,11 @@ def test_teams_are_created_joined_changed_and_archived(browser: Browser, closed:
         expect(key).to_contain_text("Optics (archived)")
 
 
-def test_the_audit_log_is_shown_a_page_at_a_time(browser: Browser, closed: tuple[Fleet, str]) -> None:
-    running, admin = closed
+def test_the_audit_log_is_shown_a_page_at_a_time(desk: WebPage, closed: tuple[Fleet, str]) -> None:
+    running, _ = closed
     for number in range(20):
         running.key("create", "--name", f"audited {number}")
-    with desk(browser, running, admin) as page:
+    with borrowed(desk, "desk") as page:
         tab = page.tab
         log = tab.get_by_role("region", name="Table of changes")
         rows = log.locator("tbody tr")
@@ -179,11 +177,11 @@ def test_the_audit_log_is_shown_a_page_at_a_time(browser: Browser, closed: tuple
         check_sight(tab)
 
 
-def test_a_batch_is_cancelled(browser: Browser, closed: tuple[Fleet, str]) -> None:
+def test_a_batch_is_cancelled(desk: WebPage, closed: tuple[Fleet, str]) -> None:
     running, admin = closed
     client = running.client().with_options(api_key=admin)
     batch = submit(client, [chat_line(str(number), "[[tokens 500]]", max_tokens=500) for number in range(40)])
-    with desk(browser, running, admin) as page:
+    with borrowed(desk, "desk") as page:
         row = page.tab.get_by_role("region", name="Table of batches").get_by_role("row", name=batch.id)
         row.get_by_role("button", name="Cancel").click()
         expect(row).to_contain_text("cancel")
@@ -191,9 +189,8 @@ def test_a_batch_is_cancelled(browser: Browser, closed: tuple[Fleet, str]) -> No
         assert ended(client, batch, running.logs).status == "cancelled"
 
 
-def test_a_worker_is_drained_and_resumed(browser: Browser, closed: tuple[Fleet, str]) -> None:
-    running, admin = closed
-    with desk(browser, running, admin) as page:
+def test_a_worker_is_drained_and_resumed(desk: WebPage) -> None:
+    with borrowed(desk, "desk") as page:
         row = page.tab.get_by_role("region", name="Table of workers").locator("tbody tr")
         row.get_by_role("button", name="Drain").click()
         expect(row).to_contain_text("draining")
@@ -201,7 +198,7 @@ def test_a_worker_is_drained_and_resumed(browser: Browser, closed: tuple[Fleet, 
         expect(row).to_contain_text("serving")
 
 
-def test_a_model_of_a_catalogue_is_loaded_and_unloaded(browser: Browser, closed: tuple[Fleet, str]) -> None:
+def test_a_model_of_a_catalogue_is_loaded_and_unloaded(desk: WebPage, closed: tuple[Fleet, str]) -> None:
     running, admin = closed
     catalogue = running.folder / "models.toml"
     catalogue.write_text(
@@ -209,7 +206,7 @@ def test_a_model_of_a_catalogue_is_loaded_and_unloaded(browser: Browser, closed:
         '[models.never]\nsource = "[[hang load]]"\nmemory = "30MB"\n'
     )
     running.start("node", "--models", str(catalogue), "--memory", "100MB", "--engine", "simulated")
-    with desk(browser, running, admin) as page:
+    with borrowed(desk, "desk") as page:
         row = page.tab.get_by_role("region", name="Table of models").get_by_role("row", name="small")
         expect(row.get_by_text("unloaded", exact=True)).to_be_visible()
         row.get_by_role("button", name="Load").click()

@@ -21,10 +21,16 @@ LONG = "[[tokens 4000]]"
 DARK = "rgb(26, 24, 21)"
 
 
-@pytest.fixture
-def page(browser: Browser, shown: Fleet) -> Iterator[WebPage]:
-    with chat_page(browser, shown) as opened:
+@pytest.fixture(scope="module")
+def opened(browser: Browser, shown: Fleet) -> Iterator[WebPage]:
+    with web_page(browser, shown) as opened:
         yield opened
+
+
+@pytest.fixture
+def page(opened: WebPage) -> Iterator[WebPage]:
+    with chat_page(opened) as chat:
+        yield chat
 
 
 def test_a_model_chosen_at_once_stays_chosen(browser: Browser, shown: Fleet) -> None:
@@ -370,8 +376,8 @@ def test_hostile_answers_do_nothing(page: WebPage) -> None:
     assert not [one for one in elements if re.search(r"(?i)javascript:|^data:|^/|\.on|\.style|\.id|\.class", one)]
     # The same, streamed by a model.
     said = "\n\n".join(text for text in HOSTILE if "]]" not in text and len(text) < 300)
-    answer = page.ask(f"[[say {said}]]")
-    expect(answer.get_by_text("first token")).to_be_visible()
+    page.choose("quick")
+    expect(page.ask(f"[[say {said}]]").get_by_text(re.compile(r"\+ \d+ tokens"))).to_be_visible()
     assert tab.title() == "Vinoqueue"
     assert tab.evaluate("window.violations") == []
 
@@ -393,7 +399,7 @@ def test_the_fleet_view_shows_where_requests_go_when_a_worker_dies(
         live.open("live")
         card = live.tab.get_by_role("region", name="sim", exact=True)
         expect(card.get_by_role("row", name=re.compile("default"))).to_be_visible()
-        expect(live.tab.get_by_text(re.compile("All is quiet: 4 workers are ready"))).to_be_visible()
+        expect(live.tab.get_by_text(re.compile("All is quiet: 5 workers are ready"))).to_be_visible()
         answer = page.ask("[[tokens 300]]")
         stream = live.tab.locator("[data-job]")
         expect(stream).to_have_count(1)

@@ -16,7 +16,7 @@ from shared.protocol.usage import UsageCounts
 from shared.redis import keys
 from tests.support.batches import chat_line, ended, results, submit
 from tests.support.eventually import PATIENCE
-from tests.support.fleet import Fleet, fleet
+from tests.support.fleet import PATIENT, Fleet, fleet
 from tests.support.redis_types import at_once
 
 SLOW = ("--engine", "simulated", "--model", "sim", "--sim-step", "0.02")
@@ -201,7 +201,7 @@ def _asks_one(served: Keys) -> bool:
 
 
 BUDGET = 1000
-COUNT = 300
+COUNT = 100
 """Clients that send at once, each until it is refused."""
 
 Client = Callable[[httpx.AsyncClient], Coroutine[Any, Any, int]]
@@ -247,13 +247,22 @@ OVERSHOOTS: dict[str, tuple[Client, int]] = {
 """For each way to spend a budget: one request, and the most that the service may serve."""
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keys]:
+    """A fleet where each test has a key of its own."""
+    with fleet(tmp_path_factory.mktemp("budgets"), lease=PATIENT) as running:
+        known = Keys(running, {"unlimited": ()})  # From the first key on, the service needs one.
+        running.worker(*SLOW)
+        running.api()
+        yield known
+
+
 @pytest.mark.parametrize("way", OVERSHOOTS)
 def test_a_budget_is_exceeded_by_what_is_stated(
-    served: Keys, way: str, record_property: Callable[[str, object], None]
+    shared: Keys, way: str, record_property: Callable[[str, object], None]
 ) -> None:
     send, most = OVERSHOOTS[way]
-    running, secret = served.fleet, served.add("small", "--tokens-per-day", str(BUDGET))
-    running.worker(*SLOW)
+    running, secret = shared.fleet, shared.add(way, "--tokens-per-day", str(BUDGET))
 
     async def until_refused(client: httpx.AsyncClient) -> None:
         while await send(client):
@@ -266,22 +275,21 @@ def test_a_budget_is_exceeded_by_what_is_stated(
             await asyncio.gather(*(until_refused(client) for _ in range(COUNT)))
 
     asyncio.run(run())
-    running.until(lambda: not served.held(), "nothing to be held")
-    used = served.used()["small"]
+    running.until(lambda: not shared.held(), "nothing to be held")
+    used = shared.used()[way]
     record_property("served", used)
     print(f"{way}: a budget of {BUDGET} served {used}")
-    assert used == served.spent(served.ids["small"])
+    assert used == shared.spent(shared.ids[way])
     assert used <= most
 
 
-def test_a_batch_exceeds_a_budget_by_the_line_that_was_admitted_last(served: Keys) -> None:
-    running, secret = served.fleet, served.add("small", "--tokens-per-day", str(BUDGET))
-    running.worker(*SLOW)
+def test_a_batch_exceeds_a_budget_by_the_line_that_was_admitted_last(shared: Keys) -> None:
+    running, secret = shared.fleet, shared.add("batch", "--tokens-per-day", str(BUDGET))
     client = running.client().with_options(api_key=secret)
     lines = [chat_line(str(line), "[[tokens 250]]", max_tokens=250) for line in range(100)]
     batch = submit(client, lines)
-    running.until(lambda: served.spent(served.ids["small"]) >= BUDGET and not served.held(), "the budget to be used up")
+    running.until(lambda: shared.spent(shared.ids["batch"]) >= BUDGET and not shared.held(), "the budget to be used up")
     client.batches.cancel(batch.id)
     assert (counts := ended(client, batch).request_counts) is not None
-    assert counts.completed * 250 < served.used()["small"] == served.spent(served.ids["small"]) <= 2 * BUDGET
-    print(f"a batch: a budget of {BUDGET} served {served.used()['small']}")
+    assert counts.completed * 250 < shared.used()["batch"] == shared.spent(shared.ids["batch"]) <= 2 * BUDGET
+    print(f"a batch: a budget of {BUDGET} served {shared.used()['batch']}")

@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 import redis
 
 from tests.support.fleet import SIMULATED, Fleet
@@ -37,13 +36,8 @@ class Database:
         return self.fleet.request("POST", "/v1/chat/completions", json.dumps(body), port=self.port)[0]
 
 
-@pytest.fixture
-def databases(patient_fleet: Fleet) -> tuple[Database, Database]:
-    return Database(patient_fleet, 0), Database(patient_fleet, 1)
-
-
-def test_messages_stay_in_their_database(databases: tuple[Database, Database]) -> None:
-    zero, one = databases
+def test_messages_and_drains_stay_in_their_database(patient_fleet: Fleet) -> None:
+    zero, one = (Database(patient_fleet, number) for number in range(2))
     assert [zero.chat(), one.chat()] == [200, 200]
     with zero.fleet.redis() as client:
         channels = {name.decode() for name in at_once(client.pubsub_channels("vinoqueue:*"))}
@@ -54,10 +48,6 @@ def test_messages_stay_in_their_database(databases: tuple[Database, Database]) -
         *("to-worker", "to-replica"),  # database 0: as in earlier releases
         *("to-worker@1", "to-replica@1"),
     }
-
-
-def test_a_drain_in_one_database_does_not_reach_the_other(databases: tuple[Database, Database]) -> None:
-    zero, one = databases
     code, text = zero.fleet.command("worker", "drain", ID, "--redis-url", zero.url)
     assert code == 0, text
     assert zero.status == "draining"

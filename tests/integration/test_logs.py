@@ -128,6 +128,9 @@ def test_the_workers_of_a_request_are_named_where_asked_for(empty_fleet: Fleet) 
 
 
 def test_json_logs_have_one_object_per_line(empty_fleet: Fleet) -> None:
+    """Those of a native crash in a subprocess, and of warnings before the log is configured, too."""
+    environment = {"VINOQUEUE_COLOUR_SCHEME": "1", "PYTHONFAULTHANDLER": "1"}
+    worker = empty_fleet.start("worker", *SIMULATED, "--log-format", "json", **environment)
     log = empty_fleet.api("--log-format", "json").log
     assert post(empty_fleet, BODY | {"model": "a b\n{}"}, **{"x-request-id": "first"}) == 404
 
@@ -139,19 +142,12 @@ def test_json_logs_have_one_object_per_line(empty_fleet: Fleet) -> None:
     (refused,) = lines()
     assert (refused["level"], refused["message"], refused["id"]) == ("info", "request", "first")
     assert (refused["outcome"], refused["status"]) == ("model_not_found", 404)
-
-
-def test_all_lines_of_a_json_log_are_objects(empty_fleet: Fleet) -> None:
-    """Those of a native crash in a subprocess, and of warnings before the log is configured, too."""
-    environment = {"VINOQUEUE_COLOUR_SCHEME": "1", "PYTHONFAULTHANDLER": "1"}
-    worker = empty_fleet.start("worker", *SIMULATED, "--log-format", "json", **environment)
     empty_fleet.until(lambda: empty_fleet.workers("serving"), "the worker to serve")
     for pid in family(worker.popen.pid)[1:]:
         os.kill(pid, signal.SIGABRT)
     empty_fleet.until(lambda: "Current thread" in worker.log.read_text(), "the crash to be logged")
     worker.stop()
-    lines = [json.loads(line) for line in worker.log.read_text().splitlines()]
-    messages = [line["message"] for line in lines]
+    messages = [json.loads(line)["message"] for line in worker.log.read_text().splitlines()]
     assert "VINOQUEUE_COLOUR_SCHEME is not a setting and has no effect." in messages
     assert "engine process: Fatal Python error: Aborted" in messages
 

@@ -29,7 +29,7 @@ def run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     arguments = command.replace("-n auto", "-n 2").split()
     return subprocess.run(
         [
-            *(sys.executable, *arguments, "-p", "tests.support.run_limit", "-p", "no:asyncio"),
+            *(sys.executable, *arguments, "-p", "xdist", "-p", "tests.support.run_limit"),
             *("--rootdir", folder, folder),
         ],
         check=False,
@@ -37,7 +37,8 @@ def run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=PATIENCE,
         cwd=ROOT,
-        env={**{name: value for name, value in os.environ.items() if "PYTEST" not in name}, **environment},
+        env={name: value for name, value in os.environ.items() if "PYTEST" not in name}
+        | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **environment},
     )
 
 

@@ -123,16 +123,6 @@ def test_a_worker_added_while_requests_wait_takes_some(empty_fleet: Fleet) -> No
     assert len(set(answers)) == 1
 
 
-def test_a_stream_survives_the_death_of_its_worker(small_fleet: Fleet) -> None:
-    expected = text_of(stream(small_fleet, tokens=600))
-    chunks = stream(small_fleet, tokens=600)
-    beginning = [next(chunks) for _ in range(20)]
-    small_fleet.processes[0].kill()
-    other = small_fleet.worker()
-    assert text_of(iter(beginning)) + text_of(chunks) == expected
-    assert "continues here after" in other.log.read_text()
-
-
 def test_a_stream_survives_the_death_of_its_engine(lasting: Fleet) -> None:
     (before,) = lasting.workers("serving")
     assert text_of(stream(lasting, "[[crash at 10]]", 60)).count(" ") > 50

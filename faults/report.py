@@ -36,8 +36,7 @@ _TAIL = """
 ## Longer runs
 
 `make faults ARGS='soak-7 --seed 7 --soak-seconds 1200'` soaks for 20 minutes; `--soaks 50` adds 50 soaks to the
-scenarios; `make faults ARGS=swaps` has two models take each other's memory 1,000 times. A seed repeats the same
-requests and faults, but not to the microsecond. `make test` runs the short scenarios, with fewer requests.
+scenarios. A seed repeats the same requests and faults, but not to the microsecond.
 
 ## Limits
 

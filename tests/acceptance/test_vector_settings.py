@@ -82,10 +82,13 @@ def test_prefixes_and_lengths() -> None:
     assert ids(BERT, "river", VectorSettings(document_prefix=""), prefix="document") == [1, 7, 2]
     with pytest.raises(RequestRefused, match="5 tokens"):
         ids(BERT, "river " * 6, VectorSettings(max_tokens=5))
+    short = VectorSettings(max_tokens=5, truncate=True)
+    assert ids(BERT, "river " * 6, short) == ids(BERT, (1, *[7] * 3, 2, 2), short, own_ids=True) == [1, 7, 7, 7, 2]
     kind = Rerank(queries=("the",))
     given = VectorSettings(query_prefix="old ", document_prefix="red ")
-    made = open_tokens(str(RERANKER), 32, given).pairs(ChatRequest(model="m", prompts=("river",), work=kind), kind)
-    assert made.tokens == (1, 18, 5, 2, 16, 7, 2)
+    for settings, text, expected in ((given, "river", (1, 18, 5, 2, 16, 7, 2)), (short, "river " * 6, (1, 5, 2, 7, 2))):
+        request = ChatRequest(model="m", prompts=(text,), work=kind)
+        assert open_tokens(str(RERANKER), 32, settings).pairs(request, kind).tokens == expected
 
 
 def test_a_longer_limit_than_the_models_own_is_at_most_its_positions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.protocol.errors import ContextExcess, Problem, ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest, Embed, Rerank, Tokenize
-from worker.model.embedding import OWN, EmbeddingFiles, TokenArrays, VectorSettings, read_files
+from worker.model.embedding import OWN, EmbeddingFiles, VectorSettings, read_files
 from worker.model.files import read_config
 from worker.model.source import ModelError
 from worker.prompt.messages import Prepared
@@ -16,7 +16,7 @@ from worker.prompt.messages import Prepared
 class EmbeddingTokens:
     """The tokenizer of an embedding model, and what else its files say of texts."""
 
-    def __init__(self, files: EmbeddingFiles, limit: int, arrays: TokenArrays | None = None) -> None:
+    def __init__(self, files: EmbeddingFiles, limit: int, given: VectorSettings = OWN) -> None:
         """``limit`` is the maximum length of a text in tokens. Raises :class:`ModelError` and :class:`RuntimeError`."""
         # Native, and not needed before a model is.
         import tokenizers
@@ -37,8 +37,8 @@ class EmbeddingTokens:
             raise ModelError(f"{files.folder / 'tokenizer.json'} does not join pairs of texts, which rerankers read.")
         inputs = read_config(files.folder / "tokenizer_config.json").get("model_input_names")
         self._typed = inputs is None or "token_type_ids" in inputs
-        self._arrays = arrays
-        self._others = _cl100k(files.folder / "cl100k_base.tiktoken") if arrays == "cl100k" else {}
+        self._arrays, self._cut = given.token_arrays, given.truncate
+        self._others = _cl100k(files.folder / "cl100k_base.tiktoken") if self._arrays == "cl100k" else {}
 
     def encode(self, request: ChatRequest, work: Embed) -> list[Sequence[int]]:
         """Return the tokens of each text. Raises :class:`RequestRefused`, which names the text by its index."""
@@ -76,7 +76,7 @@ class EmbeddingTokens:
             found.truncate(work.document_tokens)
         length = len(query) + len(found)
         if length > room:
-            if not work.chunks or room < 2:
+            if not (work.chunks or self._cut) or room < 2:
                 raise self._too_long(param, length + self._added, limit)
             most = max((room + (len(query) > len(found))) // 2, room - len(found))
             if len(query) > most:
@@ -127,7 +127,7 @@ class EmbeddingTokens:
         encoding = self._tokens(text, param, prefix)
         room = limit - self._added
         if len(encoding) > room:
-            if not work.cut or room < 1:
+            if not (work.cut or self._cut) or room < 1:
                 raise self._too_long(param, len(encoding) + self._added, limit)
             encoding.truncate(room)
         return list(self.tokenizer.post_process(encoding, None, True).ids)
@@ -147,7 +147,7 @@ class EmbeddingTokens:
             if not 0 <= token < self._size:
                 raise _no_token(param, place, f"{token} is no token of this model, which has {self._size}")
         if len(ids) > limit:
-            if not work.cut:
+            if not (work.cut or self._cut):
                 raise self._too_long(param, len(ids), limit)
             ids = ids[:limit]
         return ids
@@ -191,4 +191,4 @@ def _cl100k(file: Path) -> dict[int, bytes]:
 def open_tokens(path: str, context_length: int, given: VectorSettings = OWN) -> EmbeddingTokens:
     """Return the tokenizer of the model at ``path``. Raises :class:`ModelError` and :class:`RuntimeError`."""
     files = read_files(Path(path), given)
-    return EmbeddingTokens(files, min(files.max_tokens, context_length), given.token_arrays)
+    return EmbeddingTokens(files, min(files.max_tokens, context_length), given)

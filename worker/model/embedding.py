@@ -30,6 +30,7 @@ class VectorSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     - ``max_tokens``: maximum length of a text, special tokens included; at most the model's positions.
     - ``token_arrays``: whose token ids are if the request does not say so: this model's, or those of OpenAI's
       ``cl100k_base``, which become text again. Otherwise, they are refused.
+    - ``truncate``: texts that are too long are cut, whatever the request says.
     - ``idle``: the engine computes only while no other process needs the CPU.
     """
 
@@ -39,6 +40,7 @@ class VectorSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     document_prefix: str | None = None
     max_tokens: int = 0
     token_arrays: TokenArrays | None = None
+    truncate: bool = False
     idle: bool = False
 
 

@@ -52,6 +52,7 @@ class RequestDefaults(BaseModel):
     query_prefix: _Prefix | None = None
     document_prefix: _Prefix | None = None
     token_arrays: TokenArrays | None = None
+    truncate: bool | None = None
     idle: bool | None = None
 
     @property

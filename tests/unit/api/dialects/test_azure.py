@@ -25,7 +25,7 @@ from azure.ai.inference.models import (
 from api.dialects import ROUTES, unrouted
 from api.dialects.azure import Azure
 from api.dialects.azure.parse import PASSED, SERVED
-from api.dialects.base.interface import Asked, Models, Usage
+from api.dialects.base.interface import Asked, Models
 from api.dialects.openai import OpenAI
 from api.dialects.openai.extended import ExtendedChatRequest
 from api.dialects.ovms import ModelServer
@@ -135,9 +135,6 @@ def test_the_model_is_described() -> None:
     assert unknown.error(refusal.value.problem).status == 404
 
 
-USAGE = Usage(prompt_tokens=3, completion_tokens=2, cached_tokens=1)
-
-
 def updates(stream: bytes) -> list[Any]:
     """What the SDK makes of a stream."""
 
@@ -149,27 +146,6 @@ def updates(stream: bytes) -> list[Any]:
             pass
 
     return list(StreamingChatCompletions(Response()))  # type: ignore[arg-type]
-
-
-def test_the_sdk_reads_a_stream() -> None:
-    dialect = azure()
-    answer = dialect.render(dialect.parse(body(stream=True)), response_id="0f", created=1_700_000_000, fingerprint="fp")
-    stream = (
-        answer.opening(0),
-        answer.content(0, "Hi 🙂"),
-        answer.call(0, 0, "call_1", "f"),
-        answer.arguments(0, 0, "{}"),
-        answer.closing(0, "tool_calls"),
-        answer.usage(USAGE),
-        answer.done,
-    )
-    first, text, call, arguments, closing, usage = updates(b"".join(stream))
-    assert (first.id, first.model, first.choices[0].delta.role) == ("0f", "m", "assistant")
-    assert text.choices[0].delta.content == "Hi 🙂"
-    assert call.choices[0].delta.tool_calls[0].function.name == "f"
-    assert arguments.choices[0].delta.tool_calls[0].function.arguments == "{}"
-    assert closing.choices[0].finish_reason == "tool_calls"
-    assert usage.usage == {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
 
 
 def test_the_sdk_raises_when_a_stream_breaks() -> None:

@@ -5,20 +5,18 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from openai.types import Batch as SDKBatch
-from openai.types import FileDeleted, FileObject, Model
+from openai.types import FileDeleted, FileObject
 from openai.types.chat import ChatCompletion, ChatCompletionDeleted
 
 from api.batches import forms as batches
 from api.batches.record import Batch, BatchCounts, BatchStatus, LineError
 from api.dialects.base.interface import Choice, Usage
 from api.dialects.base.lists import render_deleted
-from api.dialects.base.models import render_model, render_models
 from api.dialects.openai import OpenAI
 from api.files import forms as files
 from api.files.record import FileRecord
 from api.responses import completion_forms
 from api.stored.record import StoredResponse
-from shared.protocol.registry import ModelInfo
 from tests.support.sdk_types import complete
 
 USAGE = Usage(prompt_tokens=9, completion_tokens=5, cached_tokens=3, reasoning_tokens=2)
@@ -35,13 +33,6 @@ def test_stored_completions_have_every_field() -> None:
     assert shown.metadata == {"a": "b"}
     check_page(completion_forms.render_page([record], more=False), lambda one: complete(ChatCompletion, one))
     complete(ChatCompletionDeleted, render_deleted("a", "chat.completion.deleted"))
-
-
-def test_models_have_every_field() -> None:
-    model = ModelInfo(name="m", created=TIME, context_length=8192)
-    complete(Model, render_model(model))
-    page = json.loads(render_models([model]))
-    assert page == {"object": "list", "data": [json.loads(render_model(model))]}
 
 
 def test_files_have_every_field() -> None:

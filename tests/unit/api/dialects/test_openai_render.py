@@ -24,7 +24,7 @@ from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.formats import ModelFormats
 from shared.protocol.registry import IMAGE, TEXT, ModelInfo
 from tests.support.jobs import request_of
-from tests.support.sdk_types import checked
+from tests.support.sdk_types import checked, complete
 
 USAGE = Usage(prompt_tokens=5, completion_tokens=7, cached_tokens=3)
 
@@ -146,7 +146,7 @@ def test_models() -> None:
     page = checked(SyncPage[Model], render_models(models))
     assert [model.id for model in page.data] == ["b", "a/c"]
     assert page.object == "list"
-    one = checked(Model, render_model(models[1]))
+    one = complete(Model, render_model(models[1]))
     assert (one.id, one.object, one.created, one.owned_by) == ("a/c", "model", 5, "vinoqueue")
     # vLLM's addition: the context length in tokens.
     assert one.model_dump()["max_model_len"] == 8192

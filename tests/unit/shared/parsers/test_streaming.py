@@ -76,12 +76,9 @@ def test_a_text_that_turns_out_to_be_other_json_is_released_at_its_first_key() -
     assert parser.feed("2}") == [Content("2}")]
 
 
-each = pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda transcript: transcript.name)
-
-
-@each
-def test_a_piece_is_no_more_work_late_than_early(transcript: Transcript) -> None:
-    """Parsers run in the event loop of all clients."""
+@pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda transcript: transcript.name)
+def test_a_long_text_is_no_more_work_than_several_short_ones(transcript: Transcript) -> None:
+    """Character by character, and at once. Parsers run in the event loop of all clients."""
     parser = transcript.parser()
 
     def feed(times: int) -> None:
@@ -93,9 +90,6 @@ def test_a_piece_is_no_more_work_late_than_early(transcript: Transcript) -> None
     feed(12)
     assert operations(lambda: feed(2)) < 1.2 * early
 
-
-@each
-def test_twice_the_text_at_once_is_twice_the_work(transcript: Transcript) -> None:
     def read(times: int) -> None:
         parser = transcript.parser()
         parser.feed(transcript.text * times)

@@ -56,7 +56,7 @@ async def test_replies_come_in_order_and_errors_are_among_them(open_connection: 
 
 
 async def test_what_the_socket_does_not_take_at_once_follows_in_order(open_connection: RawConnection) -> None:
-    large = b"x" * 20_000_000
+    large = b"x" * 8_000_000
     open_connection.send("ECHO", large)
     open_connection.send("ECHO", "after it")
     assert await until(open_connection, 2) == [large, b"after it"]

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 from arq.connections import ArqRedis
@@ -25,6 +25,15 @@ class Rig:
             self.queue, self._serve, slots=slots, jobs=self.jobs, poll=0.05, batch_reserve=None, spare=spare
         )
 
+    async def __aenter__(self) -> Self:
+        self._consuming = asyncio.create_task(self.consumer.run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._consuming.cancel()
+        await self.consumer.stop()
+        await asyncio.gather(self._consuming, return_exceptions=True)
+
     async def put(self, *names: str, tier: Tier | None = None, tenant: str = "", **fields: Any) -> None:
         for name in names:
             request = ChatRequest(model="tiny", messages=(Message(role="user", content="a"),), tier=tier, **fields)
@@ -46,9 +55,7 @@ class Rig:
 
 
 async def test_batch_requests_leave_slots_free(redis: ArqRedis) -> None:
-    rig = Rig(redis)
-    running = asyncio.create_task(rig.consumer.run())
-    try:
+    async with Rig(redis) as rig:
         await rig.put(*"abcdef", tier="batch")
         await eventually(lambda: sorted(rig.running) == ["a", "b", "c"])
         await rig.put("x")
@@ -57,32 +64,20 @@ async def test_batch_requests_leave_slots_free(redis: ArqRedis) -> None:
         rig.running["b"].set()
         rig.running["x"].set()
         await eventually(lambda: sorted(rig.running) == ["c", "d", "e"])
-    finally:
-        running.cancel()
-        await rig.consumer.stop()
-        await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_texts_to_index_leave_slots_free_for_queries(redis: ArqRedis) -> None:
-    rig = Rig(redis, spare=1)
-    running = asyncio.create_task(rig.consumer.run())
-    try:
+    async with Rig(redis, spare=1) as rig:
         await rig.put(*"abcdef", work=Embed(), prompts=("a" * 4000,))
         await eventually(lambda: sorted(rig.running) == ["a", "b", "c"])
         await rig.put("q", work=Embed(), prompts=("a",))
         await eventually(lambda: sorted(rig.running) == ["a", "b", "c", "q"])
         rig.running["a"].set()
         await eventually(lambda: sorted(rig.running) == ["b", "c", "d", "q"])
-    finally:
-        running.cancel()
-        await rig.consumer.stop()
-        await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_a_batch_request_leaves_the_only_slot_to_other_requests_and_returns(redis: ArqRedis) -> None:
-    rig = Rig(redis, slots=1)
-    running = asyncio.create_task(rig.consumer.run())
-    try:
+    async with Rig(redis, slots=1) as rig:
         await rig.put("a", "b", tier="batch")
         await eventually(lambda: [*rig.running] == ["a"])
         await rig.put("x")
@@ -98,16 +93,10 @@ async def test_a_batch_request_leaves_the_only_slot_to_other_requests_and_return
         await eventually(lambda: [*rig.running] == ["a"])
         (attempt,) = rig.jobs.by_number.values()
         assert (attempt.lease.attempt, attempt.claim.cause) == (2, "preempted")
-    finally:
-        running.cancel()
-        await rig.consumer.stop()
-        await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_the_newest_request_of_a_tenant_leaves_its_slot_to_another_tenant(redis: ArqRedis) -> None:
-    rig = Rig(redis)
-    running = asyncio.create_task(rig.consumer.run())
-    try:
+    async with Rig(redis) as rig:
         await rig.put(*"abcd", tenant="greedy")
         await eventually(lambda: len(rig.running) == 4)
         await rig.put("x", tenant="other")
@@ -127,7 +116,3 @@ async def test_the_newest_request_of_a_tenant_leaves_its_slot_to_another_tenant(
             attempt.first_output_at = time.monotonic() - 5
         await rig.consumer.yield_slot()
         await eventually(lambda: sorted(rig.running) == ["a", "c", "d", "y"])
-    finally:
-        running.cancel()
-        await rig.consumer.stop()
-        await asyncio.gather(running, return_exceptions=True)

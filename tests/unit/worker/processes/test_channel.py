@@ -73,22 +73,16 @@ def test_all_messages_that_have_been_sent_are_received_at_once(ends: tuple[socke
     assert channel.receive(0) == sent
 
 
-def test_messages_before_the_end_are_received(ends: tuple[socket.socket, Channel]) -> None:
+@pytest.mark.parametrize("timeout", [0, None])
+def test_messages_before_the_end_are_received_and_the_end_is_noticed(
+    ends: tuple[socket.socket, Channel], timeout: float | None
+) -> None:
     parent, channel = ends
     parent.sendall(framed([1]) + framed([2])[:3])
     parent.close()
-    assert channel.receive(0) == [[1]]
+    assert channel.receive(timeout) == [[1]]
     with pytest.raises(EOFError):
-        channel.receive(0)
-
-
-def test_the_end_of_the_parent_is_noticed(ends: tuple[socket.socket, Channel]) -> None:
-    parent, channel = ends
-    parent.sendall(framed([1]))
-    parent.close()
-    assert channel.receive(None) == [[1]]
-    with pytest.raises(EOFError):
-        channel.receive(None)
+        channel.receive(timeout)
 
 
 def test_a_message_larger_than_the_sockets_buffer_passes(ends: tuple[socket.socket, Channel]) -> None:

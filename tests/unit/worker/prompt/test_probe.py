@@ -117,22 +117,20 @@ CONVERSATIONS = {
 }
 
 
-@pytest.mark.parametrize("shape", CONVERSATIONS)
 @pytest.mark.parametrize("name", FAMILIES)
-def test_no_shape_of_conversation_is_refused_and_no_text_is_lost(name: str, shape: str) -> None:
-    messages = CONVERSATIONS[shape]
-    prompt = _shown(FAMILIES[name], *messages)
-    assert "weather" in prompt
-    assert "clock" in prompt
-    for message in messages:
-        assert prompt.count(message.content or "weather") == 1 or not message.content
-        for call in message.tool_calls:
-            value = call.arguments.split('"')[3] if call.arguments else call.name
-            assert value in prompt
-    contents = [message.content for message in messages if message.content]
-    places = [prompt.index(text) for text in contents if not text.startswith("Sys")]
-    if shape != "two calls":
-        assert places == sorted(places)
+def test_no_shape_of_conversation_is_refused_and_no_text_is_lost(name: str) -> None:
+    for shape, messages in CONVERSATIONS.items():
+        prompt = _shown(FAMILIES[name], *messages)
+        assert "weather" in prompt, shape
+        assert "clock" in prompt, shape
+        for message in messages:
+            assert prompt.count(message.content or "weather") == 1 or not message.content, shape
+            for call in message.tool_calls:
+                value = call.arguments.split('"')[3] if call.arguments else call.name
+                assert value in prompt, shape
+        contents = [message.content for message in messages if message.content]
+        places = [prompt.index(text) for text in contents if not text.startswith("Sys")]
+        assert shape == "two calls" or places == sorted(places), shape
 
 
 def test_call_ids_are_short_where_the_template_wants_that() -> None:

@@ -24,6 +24,11 @@ CHATML = (
 )
 
 
+@cache
+def _parts(text: str) -> Sequence[str]:
+    return re.findall("|".join(map(re.escape, SPECIALS)) + r"|\n+| +(?= )| ?[^\W\d_]+|\W|\w", text)
+
+
 class Tokenizer:
     """Words with their leading space, runs of spaces or line ends, other characters one by one, special texts.
 
@@ -35,7 +40,6 @@ class Tokenizer:
         self._ids = {text: number for number, text in enumerate(SPECIALS)}
         self.cap = cap
         self._sentencepiece = sentencepiece
-        self._parts = re.compile("|".join(map(re.escape, SPECIALS)) + r"|\n+| +(?= )| ?[^\W\d_]+|\W|\w")
         self.longest = 0
         self.calls = 0
 
@@ -46,7 +50,7 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         if self._sentencepiece and text:
             text = " " + text
-        ids = [self._ids.setdefault(part, len(self._ids)) for part in self._parts.findall(text)]
+        ids = [self._ids.setdefault(part, len(self._ids)) for part in _parts(text)]
         self.longest = max(self.longest, len(ids))
         return ids[: self.cap]
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from socket import socket
+from socket import SO_SNDBUF, SOL_SOCKET, socket
 from typing import Any, NoReturn, cast
 
 import pytest
@@ -56,8 +56,10 @@ async def test_replies_come_in_order_and_errors_are_among_them(open_connection: 
 
 
 async def test_what_the_socket_does_not_take_at_once_follows_in_order(open_connection: RawConnection) -> None:
-    large = b"x" * 8_000_000
+    open_connection._open_socket().setsockopt(SOL_SOCKET, SO_SNDBUF, 1 << 16)
+    large = b"x" * 2_000_000
     open_connection.send("ECHO", large)
+    assert open_connection._unsent
     open_connection.send("ECHO", "after it")
     assert await until(open_connection, 2) == [large, b"after it"]
 

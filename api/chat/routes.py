@@ -130,7 +130,7 @@ class Responder:
 
     async def _vectors(self, chat: ChatExchange, encoder: ResponseEncoder) -> bytes:
         found = await embedded(chat)
-        size = _FLOAT_BYTES * sum(len(one.vectors) // 4 for one in found)
+        size = sum(len(one.vectors) for one in found) * (1 if chat.request.response.base64 else _JSON_FACTOR)
         return await self._thread.run(chat.owner, size, partial(encoder.vectors, found, chat.recorder.usage()))
 
     async def _starts_in_time(self, exchange: HttpExchange, chat: ChatExchange) -> bool:
@@ -153,8 +153,8 @@ class Responder:
             yield piece
 
 
-_FLOAT_BYTES = 20
-"""Size of a number in JSON."""
+_JSON_FACTOR = 5
+"""Size of a vector in JSON to its size; base64 costs far less to encode."""
 
 
 def wants_queue_events() -> bool:

@@ -101,6 +101,14 @@ async def test_the_time_for_which_the_process_waits_for_a_cpu_does_not_count(
     assert sum(starved) >= 3 * DEADLINE
 
 
+async def test_a_short_call_is_served_without_a_look_at_the_cpu_time(
+    faulty: Faulty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.processes.call_process._DEADLINE_CHECKS", 1e-6)
+    monkeypatch.setattr("worker.processes.call_process.CpuTime", None)
+    assert await faulty.call("x", "a") == "x"
+
+
 async def test_a_call_during_a_crash_is_tried_once_more(faulty: Faulty) -> None:
     first, second = faulty.call("crash once", "a"), faulty.call("x", "a")
     assert (await first, await second) == ("crash once", "x")

@@ -274,7 +274,12 @@ class CallProcess(Generic[Call, Reply]):
                 pending.seconds = 0.0
                 child.send(pending.call)
                 if child.pid is not None:
-                    self._schedule_check(CpuTime(child.pid), pending)
+                    # Its CPU time is read from then on: that costs as much as a short call.
+                    self._deadline_timer = asyncio.get_running_loop().call_later(
+                        pending.deadline / _DEADLINE_CHECKS,
+                        lambda pid: self._schedule_check(CpuTime(pid), pending),
+                        child.pid,
+                    )
                 return
 
     def _schedule_check(self, cpu_time: CpuTime, current: PendingCall[Call, Reply]) -> None:

@@ -77,9 +77,7 @@ class WebPage:
         self.tab.goto(f"{self.base}live")
         self.tab.evaluate("sessionStorage.clear()")
         storage = {"origin": self.base.removesuffix("/"), "storageTypes": "all"}
-        session = self.context.new_cdp_session(self.tab)
-        session.send("Storage.clearDataForOrigin", storage)
-        session.detach()
+        self.context.new_cdp_session(self.tab).send("Storage.clearDataForOrigin", storage)
         self.errors.clear()
         self.requests.clear()
         self.expected = ()

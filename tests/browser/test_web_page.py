@@ -51,12 +51,13 @@ def test_a_model_chosen_at_once_stays_chosen(browser: Browser, shown: Fleet) -> 
 
 def test_an_answer_is_markdown(page: WebPage) -> None:
     words = " ".join(["tree"] * 50)
+    page.choose("quick")
     answer = page.ask(f"[[say # Title\n\n{words}\n\n* **bold** `code`\n\n| a | b |\n|---|---|\n| 1 | 2 |\n]]")
     expect(answer.get_by_role("heading", name="Title")).to_be_visible()
     expect(answer.get_by_role("cell", name="2")).to_be_visible()
     expect(answer.locator("li strong")).to_have_text("bold")
     expect(
-        answer.get_by_text(re.compile(r"sim · first token \d.* · \d+\.\d tokens/s · \d+ \+ \d+ tokens"))
+        answer.get_by_text(re.compile(r"quick · first token \d.* · \d+\.\d tokens/s · \d+ \+ \d+ tokens"))
     ).to_be_visible()
     expect(page.tab.get_by_role("button", name="Send")).to_be_visible()
 
@@ -65,6 +66,7 @@ def test_code_is_coloured_and_formulas_are_drawn(page: WebPage) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     code = "def half(x):\n    return x / 2"
     said = f"```python\n{code}\n```\n\nIt costs $5 or $6, and $a^2$.\n\n$$\\frac{{1}}{{2}}$$\n\n\\(\\undefined\\)"
+    page.choose("quick")
     answer = page.ask(f"[[say {said}]]")
     expect(answer.locator(".hljs-keyword").first).to_have_text("def")
     answer.get_by_role("button", name="Copy code").click()
@@ -262,6 +264,7 @@ def test_what_the_browser_kept_does_not_break_the_page(page: WebPage) -> None:
 
 def test_branches_and_conversations_survive_a_reload(page: WebPage, shown: Fleet) -> None:
     tab = page.tab
+    page.choose("quick")
     answer = page.ask("[[say first answer]]")
     expect(answer.get_by_text("first answer")).to_be_visible()
     answer.get_by_role("button", name="Regenerate").click()
@@ -447,7 +450,7 @@ def test_axe_finds_nothing_on_a_small_screen_in_either_theme(browser: Browser, s
     with web_page(browser, shown, width=360, height=740) as page:
         tab = page.tab
         page.open()
-        page.choose("sim")
+        page.choose("quick")
         answer = page.ask("[[say # Title\n\ntext `code` [link](http://example.org)\n\n```\n" + "long " * 60 + "\n```]]")
         expect(answer.get_by_text("tokens/s")).to_be_visible()
         for view, place in (("Chat", ".composer"), ("Fleet", ".chart svg")):

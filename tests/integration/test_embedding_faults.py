@@ -100,7 +100,7 @@ def test_lost_frames_are_computed_again(served: Fleet) -> None:
 
 
 def test_a_killed_worker_loses_no_request(served: Fleet) -> None:
-    asked, client, reported = requests(60), served.client(), list[int]()
+    asked, client, reported = requests(24), served.client(), list[int]()
     expected = [embed(client, texts, reported) for texts in asked]
     victim = served.worker(*WORKER)
     with ThreadPoolExecutor(8) as pool:

@@ -163,6 +163,7 @@ def _compared(ports: dict[str, int], rounds: int, runs: int, texts: int = TEXTS)
     return [
         {"embedder": name, "texts/s": with_spread(of), "vinoqueue to it": ratios(rates["vinoqueue"], of)}
         | {f"p{share * 100:.0f} ms": percentile(times[name], share) * 1e3 for share in (0.5, 0.99)}
+        | {"p99 to p50": percentile(times[name], 0.99) / percentile(times[name], 0.5)}
         for name, of in rates.items()
     ]
 

@@ -1,8 +1,9 @@
 """embed: vectors over HTTP against the engine alone and other embedders; beside chats, and behind texts that wait.
 
 The model is all-MiniLM-L6-v2. With ``env``, an environment as :mod:`bench.peers.embedders` describes, OpenVINO GenAI
-and sentence-transformers take turns, behind a server that does nothing else, with as many threads. Rates are of whole
-requests, from texts to vectors in base64. ``quick`` shows that all parts run: its model is tiny, its figures are none.
+and sentence-transformers take turns, behind a server that does nothing else, and llama.cpp's server, with as many
+threads. Rates are of whole requests, from texts to vectors in base64. ``quick`` shows that all parts run: its model is
+tiny, its figures are none.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ import numpy
 
 from bench.load import chats
 from bench.peers import embedders
+from bench.peers.llama_cpp import ENVIRONMENT, LlamaCpp, bert_file
 from bench.peers.server import start
 from bench.prompts import VOCABULARY, distinct_prompts
 from bench.report import ratios, save, table, with_spread
@@ -72,6 +74,12 @@ def run(folder: Path, *, runs: int = 5, env: str | None = None, quick: bool = Fa
                 server = start([python, "-P", str(Path(embedders.__file__)), kind, model], folder / f"{kind}.log")
                 peers.callback(server.stop)
                 ports[name] = server.port
+            if env:
+                ENVIRONMENT.prepare()
+                file = bert_file(Path(model), folder / "bert.gguf")
+                server = LlamaCpp().start(file, TEXTS, folder, "--embedding", "--ubatch-size", "2048")
+                peers.callback(server.stop)
+                ports["llama.cpp's server"] = server.port
             calls = ports.pop(_CALLS)
             found["indexing"] = _compared({**ports, _ALONE: calls}, rounds, runs)
             own = {"vinoqueue": fleet.port, _ALONE: calls, _CALLS: calls}

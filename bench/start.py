@@ -1,6 +1,7 @@
 """start: from ``vinoqueue up``, and other causes, to the first token of a chat sent at once; memory: what it takes.
 
-On a busy machine, CPU times change less than durations. With ``against``, another ``vinoqueue`` takes turns.
+On a busy machine, CPU times change less than durations. With ``against``, another ``vinoqueue`` takes turns, or
+llama.cpp's ``llama-server`` with the default model's file.
 """
 
 import os
@@ -89,12 +90,28 @@ def _up(command: Path, folder: Path, *arguments: object, **environment: str) -> 
     return _Service(command, folder, port, ("up", "--port", port, *arguments), **environment)
 
 
+def _llama(command: Path, folder: Path) -> tuple[dict[str, float], list[Process]]:
+    """Return what there is to say of llama.cpp's server: seconds, and its size, in MiB, idle after these chats."""
+    port = free_port()
+    arguments = ("--model", resolve("default").path, "--port", port, "--threads", os.cpu_count(), "--no-webui")
+    with _Service(command, folder, port, arguments) as server:
+        requests = [server.first()]
+        cpu = sum(one.cpu for one in processes_of(server.process.pid))
+        found = {"'up'": requests[0].first - server.began, "'up', CPU time": cpu}
+        requests += [server.chat(prompt=number) for number in range(1, 10)]
+        found |= {f"request {at + 1}": requests[at].first - requests[at].began for at in (0, 9)}
+        time.sleep(_IDLE)
+        return found | {"all": sum(one.size for one in processes_of(server.process.pid))}, []
+
+
 _OTHER = "other"
 """Another name of the same model."""
 
 
 def _starts(command: Path, folder: Path) -> tuple[dict[str, float], list[Process]]:
     """Return the seconds from each cause to the first token that comes of it, and the processes of ``up`` then."""
+    if command.name == "llama-server":
+        return _llama(command, folder)
     found = {}
     with _up(command, folder) as up:
         found["'up'"] = up.first().first - up.began
@@ -129,6 +146,8 @@ def _starts(command: Path, folder: Path) -> tuple[dict[str, float], list[Process
 
 def _sizes(command: Path, folder: Path) -> dict[str, float]:
     """Return the proportional set sizes, in MiB, of the processes of ``up``, and of a second worker beside it."""
+    if command.name == "llama-server":
+        return _llama(command, folder)[0]
     with _up(command, folder) as up:
         up.first()
         time.sleep(_IDLE)
@@ -170,15 +189,16 @@ def _print(title: str, head: str, found: dict[str, list[dict[str, float]]]) -> l
     """Print a table of what was found for each build, and return its rows."""
     rows: list[dict[str, object]] = []
     for name in found["this"][0]:
-        values = {build: [each[name] for each in turns] for build, turns in found.items()}
-        ratio: dict[str, object] = {"ratio": ratios(values["this"], values["other"])} if "other" in values else {}
-        rows.append({head: name, **{build: with_spread(each) for build, each in values.items()}, **ratio})
+        values = {build: [each[name] for each in turns if name in each] for build, turns in found.items()}
+        rows.append({head: name, **{build: with_spread(each) if each else "" for build, each in values.items()}})
+        if "other" in values:
+            rows[-1]["ratio"] = ratios(values["this"], values["other"]) if values["other"] else ""
     print(table(title, rows))
     return rows
 
 
 def run(folder: Path, *, runs: int = 5, against: str | None = None) -> dict[str, Any]:
-    """Measure starts, print the tables, and return the result. ``against`` is another ``vinoqueue`` command."""
+    """Measure starts, print the tables, and return the result. ``against`` is another command."""
     found = _turns(_starts, folder, runs, against)
     times = {build: [seconds for seconds, _ in turns] for build, turns in found.items()}
     title = f"start: seconds to the first token of a chat sent at once, medians of {runs} alternating runs"
@@ -191,7 +211,7 @@ def run(folder: Path, *, runs: int = 5, against: str | None = None) -> dict[str,
 
 
 def memory(folder: Path, *, runs: int = 3, against: str | None = None) -> dict[str, Any]:
-    """Measure memory, print the table, and return the result. ``against`` is another ``vinoqueue`` command."""
+    """Measure memory, print the table, and return the result. ``against`` is another command."""
     found = _turns(_sizes, folder, runs, against)
     title = f"memory: proportional set sizes, idle after one chat, medians of {runs} alternating runs"
     rows = _print(title, "MiB", found)

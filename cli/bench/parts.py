@@ -55,8 +55,8 @@ def bench(ctx: click.Context) -> None:
     """Run the benchmarks PARTS, or measure a server with 'load'.
 
     Without PARTS, most benchmarks run, which takes half an hour. They print tables and write bench/results/*.json.
-    After PARTS, --runs N sets the number of alternating turns, and --concurrencies N,N,... the numbers of requests at a
-    time of 'overhead' and 'peers'. --against is another build's 'vinoqueue', for 'start' and 'memory'.
+    After PARTS, --runs N sets the number of alternating turns, and --concurrencies N,N,... the requests at a time of
+    'overhead' and 'peers'. --against is another 'vinoqueue', or llama.cpp's 'llama-server', for 'start' and 'memory'.
     """
     if ctx.invoked_subcommand is None:
         _run((), {})

@@ -43,21 +43,23 @@ def gguf_bytes(
 ) -> bytes:
     """Return a GGUF file that holds ``metadata``: ints as u32, floats as f32, lists as arrays.
 
-    Of ``tensors``, a vector becomes ones in f32, or what ``vectors`` has, and a matrix random weights of type ``kind``,
-    or of the next of several types in turns.
+    Of ``tensors``, a vector becomes ones in f32, and a matrix random weights of type ``kind``, or of the next of
+    several types in turns; those in ``vectors`` have these weights, in f32.
     """
     tensors, kinds = tensors or {}, cycle([kind] if isinstance(kind, str) else kind)
     pairs = b"".join(_text(key) + _value(value) for key, value in metadata.items())
     described, contents = b"", b""
     for name, shape in tensors.items():
         described += _text(name)
+        own = (vectors or {}).get(name)
         if isinstance(shape, int):
             described += struct.pack("<IQIQ", 1, shape, _F32, len(contents))
-            data = numpy.array((vectors or {}).get(name, [1.0] * shape), numpy.float32).tobytes()
+            data = numpy.array([1.0] * shape if own is None else own, numpy.float32).tobytes()
         else:
             (rows, columns), one = shape, next(kinds)
             described += struct.pack("<IQQIQ", 2, columns, rows, _NUMBERS[one], len(contents))
-            data = random_blocks(one, rows * columns // TENSOR_TYPES[_NUMBERS[one]].elements)
+            blocks = rows * columns // TENSOR_TYPES[_NUMBERS[one]].elements
+            data = random_blocks(one, blocks) if own is None else numpy.array(own, numpy.float32).tobytes()
         contents += data.ljust(_aligned(len(data)), b"\0")
     header = struct.pack("<4sIQQ", b"GGUF", version, len(tensors), len(metadata)) + pairs + described
     return header.ljust(_aligned(len(header)), b"\0") + contents if tensors else header

@@ -87,7 +87,8 @@ end
 
 -- Removes up to `take` jobs from the front of the queue, except those reserved for others, those that may not have a slot
 -- now, and batch requests that must leave slots free. Returns alternating ids and scores, and how many may not have one.
--- Behind many of these, it looks at those from the virtual time on: no new job has an older tag.
+-- Behind many of these, it looks at those from the virtual time on: no new job has an older tag. While it finds none, it
+-- goes on: one that costs more than a page of others is behind them.
 local function pop(take, used, reserved, for_others)
   local popped, ids, refused, last, ends = {}, {}, 0, nil, false
 
@@ -128,7 +129,12 @@ local function pop(take, used, reserved, for_others)
     local class = math.floor(last / CLASS_WIDTH)
     local time = class * CLASS_WIDTH + tag_of(redis.call('HGET', FAIR_QUEUE, string.format('time:%.0f', class)))
     local from = last < time and string.format('%.0f', time) or string.format('(%.1f', last)
-    look(redis.call('ZRANGEBYSCORE', QUEUE, from, '+inf', 'WITHSCORES', 'LIMIT', 0, PAGE))
+    local at = 0
+    repeat
+      local page = redis.call('ZRANGEBYSCORE', QUEUE, from, '+inf', 'WITHSCORES', 'LIMIT', at, PAGE)
+      look(page)
+      at = at + PAGE
+    until #ids > 0 or SPARE > 0 or ends or #page < 2 * PAGE
   end
   call_with('ZREM', QUEUE, ids, 1, #ids)
   return popped, refused

@@ -217,10 +217,11 @@ async def test_jobs_that_had_slots_get_them_again(fleet: Fleet) -> None:
     assert await fleet.claim(used=3, worker="w2") == ["b6"]
 
 
-async def test_a_new_request_is_found_behind_any_number_that_may_not_have_slots(fleet: Fleet) -> None:
+@pytest.mark.parametrize("length", [42_000, 150_000])
+async def test_a_new_request_is_found_behind_any_number_that_may_not_have_slots(fleet: Fleet, length: int) -> None:
     await fleet.put("a", 250, seed=1)
-    # Each costs as much as thirty of those: the last ones are behind all of them.
-    long = (Message(role="user", content="x" * 42_000),)
+    # Each costs as much as thirty of those, or more than a page of them: the last ones are behind all of them.
+    long = (Message(role="user", content="x" * length),)
     await fleet.put("b", messages=long)
     assert sorted(await fleet.claim()) == ["a1", "a2", "b251"]
     for job in range(252, 264):

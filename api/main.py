@@ -21,7 +21,7 @@ from api.files.storage import FilesDirError
 from api.files.store import FileCleanup
 from api.http.connection import connection_type
 from api.http.connection_limits import ConnectionLimits, max_connections
-from api.http.listener import BACKLOG, collect_rarely, listen, shared
+from api.http.listener import BACKLOG, collect_rarely, duplicated, listen
 from api.keys import KeyFileError, NoKeysError
 from shared.protocol.registry import LeaseMismatch, ReplicaInfo, announce, check_lease, withdraw
 from shared.protocol.version import PROTOCOL
@@ -203,7 +203,7 @@ async def _serve(settings: ApiSettings, listener: socket.socket, limits: Connect
         on_signal(number, stopping.set)
     on_signal(signal.SIGINT, stop_now)  # Ctrl-C: no load balancer needs to notice
     async with running(replica, address, reconnections):
-        serving = asyncio.create_task(server.serve(sockets=shared(listener)), name="http")
+        serving = asyncio.create_task(server.serve(sockets=duplicated(listener)), name="http")
         logger.info("API replica %s listening on %s", replica.id, address)
         stopped = asyncio.create_task(stopping.wait())
         await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)

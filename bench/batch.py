@@ -16,16 +16,14 @@ from typing import Any
 
 from bench.load import chats
 from bench.prompts import distinct_prompts
-from bench.reference_engine import ReferenceEngine
+from bench.reference_engine import ReferenceEngine, engine_options
 from bench.report import median_and_spread, ratios, save, table, with_spread
 from cli.base.api_client import ApiClient
 from cli.batch.client import Client
 from shared.runtime.event_loop import run as run_loop
-from shared.runtime.settings import EngineSettings
 from tests.support.eventually import wait_until
 from tests.support.fleet import Fleet
 from worker.model.local import resolve
-from worker.openvino.options import OpenVINOOptions
 
 SLOTS = 32
 TOKENS = 64
@@ -74,9 +72,7 @@ def _fleet(folder: Path) -> Iterator[Fleet]:
 
 def _rates(running: Fleet, runs: int, lines: int) -> dict[str, object]:
     model = resolve("default")
-    options = OpenVINOOptions.from_settings(
-        EngineSettings(max_batch=SLOTS), path=str(model.path), context_length=model.context_length
-    )
+    options = engine_options(model, max_batch=SLOTS)
     engine = ReferenceEngine(options)
     alone, batches = [], []
     try:

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.prompts import distinct_prompts
-from bench.reference_engine import ReferenceEngine
+from bench.reference_engine import ReferenceEngine, engine_options
 from bench.report import save, table
-from shared.runtime.settings import EngineSettings
 from worker.model.local import LocalModel, resolve
-from worker.openvino.options import OpenVINOOptions
 
 SECONDS = 110.0
 """Time for all forms, of which the last one takes some more to end."""
@@ -61,8 +59,7 @@ def run(_: Path, *, model: str = "default", seconds: float = SECONDS) -> dict[st
 
 def _measure(model: LocalModel, form: Form, seconds: float) -> dict[str, float]:
     """Return the better rates of two turns of a form, as far as they are known after ``seconds``; 0 are not."""
-    settings = EngineSettings(max_batch=STREAMS[-1], **form)
-    options = OpenVINOOptions.from_settings(settings, path=str(model.path), context_length=model.context_length)
+    options = engine_options(model, max_batch=STREAMS[-1], **form)
     rates = dict.fromkeys(("1 stream", "its prompt again", *(f"{streams} streams" for streams in STREAMS[1:])), 0.0)
     began = time.monotonic()
     engine = ReferenceEngine(options, wait=False)

@@ -13,14 +13,12 @@ from typing import Any
 
 from bench.load import chats
 from bench.prompts import distinct_prompts
-from bench.reference_engine import ReferenceEngine
+from bench.reference_engine import ReferenceEngine, engine_options
 from bench.report import median_and_spread, save, table
 from cli.bench.report import percentile
 from shared.runtime.event_loop import run as run_loop
-from shared.runtime.settings import EngineSettings
 from tests.support.fleet import Fleet
 from worker.model.local import resolve
-from worker.openvino.options import OpenVINOOptions
 
 TOKENS = 128
 CONCURRENCIES = (1, 4, 8, 16, 32, 64)
@@ -36,9 +34,8 @@ _PAUSE = 0.05
 def run(folder: Path, *, runs: int = 5, concurrencies: Sequence[int] = CONCURRENCIES) -> dict[str, Any]:
     """Measure, print the table, and return the result."""
     most = max(concurrencies)
-    settings = EngineSettings(max_batch=most)
     model = resolve("default")
-    options = OpenVINOOptions.from_settings(settings, path=str(model.path), context_length=model.context_length)
+    options = engine_options(model, max_batch=most)
     fleet = Fleet(folder, local=True)
     engine = ReferenceEngine(options)
     try:

@@ -19,7 +19,9 @@ import openvino_genai
 
 from shared.protocol.request import Sampling
 from shared.runtime.processes import module_command
+from shared.runtime.settings import EngineSettings
 from worker.model.devices import device_kind
+from worker.model.local import LocalModel
 from worker.openvino.huge_pages import use_huge_pages
 from worker.openvino.load import choose, load_pipeline
 from worker.openvino.options import OpenVINOOptions
@@ -27,6 +29,12 @@ from worker.openvino.sampling import apply_speculation
 from worker.openvino.weights import serving_path
 
 _RUNNING = openvino_genai.GenerationStatus.RUNNING
+
+
+def engine_options(model: LocalModel, **settings: Any) -> OpenVINOOptions:
+    """Return the options with which a worker with these ``settings`` loads ``model``."""
+    given = EngineSettings(**settings)
+    return OpenVINOOptions.from_settings(given, path=str(model.path), context_length=model.context_length)
 
 
 class ReferenceEngine:

@@ -17,14 +17,12 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from bench.load import Stream, chats
 from bench.prompts import distinct_prompts
-from bench.reference_engine import ReferenceEngine
+from bench.reference_engine import ReferenceEngine, engine_options
 from bench.report import ratios, save, table, with_spread
 from shared.runtime.event_loop import run as run_loop
-from shared.runtime.settings import EngineSettings
 from tests.support.fleet import free_port
 from worker.model.local import resolve
 from worker.model.source import DEFAULT_NAME
-from worker.openvino.options import OpenVINOOptions
 
 _NAMES = {
     "valkey-server": "store",
@@ -85,23 +83,17 @@ class _Service:
         return run_loop(chats(self.port, model, distinct_prompts(prompt, 1), 8, 1))[0]
 
 
+_LLAMA = "llama-server"
+"""The file name of llama.cpp's server."""
+
+
 def _up(command: Path, folder: Path, *arguments: object, **environment: str) -> _Service:
     port = free_port()
-    return _Service(command, folder, port, ("up", "--port", port, *arguments), **environment)
-
-
-def _llama(command: Path, folder: Path) -> tuple[dict[str, float], list[Process]]:
-    """Return what there is to say of llama.cpp's server: seconds, and its size, in MiB, idle after these chats."""
-    port = free_port()
-    arguments = ("--model", resolve("default").path, "--port", port, "--threads", os.cpu_count(), "--no-webui")
-    with _Service(command, folder, port, arguments) as server:
-        requests = [server.first()]
-        cpu = sum(one.cpu for one in processes_of(server.process.pid))
-        found = {"'up'": requests[0].first - server.began, "'up', CPU time": cpu}
-        requests += [server.chat(prompt=number) for number in range(1, 10)]
-        found |= {f"request {at + 1}": requests[at].first - requests[at].began for at in (0, 9)}
-        time.sleep(_IDLE)
-        return found | {"all": sum(one.size for one in processes_of(server.process.pid))}, []
+    if command.name == _LLAMA:
+        arguments = ("--model", resolve("default").path, "--threads", os.cpu_count(), "--no-webui")
+    else:
+        arguments = ("up", *arguments)
+    return _Service(command, folder, port, (*arguments, "--port", port), **environment)
 
 
 _OTHER = "other"
@@ -110,28 +102,26 @@ _OTHER = "other"
 
 def _starts(command: Path, folder: Path) -> tuple[dict[str, float], list[Process]]:
     """Return the seconds from each cause to the first token that comes of it, and the processes of ``up`` then."""
-    if command.name == "llama-server":
-        return _llama(command, folder)
     found = {}
     with _up(command, folder) as up:
         found["'up'"] = up.first().first - up.began
         processes = processes_of(up.process.pid)
         found["'up', CPU time"] = sum(one.cpu for one in processes)
-    with tempfile.TemporaryDirectory(dir=folder) as cache, _up(command, folder, XDG_CACHE_HOME=cache) as up:
-        found["'up', converting weights"] = up.first().first - up.began
     with _up(command, folder) as up:
         requests = [up.first(), *(up.chat(prompt=number) for number in range(1, 10))]
         found |= {f"request {at + 1}": requests[at].first - requests[at].began for at in (0, 9)}
+        if command.name == _LLAMA:
+            return found, processes
         engine = next(one for one in processes_of(up.process.pid) if one.name == "engine")
         os.kill(engine.pid, signal.SIGKILL)
         killed = time.perf_counter()
         found["an engine after a crash"] = up.first().first - killed
         with _Service(command, folder, up.port, ("worker", "--served-model-name", _OTHER)) as worker:
-            found["a worker beside a running API"] = worker.first(_OTHER).first - worker.began
-    model = resolve("default")
-    alone = OpenVINOOptions.from_settings(EngineSettings(), path=str(model.path), context_length=model.context_length)
+            found["a worker added to a running API"] = worker.first(_OTHER).first - worker.began
+    with tempfile.TemporaryDirectory(dir=folder) as cache, _up(command, folder, XDG_CACHE_HOME=cache) as up:
+        found["'up', converting weights"] = up.first().first - up.began
     began = time.perf_counter()
-    ReferenceEngine(alone).stop()
+    ReferenceEngine(engine_options(resolve("default"))).stop()
     found["the pipeline alone, loaded without Vinoqueue and without a token"] = time.perf_counter() - began
     catalogue = folder / "models.toml"
     entry = '[models."{}"]\nsource = "default"\nmemory = "3GB"\n'
@@ -146,14 +136,14 @@ def _starts(command: Path, folder: Path) -> tuple[dict[str, float], list[Process
 
 def _sizes(command: Path, folder: Path) -> dict[str, float]:
     """Return the proportional set sizes, in MiB, of the processes of ``up``, and of a second worker beside it."""
-    if command.name == "llama-server":
-        return _llama(command, folder)[0]
     with _up(command, folder) as up:
         up.first()
         time.sleep(_IDLE)
         processes = processes_of(up.process.pid)
         sizes = {name: sum(one.size for one in processes if one.name == name) for name in ("up", *_NAMES.values())}
         sizes["all"] = sum(sizes.values())
+        if command.name == _LLAMA:
+            return {"all": sizes["all"]}
         with _Service(command, folder, up.port, ("worker", "--served-model-name", _OTHER)) as worker:
             worker.first(_OTHER)
             time.sleep(_IDLE)

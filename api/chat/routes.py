@@ -154,7 +154,7 @@ class Responder:
 
 
 _JSON_FACTOR = 5
-"""Size of a vector in JSON to its size; base64 costs far less to encode."""
+"""Ratio of a vector's size in JSON to its size in memory."""
 
 
 def wants_queue_events() -> bool:

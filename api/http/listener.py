@@ -38,7 +38,7 @@ def listen(host: str, port: int, timeout: float) -> socket.socket:
     return listener
 
 
-def shared(listener: socket.socket) -> list[socket.socket]:
+def duplicated(listener: socket.socket) -> list[socket.socket]:
     """Return ``listener`` and duplicates of it, from all of which the event loop accepts its connections."""
     return [listener, *(listener.dup() for _ in range(_AT_ONCE - 1))]
 

@@ -23,13 +23,11 @@ from bench.peers.environment import Unavailable
 from bench.peers.llama_cpp import LlamaCpp
 from bench.peers.shapes import SHAPES, random_model
 from bench.prompts import distinct_prompts
-from bench.reference_engine import ReferenceEngine
+from bench.reference_engine import ReferenceEngine, engine_options
 from bench.report import ratios, save, table
 from shared.runtime.event_loop import run as run_loop
-from shared.runtime.settings import EngineSettings
 from tests.support.fleet import Fleet
 from worker.model.local import resolve
-from worker.openvino.options import OpenVINOOptions
 from worker.openvino.weights import serving_path
 
 TOKENS = 128
@@ -105,8 +103,7 @@ def run(
     rows: list[dict[str, Any]] = []
     with ExitStack() as stack:
         alone = []
-        settings = EngineSettings(max_batch=most)
-        options = OpenVINOOptions.from_settings(settings, path=str(model.path), context_length=model.context_length)
+        options = engine_options(model, max_batch=most)
         if size:
             serving_path(options, print)  # The conversion takes longer than a test waits for a worker.
         else:

@@ -41,15 +41,15 @@ class Model:
         self.tokens = open_tokens(str(self.folder), limit)
         options = OpenVINOOptions.from_settings(EngineSettings(), path=str(self.folder), context_length=limit)
         self.engine = EmbeddingEngine(options, lambda stage: None)
-        self.library = tokenizers.Tokenizer.from_file(str(self.folder / "tokenizer.json"))
-        self.library.no_padding()
+        self.reference = tokenizers.Tokenizer.from_file(str(self.folder / "tokenizer.json"))
+        self.reference.no_padding()
 
     def read(self, text: str, other: str | None = None, *, cut: int) -> Any:
         """Return the encoding of a text or a pair, cut by the library if ``cut`` is not 0."""
-        self.library.no_truncation()
+        self.reference.no_truncation()
         if cut:
-            self.library.enable_truncation(min(self.limit, cut) if cut > 0 else self.limit)
-        return self.library.encode(text, other)
+            self.reference.enable_truncation(min(self.limit, cut) if cut > 0 else self.limit)
+        return self.reference.encode(text, other)
 
     def of(self, number: int, request: ChatRequest) -> EngineSequence:
         if isinstance(work := request.work, Rerank):
@@ -119,7 +119,7 @@ def ids(chance: random.Random) -> list[int]:
 
 
 def is_text(model: Model, one: str) -> bool:
-    return bool(one.strip() and model.library.encode(one, add_special_tokens=False).ids)
+    return bool(one.strip() and model.reference.encode(one, add_special_tokens=False).ids)
 
 
 def expected(model: Model, one: Any, body: dict[str, Any]) -> Any:

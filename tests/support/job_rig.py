@@ -109,12 +109,13 @@ def consumer_of(
     jobs: ActiveJobs | None = None,
     poll: float = 3600,
     batch_reserve: int | None = 0,
-    spare: int = 0,
+    query_reserve: int = 0,
 ) -> JobConsumer:
     """A consumer of a worker whose engine is loaded. It claims when it is woken, or has reason to."""
     jobs = jobs if jobs is not None else ActiveJobs()
     requests, engine = requests_of(queue), CurrentEngine(slots=slots)
-    engine.set(LoadedEngine(cast(EngineProcess, None), msgspec.structs.replace(INFO, slots=slots, spare=spare)))
+    info = msgspec.structs.replace(INFO, slots=slots, query_reserve=query_reserve)
+    engine.set(LoadedEngine(cast(EngineProcess, None), info))
     runner = serve if isinstance(serve, JobRunner) else cast(JobRunner, Serving(serve, jobs, requests))
     return JobConsumer(queue, worker, runner, jobs, requests, engine, poll=poll, batch_reserve=batch_reserve)
 

@@ -7,31 +7,30 @@ from itertools import product
 from typing import Any
 
 from shared.protocol.request import Tool
-from tools.peers.literals import text_of
+from tools.peers.literals import literals, text_of
 from tools.peers.reading import Read, read, same_json
 
-_LITERALS = r'(?:(?:R"(?P<{0}>[^(\s]*)\(.*?\)(?P={0})"|"(?:[^"\\]|\\.)*")\s*)+'
 _FINISH = r"(?:ov\s?::genai\s?::GenerationFinishReason\s?::\w+\s*,\s*)?"
 _ENTRY = re.compile(
-    rf"\{{\s*(?P<chunk>{_LITERALS.format('a')}),\s*{_FINISH}(?:(?P<none>std::nullopt)|\{{?(?P<delta>{_LITERALS.format('b')})\}}?|"
+    rf"\{{\s*(?P<chunk>{literals('a')}),\s*{_FINISH}(?:(?P<none>std::nullopt)|\{{?(?P<delta>{literals('b')})\}}?|"
     r"expectedArgsDelta\((?P<index>\d+), (?P<variable>\w+)\))\s*\}",
     re.DOTALL,
 )
 _VECTOR = re.compile(r"\b(?:chunkToDeltaVec|chunks)\{\n(.*?\}),?\s*(?://[^\n]*\n\s*)*\};\n", re.DOTALL)
-_VARIABLE = re.compile(rf"std::string (?P<name>\w+) = (?P<text>{_LITERALS.format('g')});", re.DOTALL)
+_VARIABLE = re.compile(rf"std::string (?P<name>\w+) = (?P<text>{literals('g')});", re.DOTALL)
 _LAST = re.compile(r"Copy\.push_back\((.*?)\);\n", re.DOTALL)
 _LOOP = re.compile(r"for \(auto (\w+) : std::vector<[\w:]+>\{(.*?)\}\)", re.DOTALL)
-_ADDED = re.compile(rf"\.add\((?:Harmony::TokenID::(?P<token>\w+)|(?P<text>{_LITERALS.format('c')})|(?P<name>\w+))\)")
+_ADDED = re.compile(rf"\.add\((?:Harmony::TokenID::(?P<token>\w+)|(?P<text>{literals('c')})|(?P<name>\w+))\)")
 _END = re.compile(r"</?s>|<\|im_end\|>|<turn\|>|<\|tool_response>|<\|eot_id\|>")
 """Tokens that are no part of a text."""
 _COMMENT = re.compile(r"(?<=\s)//[^\n]*")
 _RIGHT = re.compile(
     r"getContent\(\), (?P<content>"
-    + _LITERALS.format("d")
+    + literals("d")
     + r")|getReasoning\(\), (?P<reasoning>"
-    + _LITERALS.format("e")
+    + literals("e")
     + r")|getToolCalls\(\)\[\d+\]\.(?P<field>\w+), (?P<value>"
-    + _LITERALS.format("f")
+    + literals("f")
     + ")",
     re.DOTALL,
 )

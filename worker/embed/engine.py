@@ -102,7 +102,7 @@ class EmbeddingEngine:
             context_length=context,
             cache_tokens=context * slots,
             slots=slots,
-            spare=min(slots - 1, -(-slots // 8)),
+            query_reserve=min(slots - 1, -(-slots // 8)),
             fingerprint=f"fp_{digest}",
             device=options.device,
             load_seconds=time.monotonic() - started,

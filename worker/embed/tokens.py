@@ -93,7 +93,7 @@ class EmbeddingTokens:
         an empty one."""
         whole = prefix + text
         whole = whole.lower() if self._files.lowercase else whole
-        # Without the places of tokens in the text, in five sixths of the time.
+        # Without the tokens' offsets, which take a sixth of the time.
         (encoding,) = self.tokenizer.encode_batch_fast([whole], add_special_tokens=False)
         if not text.strip() or len(encoding) == 0:
             raise _empty(param)

@@ -158,7 +158,7 @@ PromptOutput = Output[PromptLogprobs]
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Properties of a loaded engine. ``context_length`` and ``cache_tokens`` are in tokens, ``slots`` in sequences.
 
-    ``spare`` is how many slots jobs of more than a query leave free; 0 for jobs that generate.
+    ``query_reserve`` is how many slots texts to index leave free for queries; 0 for an engine that generates.
 
     ``max_prompt`` is the maximum length of a prompt in tokens; 0 if only the context limits it.
 
@@ -172,7 +172,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     context_length: int
     cache_tokens: int
     slots: int
-    spare: int = 0
+    query_reserve: int = 0
     fingerprint: str
     device: str
     load_seconds: float

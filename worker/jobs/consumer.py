@@ -138,7 +138,7 @@ class JobConsumer:
                 used=len(self._tasks),
                 slots=slots,
                 batch_reserve=self._reserve(slots),
-                spare=info.spare if info else 0,
+                query_reserve=info.query_reserve if info else 0,
                 vocabulary=info.vocabulary if info else "",
                 keepers=self._keepers(),
             )

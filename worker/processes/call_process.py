@@ -274,7 +274,7 @@ class CallProcess(Generic[Call, Reply]):
                 pending.seconds = 0.0
                 child.send(pending.call)
                 if child.pid is not None:
-                    # Its CPU time is read from then on: that costs as much as a short call.
+                    # Reading the CPU time costs as much as a short call, so the first check comes later.
                     self._deadline_timer = asyncio.get_running_loop().call_later(
                         pending.deadline / _DEADLINE_CHECKS,
                         lambda pid: self._schedule_check(CpuTime(pid), pending),

@@ -19,8 +19,8 @@ of token ids."""
 # Matches up to the next comma or opening bracket outside strings. It matches any bytes, without backtracking.
 _UP_TO_VALUE = re.compile(rb"""(?:[^",\[{]++|"(?:[^"\\]++|\\.)*+"?)*+(?:([,\[{])|\Z)""", re.DOTALL)
 
-# Matches if a number may be beyond double precision's range: by its exponent, or by its digits. It begins with a digit,
-# for which the search is an eighth of that for a letter, too.
+# Matches if a number may be beyond double precision's range: by its exponent, or by its digits. Each match
+# begins with a digit: searching for letters, too, takes eight times as long.
 _MAY_BE_INFINITE = re.compile(rb"[0-9](?:(?<=[eE].)[0-9]|(?<=[eE]\+.)[0-9]|(?<![0-9]{2})[0-9]{299})")
 _SHOWN = 200
 """Maximum number of characters of the parser's message, which may quote a key."""

@@ -3,7 +3,7 @@
 -- workers have free slots.
 -- A tenant keeps at most half of the worker's slots, or its share beside others that keep some, with jobs that can't be
 -- returned to the queue (see keeper_of() in the prelude), if another tenant has sent a request lately. Its next ones wait.
--- Where jobs are short, as those of vectors are, jobs that keep their slots leave some free instead, for queries.
+-- On a worker that serves vectors, texts to index leave some slots free for queries instead.
 -- Jobs reserved for other workers (see enqueue.lua) are skipped until the reservation ends; the worker must then claim
 -- again. Batch requests are claimed after all other jobs and leave some slots free.
 -- When a worker is full, the jobs reserved for it are freed and other workers are woken.
@@ -13,16 +13,16 @@
 -- is none, the job is claimed nevertheless, so that it ends: the worker cannot continue it.
 -- KEYS: see the prelude, reserved, moves
 -- ARGV: worker, slots used, slots, lease (ms), duration (ms) of a reservation, slots to leave free of batch requests,
---       slots that jobs that keep theirs leave free for queries (0: tenants leave slots to tenants), digest of the worker's
---       vocabulary and chat template, the tenant of each slot that is kept...
+--       slots to leave free for queries (0 where jobs generate), digest of the worker's vocabulary and chat template, the tenant of each slot that is kept...
 -- A job whose payload has expired is deleted; its API replica notices that.
 -- Returns the number of jobs still waiting that may be claimed, then {id, attempt, crashes, lost_workers, payload,
 -- journal, cause, foreign, keeper} for each claimed one; foreign is 1 when its tokens are of another vocabulary or chat
--- template, else 0; keeper is the tenant if the job keeps its slot, else ''.
+-- template, else 0; keeper is the tenant if the job keeps its slot ('-' for texts to index),
+-- else ''.
 
 local RESERVED, MOVES = KEYS[9], KEYS[10]
 local WORKER, SLOTS, BATCH_RESERVE, VOCABULARY = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[6]), ARGV[8]
-local SPARE = tonumber(ARGV[7])
+local QUERY_RESERVE = tonumber(ARGV[7])
 
 -- For how long (s) after its last request a tenant finds slots that others do not keep.
 local LATELY = 60
@@ -70,10 +70,12 @@ end
 
 -- Returns whether a job that keeps its slot may have one now, and notes who keeps it.
 local function may_enter(job, entry)
-  if SPARE > 0 then
-    local free = kept[1] < SLOTS - SPARE
-    kept[1], keepers[job] = kept[1] + (free and 1 or 0), '-'
-    return free
+  if QUERY_RESERVE > 0 then
+    if kept[1] >= SLOTS - QUERY_RESERVE then
+      return false
+    end
+    kept[1], keepers[job] = kept[1] + 1, '-'
+    return true
   end
   local tenant, allowed = keeper_of(entry, kept, SLOTS)
   if not allowed and has_others(tenant) then
@@ -96,7 +98,7 @@ local function pop(take, used, reserved, for_others)
     local scores, fields, entries = {}, {}, {}
     for at = 1, #front, 2 do
       scores[at] = tonumber(front[at + 1])
-      if SPARE == 0 and keeps_slot(scores[at]) then
+      if QUERY_RESERVE == 0 and keeps_slot(scores[at]) then
         fields[#fields + 1] = 'job:' .. front[at]
       end
     end
@@ -134,7 +136,7 @@ local function pop(take, used, reserved, for_others)
       local page = redis.call('ZRANGEBYSCORE', QUEUE, from, '+inf', 'WITHSCORES', 'LIMIT', at, PAGE)
       look(page)
       at = at + PAGE
-    until #ids > 0 or SPARE > 0 or ends or #page < 2 * PAGE
+    until #ids > 0 or QUERY_RESERVE > 0 or ends or #page < 2 * PAGE
   end
   call_with('ZREM', QUEUE, ids, 1, #ids)
   return popped, refused
@@ -234,8 +236,8 @@ if waiting > 0 and used < SLOTS then
     end
   end
   reply[1] = redis.call('ZCARD', QUEUE) - refused
-  if SPARE > 0 and refused > 0 then
-    reply[1] = 0 -- Those that may be claimed are before the others, and were.
+  if QUERY_RESERVE > 0 and refused > 0 then
+    reply[1] = 0 -- Queries are ahead of the refused texts, so all are claimed.
   elseif used >= SLOTS - BATCH_RESERVE then
     reply[1] = reply[1] - batch_requests()
   end

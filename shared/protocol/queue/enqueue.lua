@@ -15,7 +15,8 @@
 -- ARGV: maximum of jobs ahead plus new jobs, maximum of bytes, priority class, account ('' without a key),
 --       duration (ms) of a reservation, maximum of bytes of images, number of shared requests, number
 --       of images, weight of the key, weight of its team, whether the first job is its request's first (0/1; '' if
---       usage does not count the request), whether the jobs keep their slots until they end (0/1), whether it is a query
+--       usage does not count the request), whether the jobs keep their slots until they end, or are texts to index
+--       (0/1), whether it is a query
 --       (0/1), (id, encoded request)... of the shared requests, (digest, file)... of the images, which belong to the only
 --       shared request, then (id, payload, cost in tokens, digests of the prompt's prefixes, longest first, or '')...
 -- A shared request is the request of all jobs with ids "REQUEST:NUMBER", whose payloads omit it. It is stored once, in

@@ -248,7 +248,7 @@ class JobQueue:
         used: int,
         slots: int,
         batch_reserve: int = 0,
-        spare: int = 0,
+        query_reserve: int = 0,
         vocabulary: str = "",
         keepers: Iterable[str] = (),
     ) -> tuple[list[Claim], int]:
@@ -259,15 +259,16 @@ class JobQueue:
 
         Claims at most an equal share of the queue while other workers have free slots, and no job reserved for another
         worker. Batch requests leave ``batch_reserve`` slots free. ``keepers`` are the tenants of the running jobs that
-        keep their slots until they end: a tenant may keep as many as it leaves to others, if another was active lately,
-        or, with ``spare``, all but these together. A worker that gets nothing while jobs wait must claim again after
-        ``RESERVED_MS``. Returns the claims and the number of jobs that are still waiting, without those that the worker
-        may not claim.
+        keep their slots until they end: a tenant may keep as many as it leaves to others, if another was active lately.
+        On a worker that serves vectors, texts to index leave ``query_reserve`` slots free instead. A worker that gets
+        nothing while jobs wait must claim again after ``RESERVED_MS``. Returns the claims and the number of jobs that
+        are still waiting, without those that the worker may not claim.
         """
+        reserves = [batch_reserve, query_reserve]
         remaining, *rows = await self._run(
             "claim",
             [keys.reserved(self.model), keys.moves(self.model)],
-            [worker, used, slots, self._lease_ms, self._reserved_ms, batch_reserve, spare, vocabulary, *keepers],
+            [worker, used, slots, self._lease_ms, self._reserved_ms, *reserves, vocabulary, *keepers],
         )
         claims = [
             Claim(

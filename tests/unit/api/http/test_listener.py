@@ -4,7 +4,7 @@ import asyncio
 import socket
 from contextlib import ExitStack
 
-from api.http.listener import listen, shared
+from api.http.listener import duplicated, listen
 from shared.runtime.event_loop import run
 
 
@@ -23,7 +23,7 @@ def test_a_burst_of_connections_is_accepted_within_a_few_iterations() -> None:
                     accepted.append(transport)
 
             loop, number = asyncio.get_running_loop(), 0
-            servers = [await loop.create_server(Accepted, sock=one) for one in shared(listener)]
+            servers = [await loop.create_server(Accepted, sock=one) for one in duplicated(listener)]
             while len(accepted) < 64:
                 await asyncio.sleep(0)
                 number += 1

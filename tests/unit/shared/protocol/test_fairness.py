@@ -146,12 +146,12 @@ async def test_a_query_finds_a_slot_while_others_index(redis: ArqRedis, indexing
     """Its worker computes it in one of the next two steps, so that it waits for no job to end."""
     queue = JobQueue(redis, "tiny")
     await embed(redis, "a", indexing, 32, jobs=300)
-    bulk, waiting = await queue.claim("w1", used=0, slots=64, spare=8)
+    bulk, waiting = await queue.claim("w1", used=0, slots=64, query_reserve=8)
     assert (len(bulk), waiting) == (56, 0), "it may claim none of the others"
     keepers = [claim.keeper for claim in bulk]
     for number in range(4):
         await embed(redis, f"q{number}", asking, 1)
-    queries, _ = await queue.claim("w1", used=56, slots=64, spare=8, keepers=keepers)
+    queries, _ = await queue.claim("w1", used=56, slots=64, query_reserve=8, keepers=keepers)
     assert [claim.job for claim in queries] == ["q000", "q100", "q200", "q300"]
-    more, _ = await queue.claim("w1", used=59, slots=64, spare=8, keepers=keepers[1:])
+    more, _ = await queue.claim("w1", used=59, slots=64, query_reserve=8, keepers=keepers[1:])
     assert [claim.job for claim in more] == ["a56"], "queries keep no slot from what is indexed"

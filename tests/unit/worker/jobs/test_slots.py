@@ -17,12 +17,12 @@ from worker.engine.protocol import OutputGrammar
 class Rig:
     """A consumer whose jobs run until they are told to end."""
 
-    def __init__(self, redis: ArqRedis, slots: int = 4, spare: int = 0) -> None:
+    def __init__(self, redis: ArqRedis, slots: int = 4, queries: int = 0) -> None:
         self.queue = JobQueue(redis, "tiny", lease_ms=60_000)
         self.running: dict[str, asyncio.Event] = {}
         self.jobs = ActiveJobs()
         self.consumer = consumer_of(
-            self.queue, self._serve, slots=slots, jobs=self.jobs, poll=0.05, batch_reserve=None, spare=spare
+            self.queue, self._serve, slots=slots, jobs=self.jobs, poll=0.05, batch_reserve=None, query_reserve=queries
         )
 
     async def __aenter__(self) -> Self:
@@ -67,7 +67,7 @@ async def test_batch_requests_leave_slots_free(redis: ArqRedis) -> None:
 
 
 async def test_texts_to_index_leave_slots_free_for_queries(redis: ArqRedis) -> None:
-    async with Rig(redis, spare=1) as rig:
+    async with Rig(redis, queries=1) as rig:
         await rig.put(*"abcdef", work=Embed(), prompts=("a" * 4000,))
         await eventually(lambda: sorted(rig.running) == ["a", "b", "c"])
         await rig.put("q", work=Embed(), prompts=("a",))
